@@ -27,8 +27,14 @@ class BuildWithCopies(build_py):
 setup(
     cffi_modules=["native/build_native.py:ffibuilder"],
     cmdclass={"build_py": BuildWithCopies},
-    # The demo is where one looks for examples, what GDB sources is in gdb/, and both are parts of an installed package.
-    packages=[*find_packages(include=["kcovdbg*"]), "kcovdbg.demo", "kcovdbg.gdb", "kcovdbg.gdb.kcov_show"],
+    # The demo is where one looks for examples, what GDB sources is in gdb/, and both are parts of
+    # an installed package.
+    packages=[
+        *find_packages(include=["kcovdbg*"]),
+        "kcovdbg.demo",
+        "kcovdbg.gdb",
+        "kcovdbg.gdb.kcov_show",
+    ],
     package_dir={"kcovdbg.demo": "examples/demo", "kcovdbg.gdb": "gdb"},
     package_data={
         "kcovdbg": ["py.typed", "*.pyi"],

@@ -17,16 +17,19 @@ from pathlib import Path
 
 import duckdb
 
-# Objects and buffers to which nothing refers (X2, X3), or fewer references than the kernel counts (K1).
+# Objects and buffers to which nothing refers (X2, X3), or fewer references than the kernel counts
+# (K1).
 LEAKED = """
     SELECT dump, object, rule, message
     FROM check_rows
     WHERE rule IN ('K1', 'X2', 'X3')
     ORDER BY dump, object
 """
-# A handle can be registered once per machine. Which are registered on most machines, and always by the same program?
+# A handle can be registered once per machine. Which are registered on most machines, and always by
+# the same program?
 HANDLES = """
-    SELECT handle, count(DISTINCT dump) AS dumps, count(DISTINCT comm) AS programs, any_value(comm) AS program
+    SELECT handle, count(DISTINCT dump) AS dumps,
+        count(DISTINCT comm) AS programs, any_value(comm) AS program
     FROM remote_rows
     GROUP BY handle
     ORDER BY dumps DESC, programs DESC, handle
@@ -47,7 +50,9 @@ def open_rows(folder: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     for rows in sorted(folder.glob("command=*")):
         name = rows.name.removeprefix("command=")
-        connection.read_parquet(str(rows / "*.parquet"), union_by_name=True).create_view(f"{name}_rows")
+        connection.read_parquet(str(rows / "*.parquet"), union_by_name=True).create_view(
+            f"{name}_rows"
+        )
     return connection
 
 

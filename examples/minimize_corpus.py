@@ -4,8 +4,9 @@
 
 examples/minimize_corpus.py traces/*.kcov
 
-The selection is greedy: the trace that adds most PCs comes next, of equal ones the first. Each line of output is the number of
-PCs that a trace adds, and its path. A trace takes four bytes of memory for each distinct PC.
+The selection is greedy: the trace that adds most PCs comes next, of equal ones the first. Each line
+of output is the number of PCs that a trace adds, and its path. A trace takes four bytes of memory
+for each distinct PC.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from kcovdbg.records.trace_file import read_trace
 
 
 def choose(traces: Mapping[str, array[int]], distinct: int) -> list[tuple[str, int]]:
-    """Return the names of the traces to keep, each with the number of PCs that it adds to those before it.
+    """Return the names of the traces to keep, each with the number of PCs that it adds to those
+    before it.
 
     :param traces: name -> numbers of the PCs that it covers.
     :param distinct: PCs of all traces, numbered from 0.
     """
     missing = bytearray(b"\1" * distinct)
-    # A trace's gain only shrinks: the largest known one is computed again, the others are upper bounds.
+    # A trace's gain only shrinks: the largest known one is computed again, the others are upper
+    # bounds.
     gains = {name: len(pcs) for name, pcs in traces.items()}
     chosen: list[tuple[str, int]] = []
     while gains:

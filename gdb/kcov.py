@@ -3,8 +3,9 @@
 
     (gdb) source /path/to/kcov.py
 
-What belongs to it is in the folder beside this file. It needs GDB 12 and Python 3.8 and nothing else in GDB's process: kcovdbg
-with drgn runs in a process of its own, in the interpreter that it is installed in.
+What belongs to it is in the folder beside this file. It needs GDB 12 and Python 3.8 and nothing
+else in GDB's process: kcovdbg with drgn runs in a process of its own, in the interpreter that it is
+installed in.
 """
 
 import importlib.util
@@ -17,7 +18,8 @@ def _load() -> None:
     """Define everything in GDB."""
     name = "kcov_show"
     if name not in sys.modules:
-        # Not __file__: where a script of Python sources this file, GDB leaves the path of that script in it.
+        # Not __file__: where a script of Python sources this file, GDB leaves the path of that
+        # script in it.
         loader = os.path.realpath(_load.__code__.co_filename)
         folder = os.path.join(os.path.dirname(loader), name)
         spec = importlib.util.spec_from_file_location(

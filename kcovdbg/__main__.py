@@ -8,7 +8,8 @@ import sys
 
 _INTERRUPTED = 130
 _FAILED = 2
-# Nothing else is imported before main() has set the signal: an interrupt meanwhile would end in a traceback.
+# Nothing else is imported before main() has set the signal: an interrupt meanwhile would end in a
+# traceback.
 try:
     import signal
 except KeyboardInterrupt:
@@ -17,21 +18,29 @@ except KeyboardInterrupt:
 
 def main() -> int:
     """Run kcovdbg with the process's arguments."""
-    # Imports and answers make few cycles: the default of 700 objects takes a tenth of a short command's time.
+    # Imports and answers make few cycles: the default of 700 objects takes a tenth of a short
+    # command's time.
     gc.set_threshold(20_000, 20, 20)
     # Under nohup, or as a background job of a shell, C-c is ignored.
     takes_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if takes_interrupts:
-        # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the signal end the process.
+        # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the
+        # signal end the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kcovdbg.frontends.cli import main as run
-    from kcovdbg.target.end_signals import end_handling, exit_status, has_hung_up, take_signals, watch_terminal
+    from kcovdbg.target.end_signals import (
+        end_handling,
+        exit_status,
+        has_hung_up,
+        take_signals,
+        watch_terminal,
+    )
 
     try:
         if takes_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        # A signal's own way would leave behind stopped machines, a terminal in disorder, and what was decompressed, gigabytes
-        # for some dumps.
+        # A signal's own way would leave behind stopped machines, a terminal in disorder, and what
+        # was decompressed, gigabytes for some dumps.
         take_signals()
         watch_terminal()
         status = run()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What kcovdbg starts: the environment of each child, the command lines of Python processes that run a part of kcovdbg, or
-install one, and the script for GDB.
+"""What kcovdbg starts: the environment of each child, the command lines of Python processes that
+run a part of kcovdbg, or install one, and the script for GDB.
 """
 
 from __future__ import annotations
@@ -17,17 +17,28 @@ from kcovdbg.user_folder import find_home, find_stranger
 ROOT: Final = str(Path(__file__).resolve().parents[1])
 """The directory that this package lies in."""
 
-# Isolated (-I), an interpreter has neither the current directory nor PYTHONPATH in its search path while it starts. python -m
-# and python -c would import from the current directory, and -P is as new as Python 3.11.
+# Isolated (-I), an interpreter has neither the current directory nor PYTHONPATH in its search path
+# while it starts. python -m and python -c would import from the current directory, and -P is as new
+# as Python 3.11.
 _START: Final = (
     "import sys; sys.path[:] = dict.fromkeys([*sys.argv.pop(1).split('\\n'), *sys.path]); "
     "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
-# Variables that name directories and files from which less, GDB, readline, a shell and debuginfod's client take commands, or
-# which they write to.
+# Variables that name directories and files from which less, GDB, readline, a shell and debuginfod's
+# client take commands, or which they write to.
 _PLACES: Final = (
-    *(f"XDG_{kind}" for kind in ("CACHE_HOME", "CONFIG_HOME", "CONFIG_DIRS", "DATA_HOME", "RUNTIME_DIR", "STATE_HOME")),
+    *(
+        f"XDG_{kind}"
+        for kind in (
+            "CACHE_HOME",
+            "CONFIG_HOME",
+            "CONFIG_DIRS",
+            "DATA_HOME",
+            "RUNTIME_DIR",
+            "STATE_HOME",
+        )
+    ),
     *("LESSKEY", "LESSKEYIN", "LESSKEY_SYSTEM", "LESSKEYIN_SYSTEM", "LESSHISTFILE"),
     *("BASH_ENV", "DEBUGINFOD_CACHE_PATH", "ENV", "GDBHISTFILE", "HISTFILE", "INPUTRC"),
 )
@@ -36,10 +47,12 @@ _PLACES: Final = (
 def child_environment(environment: Mapping[str, str] = os.environ, **more: str) -> dict[str, str]:
     """Return the environment of a child.
 
-    It is this process's, unless root has another user's home directory, as with ``sudo -E``: less, GDB and shells run what they
-    find there. Then it has root's own, without what names other places of that user.
+    It is this process's, unless root has another user's home directory, as with ``sudo -E``: less,
+    GDB and shells run what they find there. Then it has root's own, without what names other places
+    of that user.
 
-    :param more: further variables; those that start with LESS and GDB may be replaced by the user's.
+    :param more: further variables; those that start with LESS and GDB may be replaced by the
+        user's.
     """
     found = {**more, **environment}
     home = find_home(environment)
@@ -58,9 +71,11 @@ def child_environment(environment: Mapping[str, str] = os.environ, **more: str) 
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of this kcovdbg, without importing from the current directory.
+    """Return the command line that runs a module of this kcovdbg, without importing from the
+    current directory.
 
-    It needs no other environment: what the process starts in its turn finds the user's ``PYTHONPATH`` unchanged.
+    It needs no other environment: what the process starts in its turn finds the user's
+    ``PYTHONPATH`` unchanged.
 
     :param module: its name, as after ``python -m``.
     """
@@ -68,23 +83,35 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def find_install_command(extra: str) -> str:
-    """Return the command that installs an extra beside this kcovdbg, be it a package or a checkout."""
-    options = ["-e", f"{ROOT}[{extra}]"] if (Path(ROOT) / "pyproject.toml").is_file() else [f"kcovdbg[{extra}]"]
+    """Return the command that installs an extra beside this kcovdbg, be it a package or a
+    checkout.
+    """
+    options = (
+        ["-e", f"{ROOT}[{extra}]"]
+        if (Path(ROOT) / "pyproject.toml").is_file()
+        else [f"kcovdbg[{extra}]"]
+    )
     return shlex.join([sys.executable, "-m", "pip", "install", *options])
 
 
 def find_gdb_script() -> Path:
-    """Return the file that GDB sources: in gdb/ of a checkout, which is a part of an installed package."""
+    """Return the file that GDB sources: in gdb/ of a checkout, which is a part of an installed
+    package.
+    """
     checkout = Path(ROOT, "gdb", "kcov.py")
     return checkout if checkout.is_file() else Path(ROOT, "kcovdbg", "gdb", "kcov.py")
 
 
 def _search_path() -> list[str]:
-    """Return this process's search path without the current directory, unless the user named that by its absolute path."""
+    """Return this process's search path without the current directory, unless the user named that
+    by its absolute path.
+    """
     try:
         here = str(Path.cwd())
     except FileNotFoundError:
         here = ""
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    entries = (entry for entry in sys.path if entry.startswith("/") and (entry != here or entry in named))
+    entries = (
+        entry for entry in sys.path if entry.startswith("/") and (entry != here or entry in named)
+    )
     return [ROOT, *entries]

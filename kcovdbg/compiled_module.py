@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The compiled module, and the arrays that its functions are given. The headers in native/ document these functions."""
+"""The compiled module, and the arrays that its functions are given.
+
+The headers in native/ document these functions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ def load_native() -> tuple[Any, Any]:
 
     :raises CapabilityError: when it was not compiled for this Python.
     """
-    # Imported on first use: loading cffi takes as long as everything else, and most commands read no buffer.
+    # Imported on first use: loading cffi takes as long as everything else, and most commands read
+    # no buffer.
     try:
         from kcovdbg._native import ffi, lib
     except ImportError as error:

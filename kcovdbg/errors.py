@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The errors that a user can cause or meet, each with a hint on what to do next.
 
-Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.rule.Finding`, and the ``errors`` of a row), not
-exceptions: a partial answer is an answer.
+Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.rule.Finding`, and the
+``errors`` of a row), not exceptions: a partial answer is an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class LineError(UsageError):
     """A command line is wrong at a known place.
 
     :param line: as it was typed.
-    :param column: index of the character that is wrong; the line's length for what is missing at its end.
+    :param column: index of the character that is wrong; the line's length for what is missing at
+        its end.
     """
 
     def __init__(self, message: str, line: str, column: int, *, hint: str | None = None) -> None:
@@ -71,7 +72,8 @@ class GoneError(TargetError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} is gone: the machine ended, or its connection was closed", hint="start kcovdbg again when it is back"
+            f"{name} is gone: the machine ended, or its connection was closed",
+            hint="start kcovdbg again when it is back",
         )
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Digests of large files: keys for what is kept about them, which nobody can choose.
 
-A digest is of all bytes of a file: of its size, and of its blocks that are not zeros with their places, so that a file of holes
-takes no time. That of an image of 1.6 GB takes a second, and is remembered: under the file's inode, size
-and times, if nobody but this user and root can write the file. The time of its last change (ctime) is then the kernel's alone
-to set, so that a file with other contents has another one.
+A digest is of all bytes of a file: of its size, and of its blocks that are not zeros with their
+places, so that a file of holes takes no time. That of an image of 1.6 GB takes a second, and is
+remembered: under the file's inode, size and times, if nobody but this user and root can write the
+file. The time of its last change (ctime) is then the kernel's alone to set, so that a file with
+other contents has another one.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ class UnchangingFile(NamedTuple):
 
 @contextlib.contextmanager
 def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
-    """Open a file for as long as a block lasts, with its digest; a copy of one that others can write, or that has just changed.
+    """Open a file for as long as a block lasts, with its digest; a copy of one that others can
+    write, or that has just changed.
 
-    What is read in the block is what the digest is of, whatever others do to the file meanwhile. If the user changes it, it is
-    not unchanged at the end.
+    What is read in the block is what the digest is of, whatever others do to the file meanwhile. If
+    the user changes it, it is not unchanged at the end.
 
     :raises OSError: when it cannot be read or copied, or is no regular file.
     """
@@ -79,12 +81,16 @@ def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
                 copy.seek(place)
                 copy.write(data)
             copy.flush()
-            yield UnchangingFile(cast("BinaryIO", copy), digest.hexdigest(), _name_state(os.fstat(copy.fileno())))
+            yield UnchangingFile(
+                cast("BinaryIO", copy), digest.hexdigest(), _name_state(os.fstat(copy.fileno()))
+            )
 
 
 def combine_digests(digests: list[str]) -> str:
     """Return one digest for several files, in their order."""
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    )
 
 
 def _find_digest(file: BinaryIO) -> str:
@@ -121,7 +127,8 @@ def _add_block(digest: hashlib._Hash, place: int, data: bytes) -> None:
 
 
 def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the blocks of a file that are not zeros, each with its place; all but the last are equally large.
+    """Iterate over the blocks of a file that are not zeros, each with its place; all but the last
+    are equally large.
 
     Others may change the file meanwhile.
     """
@@ -136,7 +143,8 @@ def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _name_state(status: os.stat_result) -> str:
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+    times = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}"
 
 
 def _is_settled(status: os.stat_result) -> bool:
@@ -146,18 +154,28 @@ def _is_settled(status: os.stat_result) -> bool:
 
 def _is_private(status: os.stat_result) -> bool:
     """Return whether nobody but this user and root can write a file."""
-    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or status.st_uid not in (os.geteuid(), 0)
+        or status.st_mode & stat.S_IWOTH
+    ):
         return False
     return not status.st_mode & stat.S_IWGRP or status.st_gid == 0 or _is_own_group(status.st_gid)
 
 
 def _is_own_group(number: int) -> bool:
-    """Return whether a group is that of this user alone, as most distributions make one for each."""
+    """Return whether a group is that of this user alone, as most distributions make one for
+    each.
+    """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
     except KeyError:
         return False
-    return user.pw_gid == number and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return (
+        user.pw_gid == number
+        and group.gr_name == user.pw_name
+        and set(group.gr_mem) <= {user.pw_name}
+    )
 
 
 def _find_list() -> Path | None:
@@ -177,7 +195,9 @@ def _read_known() -> dict[str, str]:
 
 
 def _remember(known: dict[str, str], name: str, digest: str) -> None:
-    """Add a digest to the list, the newest last; two processes at once may lose one, which costs a second."""
+    """Add a digest to the list, the newest last; two processes at once may lose one, which costs a
+    second.
+    """
     path = _find_list()
     if path is None:
         return

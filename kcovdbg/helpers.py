@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """drgn helpers for KCOV.
 
-The walkers find addresses; these helpers wrap them in drgn Objects, so that they combine with everything else in drgn::
+The walkers find addresses; these helpers wrap them in drgn Objects, so that they combine with
+everything else in drgn::
 
     >>> from kcovdbg.helpers import for_each_kcov, kcov_count
     >>> for kcov in for_each_kcov(prog):
@@ -64,7 +65,9 @@ def program_target(prog: Program) -> DrgnTarget:
         is_local = bool(prog.flags & drgn.ProgramFlags.IS_LOCAL)
         # The names that kcovdbg itself gives them, so that its answers are the same.
         name = prog.core_dump_path or ("the running kernel" if is_local else "drgn's program")
-        cache[_TARGET] = DrgnTarget(prog, "the running kernel" if is_live and is_local else name, is_live)
+        cache[_TARGET] = DrgnTarget(
+            prog, "the running kernel" if is_live and is_local else name, is_live
+        )
     target: DrgnTarget = cache[_TARGET]
     return target
 
@@ -81,7 +84,9 @@ def _state(prog: Program, part: Part) -> State:
 
 
 def _address(target: DrgnTarget, pointer: Object) -> int:
-    """Return the address that an Object of drgn leads to; one that drgn read has its tag in kernels with tags."""
+    """Return the address that an Object of drgn leads to; one that drgn read has its tag in kernels
+    with tags.
+    """
     return strip_tag(target, pointer.value_())
 
 
@@ -100,7 +105,8 @@ def kcov_generation(prog: Program) -> str:
 
 @takes_program_or_default
 def for_each_kcov(prog: Program) -> Iterator[Object]:
-    """Iterate over every ``struct kcov``: those of tasks, saved sessions, handles, open files, mappings and lost buffers.
+    """Iterate over every ``struct kcov``: those of tasks, saved sessions, handles, open files,
+    mappings and lost buffers.
 
     :return: Iterator of ``struct kcov *`` objects.
     """
@@ -132,8 +138,8 @@ def for_each_kcov_remote(prog: Program) -> Iterator[Object]:
 def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str | None]]:
     """Iterate over remote and softirq areas.
 
-    :return: Iterator of (``void *`` object, list, state): the list is ``task`` or ``irq``, the state ``cached``, ``in-use``,
-        ``saved`` or ``unclaimed``, None where it is unknown.
+    :return: Iterator of (``void *`` object, list, state): the list is ``task`` or ``irq``, the
+        state ``cached``, ``in-use``, ``saved`` or ``unclaimed``, None where it is unknown.
     """
     for area in _state(prog, Part.AREAS).areas:
         yield Object(prog, "void *", area.address), area.list, area.state
@@ -143,11 +149,14 @@ def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str | None]
 def for_each_kcov_saved(prog: Program) -> Iterator[tuple[Object, Object]]:
     """Iterate over the sessions that a softirq section interrupted.
 
-    :return: Iterator of (``struct task_struct *`` whose session it is, ``struct kcov *`` of the session) objects; NULL where
-        unknown.
+    :return: Iterator of (``struct task_struct *`` whose session it is, ``struct kcov *`` of the
+        session) objects; NULL where unknown.
     """
     for saved in _state(prog, Part.SAVED).saved:
-        yield _object(prog, "struct task_struct", saved.task), _object(prog, "struct kcov", saved.kcov)
+        yield (
+            _object(prog, "struct task_struct", saved.task),
+            _object(prog, "struct kcov", saved.kcov),
+        )
 
 
 def kcov_task_state(task: Object) -> Task:
@@ -184,7 +193,9 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
     if member is None:
         return NULL(kcov_or_task.prog_, "void *")
     address = _address(target, kcov_or_task) + member.offset
-    return Object(kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address)))
+    return Object(
+        kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address))
+    )
 
 
 def kcov_count(kcov: Object) -> int | None:
@@ -206,7 +217,9 @@ def kcov_capacity(kcov: Object) -> int | None:
     """
     target, layout = _target(kcov.prog_)
     found = read_kcov(target, layout, _address(target, kcov))
-    return find_capacity(layout, layout.object_mode_name(found.mode or 0, found.mode_flag), found.size)
+    return find_capacity(
+        layout, layout.object_mode_name(found.mode or 0, found.mode_flag), found.size
+    )
 
 
 def kcov_words(kcov: Object) -> list[int]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The one opener of files whose content is not trusted: regular files and block devices, up to a limit; and the formats of
-compressed files that are read as they are: gzip, xz and zstd; and text in UTF-16.
+"""The one opener of files whose content is not trusted: regular files and block devices, up to a
+limit; and the formats of compressed files that are read as they are: gzip, xz and zstd; and text in
+UTF-16.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, count_trace, find_limit, over_limit, room_for_trace
+from kcovdbg.limits import (
+    TEXT_SIZE,
+    TRACE_SIZE,
+    count_trace,
+    find_limit,
+    over_limit,
+    room_for_trace,
+)
 
 _KINDS: Final = (
     (stat.S_ISLNK, errno.ELOOP, "a link"),
@@ -28,15 +36,21 @@ _KINDS: Final = (
 )
 
 
-def open_input(path: str | os.PathLike[str], *, folder: Path | None = None, owned: bool = False) -> BinaryIO:
-    """Open a file for reading; what is opened is what was checked, whatever is at its path meanwhile.
+def open_input(
+    path: str | os.PathLike[str], *, folder: Path | None = None, owned: bool = False
+) -> BinaryIO:
+    """Open a file for reading; what is opened is what was checked, whatever is at its path
+    meanwhile.
 
-    :param folder: a directory that it must be in once links are followed; an absolute path without links.
+    :param folder: a directory that it must be in once links are followed; an absolute path without
+        links.
     :param owned: accept only a file of this user or root that is not a link.
-    :raises OSError: when it cannot be opened, is a pipe, a socket or a character device, or is elsewhere or another user's.
+    :raises OSError: when it cannot be opened, is a pipe, a socket or a character device, or is
+        elsewhere or another user's.
     """
-    # A device is not even opened, because that may already do something, nor a pipe, which would wait for its other end: this
-    # descriptor stands for the file, and can neither be read nor be led elsewhere.
+    # A device is not even opened, because that may already do something, nor a pipe, which would
+    # wait for its other end: this descriptor stands for the file, and can neither be read nor be
+    # led elsewhere.
     found = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if owned else 0))
     try:
         status = os.fstat(found)
@@ -47,9 +61,13 @@ def open_input(path: str | os.PathLike[str], *, folder: Path | None = None, owne
         if folder is not None and not place.readlink().is_relative_to(folder):
             _refuse(path, errno.EXDEV, f"outside {folder}")
         try:
-            return os.fdopen(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+            return os.fdopen(
+                os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb"
+            )
         except OSError as error:
-            raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
+            raise OSError(
+                error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
+            ) from None
     finally:
         os.close(found)
 
@@ -89,7 +107,11 @@ def _refuse(path: str | os.PathLike[str], number: int, problem: str) -> NoReturn
 
 
 def read_input(
-    path: str | os.PathLike[str], limit: str = TEXT_SIZE, *, folder: Path | None = None, owned: bool = False
+    path: str | os.PathLike[str],
+    limit: str = TEXT_SIZE,
+    *,
+    folder: Path | None = None,
+    owned: bool = False,
 ) -> bytes:
     """Return the content of a file, opened as :func:`open_input` does.
 
@@ -114,7 +136,8 @@ def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
     """Return the value of JSON text that is not trusted.
 
     :param is_prefix: ignore what follows the first value; of text alone.
-    :raises ValueError: when it is malformed, nested too deeply, has a number of thousands of digits, or millions of values.
+    :raises ValueError: when it is malformed, nested too deeply, has a number of thousands of
+        digits, or millions of values.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
@@ -132,7 +155,8 @@ _MOST_DIGITS: Final = 80
 
 
 def parse_number(text: bytes | str, base: int = 10) -> int | None:
-    """Return the number that a part of an input is; None where it is none, or has more digits than any number of a kernel.
+    """Return the number that a part of an input is; None where it is none, or has more digits than
+    any number of a kernel.
 
     :param base: as :class:`int` takes it.
     """
@@ -145,7 +169,9 @@ def parse_number(text: bytes | str, base: int = 10) -> int | None:
 
 
 def find_number(value: object) -> int | None:
-    """Return the number that a value of JSON is, as a number or as text with or without 0x; None for another value."""
+    """Return the number that a value of JSON is, as a number or as text with or without 0x; None
+    for another value.
+    """
     if isinstance(value, str):
         return parse_number(value, 0)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -194,15 +220,20 @@ MAGICS: Final = tuple(packing.magic for packing in _PACKINGS)
 
 
 def find_packing(start: bytes) -> Packing | None:
-    """Return the format of a file by its first bytes, None where it is not compressed in one of them."""
+    """Return the format of a file by its first bytes, None where it is not compressed in one of
+    them.
+    """
     return next((packing for packing in _PACKINGS if start.startswith(packing.magic)), None)
 
 
 class FrameReader:
-    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does not notice it.
+    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does
+    not notice it.
 
-    :param start_frame: makes a decompressor of one frame; each module has its own exceptions for damage.
-    :param magic: with which a frame begins: the data ends where none follows, as for gzip's own program.
+    :param start_frame: makes a decompressor of one frame; each module has its own exceptions for
+        damage.
+    :param magic: with which a frame begins: the data ends where none follows, as for gzip's own
+        program.
     """
 
     # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
@@ -277,7 +308,9 @@ def unpack_data(path: object, data: bytes) -> bytes:
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
-        raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
+        raise KcovdbgError(
+            f"{path}: {packing.program} data is damaged: {error}", hint="copy it again"
+        ) from None
     count_trace(str(path), len(unpacked))
     return unpacked
 

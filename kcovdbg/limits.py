@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Limits of memory, disk and time for one input or one command, by names with which the user can raise them.
+"""Limits of memory, disk and time for one input or one command, by names with which the user can
+raise them.
 
-``--limit NAME=VALUE`` and ``[limits]`` of config.toml set a limit in the environment, from where the processes that kcovdbg
-starts take it.
+``--limit NAME=VALUE`` and ``[limits]`` of config.toml set a limit in the environment, from where
+the processes that kcovdbg starts take it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ class Limit(NamedTuple):
         """Return a value as the user would type it."""
         if self.is_time:
             return str(value)
-        unit = next(unit for unit, size in reversed(_UNITS.items()) if value % size == 0 and (value or not unit))
+        unit = next(
+            unit
+            for unit, size in reversed(_UNITS.items())
+            if value % size == 0 and (value or not unit)
+        )
         return f"{value // _UNITS[unit]}{unit}"
 
     def format_default(self) -> str:
@@ -48,7 +53,9 @@ class Limit(NamedTuple):
 
 def _half_of_memory() -> int:
     """Return half of the machine's memory, in whole MiB."""
-    return max(_LEAST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 >> 20 << 20)
+    return max(
+        _LEAST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 >> 20 << 20
+    )
 
 
 _LEAST_MEMORY: Final = 2 << 30
@@ -63,13 +70,23 @@ MEMORY: Final = "memory"
 WORK: Final = "work"
 CALL_TIME: Final = "call-time"
 LIMITS: Final[Mapping[str, Limit]] = {
-    UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"),
-    UNPACKED_CACHE: Limit(4 << 30, "copies of compressed images in the cache together; 0 keeps none"),
+    UNPACKED_SIZE: Limit(
+        2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"
+    ),
+    UNPACKED_CACHE: Limit(
+        4 << 30, "copies of compressed images in the cache together; 0 keeps none"
+    ),
     TRACE_SIZE: Limit(512 << 20, "the traces of a command together, unpacked"),
     TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),
-    REPLY_TIME: Limit(60, "seconds that a command waits for replies of QEMU or a GDB stub", is_time=True),
-    MEMORY: Limit(_half_of_memory(), "memory that a command takes", default_text="half of the machine's memory, 2G or more"),
+    REPLY_TIME: Limit(
+        60, "seconds that a command waits for replies of QEMU or a GDB stub", is_time=True
+    ),
+    MEMORY: Limit(
+        _half_of_memory(),
+        "memory that a command takes",
+        default_text="half of the machine's memory, 2G or more",
+    ),
     CALL_TIME: Limit(120, "seconds for a call of mcp", is_time=True),
     WORK: Limit(300, "processor seconds in one reader of an input", is_time=True),
 }
@@ -84,7 +101,11 @@ def parse_limit(name: str, text: str) -> int:
         raise KcovdbgError(f"unknown limit '{name}'", hint=f"one of {', '.join(LIMITS)}")
     match = _VALUE.fullmatch(text)
     if match is None or (LIMITS[name].is_time and match[2]):
-        example = "a number of seconds, such as 60" if LIMITS[name].is_time else "a size, such as 512M or 8G"
+        example = (
+            "a number of seconds, such as 60"
+            if LIMITS[name].is_time
+            else "a size, such as 512M or 8G"
+        )
         raise KcovdbgError(f"limit {name}: '{text}' is not a value", hint=f"give {example}")
     return int(match[1]) * _UNITS[match[2]]
 
@@ -92,7 +113,9 @@ def parse_limit(name: str, text: str) -> int:
 def set_limits(values: Mapping[str, int]) -> None:
     """Set limits for this process and those that it starts; others keep their values."""
     if values:
-        os.environ[VARIABLE] = " ".join(f"{name}={value}" for name, value in {**_read_environment(), **values}.items())
+        os.environ[VARIABLE] = " ".join(
+            f"{name}={value}" for name, value in {**_read_environment(), **values}.items()
+        )
 
 
 def find_limit(name: str) -> int:
@@ -120,7 +143,8 @@ def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
     more = limit.format(max(2 * value, 1))
     return LimitError(
         f"{subject}: more than {shown}, the limit {name}",
-        hint=f"if you trust it: kcovdbg --limit {name}={more}, or {name} in [limits] of config.toml",
+        hint=f"if you trust it: kcovdbg --limit {name}={more}, or {name} in [limits] of "
+        f"config.toml",
     )
 
 
@@ -140,7 +164,9 @@ _ACCOUNT: Final[ContextVar[_Account | None]] = ContextVar("account", default=Non
 def room_for_trace(path: str) -> int:
     """Return how large a trace may be beside the others that the running command has read."""
     account = _ACCOUNT.get()
-    others = 0 if account is None else sum(size for name, size in account.traces.items() if name != path)
+    others = (
+        0 if account is None else sum(size for name, size in account.traces.items() if name != path)
+    )
     return max(find_limit(TRACE_SIZE) - others, 0)
 
 
@@ -150,7 +176,10 @@ def count_trace(path: str, size: int) -> None:
     :raises LimitError: when the traces of the command are too large together.
     """
     if size > room_for_trace(path):
-        raise over_limit(TRACE_SIZE, path if size > find_limit(TRACE_SIZE) else f"{path} and the traces before it")
+        raise over_limit(
+            TRACE_SIZE,
+            path if size > find_limit(TRACE_SIZE) else f"{path} and the traces before it",
+        )
     account = _ACCOUNT.get()
     if account is not None:
         account.traces[path] = size
@@ -170,7 +199,9 @@ def count_wait(seconds: float) -> None:
 
 
 def renew_time_for_replies() -> None:
-    """Give the running command the whole time again, as at each look of one that runs until the user ends it."""
+    """Give the running command the whole time again, as at each look of one that runs until the
+    user ends it.
+    """
     account = _ACCOUNT.get()
     if account is not None:
         account.waited = 0.0
@@ -198,7 +229,8 @@ def one_command(*, holds_memory: bool = True, is_part: bool = False) -> Iterator
 
 @contextmanager
 def hold_memory(subject: str) -> Iterator[None]:
-    """Let the kernel hold the limit of memory in a block, for what this process allocates in addition.
+    """Let the kernel hold the limit of memory in a block, for what this process allocates in
+    addition.
 
     :raises LimitError: when the block takes more.
     """

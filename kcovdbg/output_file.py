@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one writer of files.
 
-A regular file is written beside and renamed when it is complete: after an error the old file is still there. It has the owner
-and the mode of a new file, unless it replaces one of this user. Links of this user and of root are followed, those of others
-are not.
-Devices, FIFOs and the process's own descriptors (``/dev/stdout``) cannot be replaced, and are written through.
+A regular file is written beside and renamed when it is complete: after an error the old file is
+still there. It has the owner and the mode of a new file, unless it replaces one of this user. Links
+of this user and of root are followed, those of others are not. Devices, FIFOs and the process's own
+descriptors (``/dev/stdout``) cannot be replaced, and are written through.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from kcovdbg.user_folder import expand_user
 PRIVATE: Final = 0o600
 """The mode of files with a kernel's memory."""
 _PUBLIC: Final = 0o666
-_DESCRIPTOR: Final = re.compile(r"(?:/proc/(?:self|thread-self|(?P<pid>[0-9]+))|/dev)/fd/(?P<number>[0-9]+)")
+_DESCRIPTOR: Final = re.compile(
+    r"(?:/proc/(?:self|thread-self|(?P<pid>[0-9]+))|/dev)/fd/(?P<number>[0-9]+)"
+)
 # As many as the kernel follows.
 _MAX_LINKS: Final = 40
 _TEMPORARY: Final = ".kcovdbg-"
@@ -39,7 +41,9 @@ def accept() -> None:
 
 
 def find_descriptor(path: str | os.PathLike[str]) -> int | None:
-    """Return the descriptor of this process that a path such as ``/dev/stdout`` stands for, None for other paths."""
+    """Return the descriptor of this process that a path such as ``/dev/stdout`` stands for, None
+    for other paths.
+    """
     name = os.fspath(path)
     for _ in range(_MAX_LINKS):
         match = _DESCRIPTOR.fullmatch(name)
@@ -54,7 +58,10 @@ def find_descriptor(path: str | os.PathLike[str]) -> int | None:
 
 
 class _Destination(NamedTuple):
-    """An output, found without following links of others. While its folder is open, nobody can lead it elsewhere."""
+    """An output, found without following links of others.
+
+    While its folder is open, nobody can lead it elsewhere.
+    """
 
     folder: int
     """A descriptor of its directory."""
@@ -91,11 +98,15 @@ class _Destination(NamedTuple):
         return Path(f"/proc/self/fd/{self.folder}").readlink() / self.name
 
     def _check_owner(self, status: os.stat_result) -> None:
-        """Refuse to write through what others put into a directory that is open to all, as fs.protected_regular does."""
+        """Refuse to write through what others put into a directory that is open to all, as
+        fs.protected_regular does.
+        """
         if os.fstat(self.folder).st_mode & _SHARED == _SHARED and (
             not _is_trusted(status) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)
         ):
-            _refuse(self.path, errno.EACCES, "made by another user in a directory that is open to all")
+            _refuse(
+                self.path, errno.EACCES, "made by another user in a directory that is open to all"
+            )
 
 
 def _is_trusted(status: os.stat_result) -> bool:
@@ -111,12 +122,15 @@ def _refuse(path: str | os.PathLike[str], number: int, problem: str | None = Non
 def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
     """Yield the destination of an output.
 
-    :raises OSError: when there is no such directory, or a link of another user leads there; its ``filename`` is the path.
+    :raises OSError: when there is no such directory, or a link of another user leads there; its
+        ``filename`` is the path.
     """
     try:
         destination = _walk(os.fspath(expand_user(path)))
     except OSError as error:
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
+        raise OSError(
+            error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
+        ) from None
     try:
         yield destination
     finally:
@@ -201,12 +215,18 @@ def find_output(path: str | os.PathLike[str]) -> FoundOutput:
         return FoundOutput(os.fstat(descriptor), None, is_replaceable=False)
     with _find_destination(path) as found:
         is_link = found.status is not None and stat.S_ISLNK(found.status.st_mode)
-        return FoundOutput(found.path.stat() if is_link else found.status, found.path.parent, found.is_replaceable)
+        return FoundOutput(
+            found.path.stat() if is_link else found.status, found.path.parent, found.is_replaceable
+        )
 
 
 @contextlib.contextmanager
 def open_output(
-    path: str | os.PathLike[str], *, append: bool = False, mode: int = _PUBLIC, check: Callable[[], None] = accept
+    path: str | os.PathLike[str],
+    *,
+    append: bool = False,
+    mode: int = _PUBLIC,
+    check: Callable[[], None] = accept,
 ) -> Iterator[BinaryIO]:
     """Open a file for writing.
 
@@ -231,16 +251,27 @@ def open_output(
         else:
             with _temporary_name(destination) as name:
                 with _create(destination, name, mode) as stream:
-                    if mode != PRIVATE and destination.status is not None and destination.status.st_uid == os.geteuid():
+                    if (
+                        mode != PRIVATE
+                        and destination.status is not None
+                        and destination.status.st_uid == os.geteuid()
+                    ):
                         os.fchmod(stream.fileno(), stat.S_IMODE(destination.status.st_mode) & 0o777)
                     yield stream
                 check()
-                os.replace(name, destination.name, src_dir_fd=destination.folder, dst_dir_fd=destination.folder)
+                os.replace(
+                    name,
+                    destination.name,
+                    src_dir_fd=destination.folder,
+                    dst_dir_fd=destination.folder,
+                )
 
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
-    """Let errors with a file name the path that the user gave; errors of the caller with other files stay."""
+    """Let errors with a file name the path that the user gave; errors of the caller with other
+    files stay.
+    """
     try:
         yield
     except OSError as error:
@@ -249,13 +280,17 @@ def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[
             or os.fsdecode(error.filename) in (destination.name, str(destination.path))
             or os.fsdecode(error.filename).startswith(_TEMPORARY)
         ):
-            raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
+            raise OSError(
+                error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
+            ) from error
         raise
 
 
 @contextlib.contextmanager
 def _temporary_name(destination: _Destination) -> Iterator[str]:
-    """Yield the name of a new file in an output's directory, which is removed unless it is renamed."""
+    """Yield the name of a new file in an output's directory, which is removed unless it is
+    renamed.
+    """
     # Not made from the file's own name, which may be as long as names can be.
     name = f"{_TEMPORARY}{os.urandom(6).hex()}"
     try:
@@ -290,14 +325,20 @@ class _CheckedFile(io.FileIO):
 
 
 def write_files(
-    path: str | os.PathLike[str], contents: Mapping[str, bytes], *, mode: int = _PUBLIC, check: Callable[[], None] = accept
+    path: str | os.PathLike[str],
+    contents: Mapping[str, bytes],
+    *,
+    mode: int = _PUBLIC,
+    check: Callable[[], None] = accept,
 ) -> None:
-    """Write regular files and rename them when all are complete; on failure, leave everything as it was.
+    """Write regular files and rename them when all are complete; on failure, leave everything as it
+    was.
 
-    The last file is renamed last, and an older one is moved aside first: at no moment does it stand beside another one's
-    companions.
+    The last file is renamed last, and an older one is moved aside first: at no moment does it stand
+    beside another one's companions.
 
-    :param path: of the file whose content has the key ""; each other key is added to the name, links followed.
+    :param path: of the file whose content has the key ""; each other key is added to the name,
+        links followed.
     :param check: called before anything is renamed; raises to keep the old files.
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
@@ -308,12 +349,18 @@ def write_files(
             stack.enter_context(_named(os.fspath(path) + suffix, destination))
             if not destination.is_replaceable:
                 _refuse(destination.name, errno.EINVAL, "not a regular file")
-        new = {suffix: stack.enter_context(_temporary_name(destination)) for suffix, destination in destinations.items()}
+        new = {
+            suffix: stack.enter_context(_temporary_name(destination))
+            for suffix, destination in destinations.items()
+        }
         for suffix, content in contents.items():
             with _create(main, new[suffix], mode) as stream:
                 stream.write(content)
         check()
-        _rename_all(main.folder, [(new[suffix], destination.name) for suffix, destination in destinations.items()])
+        _rename_all(
+            main.folder,
+            [(new[suffix], destination.name) for suffix, destination in destinations.items()],
+        )
 
 
 def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:

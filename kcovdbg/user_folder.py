@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The directories in which the user keeps files, and the only reader of the variables that name them.
+"""The directories in which the user keeps files, and the only reader of the variables that name
+them.
 
-Root, as with ``sudo -E``, uses none that another user can write: who can write there could plant links, tables and settings.
+Root, as with ``sudo -E``, uses none that another user can write: who can write there could plant
+links, tables and settings.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class UserFolder(NamedTuple):
 
 
 def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> UserFolder:
-    """Return where the user keeps kcovdbg's files; for root instead of a directory of others, the one in root's home.
+    """Return where the user keeps kcovdbg's files; for root instead of a directory of others, the
+    one in root's home.
 
     :param kind: ``cache``, ``config`` or ``state``.
     """
@@ -55,7 +58,8 @@ def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory of the user's, and those that it is in, for the user alone, whatever the umask is.
+    """Make a directory of the user's, and those that it is in, for the user alone, whatever the
+    umask is.
 
     :raises OSError: when it cannot be made.
     """
@@ -73,13 +77,17 @@ def find_temporary_folder() -> UserFolder:
         return UserFolder(None)
     # Files in a directory that is open to all are safe if it is sticky, as /tmp is.
     stranger = find_stranger(Path(base), may_be_sticky=True)
-    return UserFolder(Path(base)) if stranger is None else UserFolder(Path("/tmp"), f"{base}: {stranger}")  # noqa: S108 - sticky
+    if stranger is None:
+        return UserFolder(Path(base))
+    return UserFolder(Path("/tmp"), f"{base}: {stranger}")  # noqa: S108 - sticky
 
 
 def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
-    """Return who but root could replace a directory or write to it; None for nobody, and always for other users than root.
+    """Return who but root could replace a directory or write to it; None for nobody, and always for
+    other users than root.
 
-    :param may_be_sticky: accept a directory that is open to all if only owners can remove their files.
+    :param may_be_sticky: accept a directory that is open to all if only owners can remove their
+        files.
     """
     if os.geteuid() != 0:
         return None
@@ -93,7 +101,9 @@ def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
                 return f"{folder}: {error.strerror or error}"
             if found.st_uid != 0:
                 return f"user {found.st_uid} can write to {folder}"
-            if stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and (folder != name or may_be_sticky)):
+            if stat.S_ISLNK(found.st_mode) or (
+                found.st_mode & stat.S_ISVTX and (folder != name or may_be_sticky)
+            ):
                 continue
             if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != 0):
                 return f"others can write to {folder}"
@@ -101,13 +111,17 @@ def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
 
 
 def find_home(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the user's home directory; for root instead of one that others can write, root's own, or ``/``."""
+    """Return the user's home directory; for root instead of one that others can write, root's own,
+    or ``/``.
+    """
     homes = [home for home in (environment.get("HOME"), _find_home()) if home]
     return next((home for home in homes if find_stranger(Path(home).absolute()) is None), "/")
 
 
 def _find_home() -> str:
-    """Return the home directory of the user that this process runs as, whatever ``HOME`` says; empty where there is none."""
+    """Return the home directory of the user that this process runs as, whatever ``HOME`` says;
+    empty where there is none.
+    """
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
@@ -115,7 +129,8 @@ def _find_home() -> str:
 
 
 def is_home(folder: Path) -> bool:
-    """Return whether a directory is a home directory of this user or holds one: it has other files than those of one project.
+    """Return whether a directory is a home directory of this user or holds one: it has other files
+    than those of one project.
 
     :param folder: without links.
     """
@@ -124,12 +139,16 @@ def is_home(folder: Path) -> bool:
 
 
 def expand_user(path: str | os.PathLike[str]) -> Path:
-    """Return a path that the user typed, with ``~`` at its start replaced; that of an unknown user stays as it is."""
+    """Return a path that the user typed, with ``~`` at its start replaced; that of an unknown user
+    stays as it is.
+    """
     return Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
 
 
 def find_debuginfod_cache() -> Path | None:
-    """Return the directory in which debuginfod's client keeps files; None where root would use that of another user."""
+    """Return the directory in which debuginfod's client keeps files; None where root would use that
+    of another user.
+    """
     named = os.environ.get("DEBUGINFOD_CACHE_PATH")
     base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"
     folder = Path(named) if named else Path(base, "debuginfod_client")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Builds ``kcovdbg._native``: setup.py takes :data:`ffibuilder`; run as a program, this compiles it into the checkout.
+"""Builds ``kcovdbg._native``: setup.py takes :data:`ffibuilder`; run as a program, this compiles it
+into the checkout.
 
-Each C source in this folder has its declarations in a header of the same name, whose part between ``/* cdef */`` and
-``/* cdef end */``, if any, is what Python sees. A new source needs no more than a line in :data:`SOURCES`.
+Each C source in this folder has its declarations in a header of the same name, whose part between
+``/* cdef */`` and ``/* cdef end */``, if any, is what Python sees. A new source needs no more than
+a line in :data:`SOURCES`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def _declarations(header: Path) -> str:
 
 
 def _make_builder(root: Path) -> FFI:
-    # setuptools wants paths relative to the folder of setup.py; compiling in place wants them absolute.
+    # setuptools wants paths relative to the folder of setup.py; compiling in place wants them
+    # absolute.
     headers = [Path(source).with_suffix(".h") for source in SOURCES]
     builder = FFI()
     for header in headers:
@@ -70,14 +73,16 @@ def compile_in_place() -> Path:
     :return: the shared object.
     """
     with tempfile.TemporaryDirectory() as folder:
-        # Elsewhere than in the checkout: an older setuptools than pyproject.toml asks for would refuse to read that file.
+        # Elsewhere than in the checkout: an older setuptools than pyproject.toml asks for would
+        # refuse to read that file.
         cwd = Path.cwd()
         os.chdir(folder)
         try:
             built = Path(_make_builder(_ROOT).compile(tmpdir=folder))
         finally:
             os.chdir(cwd)
-        # It keeps to the stable ABI (cffi's default), so that this name is as good as the one setup.py's build gives it.
+        # It keeps to the stable ABI (cffi's default), so that this name is as good as the one
+        # setup.py's build gives it.
         target = _ROOT / "kcovdbg" / "_native.abi3.so"
         # A process that has the old one mapped must not see it change.
         fresh = target.with_suffix(".new")

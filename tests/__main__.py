@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Run all tests in steps: ``python -m tests``; ``make test`` does.
 
-Each step is a process whose output is passed through. A failed step does not stop the others: the table at the end and the
-exit status report it.
+Each step is a process whose output is passed through. A failed step does not stop the others: the
+table at the end and the exit status report it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ class Step(NamedTuple):
 STEPS = (
     Step("system packages and the lab's kernel", (sys.executable, "-m", "tests.prepare")),
     Step("format, lint, types, generated docs", ("make", "--silent", "static")),
-    Step("unit, native and fuzz tests", (*PYTEST, *PARALLEL, "--exhaustive", "tests/unit", "tests/native", "tests/fuzz")),
+    Step(
+        "unit, native and fuzz tests",
+        (*PYTEST, *PARALLEL, "--exhaustive", "tests/unit", "tests/native", "tests/fuzz"),
+    ),
     # These by files, as the tests of one share packages, a cache or a guest.
-    Step("integration tests", (*PYTEST, *BY_FILE, "tests/integration", "--ignore", "tests/integration/gdb")),
-    Step("the lab and GDB", (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration/gdb")),
+    Step(
+        "integration tests",
+        (*PYTEST, *BY_FILE, "tests/integration", "--ignore", "tests/integration/gdb"),
+    ),
+    Step(
+        "the lab and GDB",
+        (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration/gdb"),
+    ),
 )
 
 
@@ -49,7 +58,9 @@ class Result(NamedTuple):
 
 
 def main() -> int:
-    """Check the machine, run the steps; return 0 when all passed, 1 when any failed, 2 when the machine cannot run them."""
+    """Check the machine, run the steps; return 0 when all passed, 1 when any failed, 2 when the
+    machine cannot run them.
+    """
     if machine.main():
         return 2
     start = time.monotonic()
@@ -65,7 +76,9 @@ def run_steps(steps: Sequence[Step], start: float) -> Iterator[Result]:
     """Run the steps in order, and print before each how far the run is and what is left."""
     for number, step in enumerate(steps, 1):
         left = ", ".join(later.name for later in steps[number:])
-        print(f"\n[{number}/{len(steps)}] {format_time(time.monotonic() - start)} {step.name}", end="")
+        print(
+            f"\n[{number}/{len(steps)}] {format_time(time.monotonic() - start)} {step.name}", end=""
+        )
         print(f" (then: {left})" if left else "", flush=True)
         began = time.monotonic()
         done = subprocess.run(step.command, cwd=ROOT, check=False)

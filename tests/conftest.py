@@ -18,15 +18,17 @@ import pytest
 hypothesis.settings.register_profile("kcovdbg", deadline=None)
 hypothesis.settings.load_profile("kcovdbg")
 
-# A shell's background jobs ignore C-c and SIGQUIT, and nohup ignores a hang-up; so would each program that the tests start.
+# A shell's background jobs ignore C-c and SIGQUIT, and nohup ignores a hang-up; so would each
+# program that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 
-# The tests ignore the user's settings, and tables of other runs in the temporary directory, where a look-up would find them.
-# Programs that the tests start may write their own, so the directories must exist.
+# The tests ignore the user's settings, and tables of other runs in the temporary directory, where a
+# look-up would find them. Programs that the tests start may write their own, so the directories
+# must exist.
 _FOLDERS = {
     name: tempfile.TemporaryDirectory(prefix=f"kcovdbg-{name.lower()}-", ignore_cleanup_errors=True)
     for name in ("XDG_CONFIG_HOME", "TMPDIR")
@@ -43,19 +45,29 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the C sources again if they are newer than the module."""
     sources = (path for path in (_ROOT / "native").iterdir() if path.suffix in (".c", ".h"))
     module = _ROOT / "kcovdbg" / "_native.abi3.so"
-    is_old = module.exists() and max(path.stat().st_mtime for path in sources) > module.stat().st_mtime
+    is_old = (
+        module.exists() and max(path.stat().st_mtime for path in sources) > module.stat().st_mtime
+    )
     # Not in each process of several.
     if is_old and not hasattr(config, "workerinput"):
-        subprocess.run([sys.executable, _ROOT / "native" / "build_native.py"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [sys.executable, _ROOT / "native" / "build_native.py"],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--exhaustive", action="store_true", help="sweep over all items, not a sample of them")
+    parser.addoption(
+        "--exhaustive", action="store_true", help="sweep over all items, not a sample of them"
+    )
 
 
 @pytest.fixture
 def sample(request: pytest.FixtureRequest) -> Callable[[Iterable[Item]], tuple[Item, ...]]:
-    """Return a function that picks the items of a sweep: all with --exhaustive, else a share that differs by test."""
+    """Return a function that picks the items of a sweep: all with --exhaustive, else a share that
+    differs by test.
+    """
 
     def sample(sweep: Iterable[Item]) -> tuple[Item, ...]:
         items = tuple(sweep)

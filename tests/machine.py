@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Check that a machine can run the tests: ``python -m tests.machine`` prints one line per problem; status 2 when there is any.
+"""Check that a machine can run the tests: ``python -m tests.machine`` prints one line per problem;
+status 2 when there is any.
 
-A chroot or a container often lacks parts of /dev or /proc. Tests would fail on those one by one, minutes later.
+A chroot or a container often lacks parts of /dev or /proc. Tests would fail on those one by one,
+minutes later.
 """
 
 from __future__ import annotations
@@ -44,8 +46,14 @@ def check_devices(devices: Mapping[str, tuple[int, int]] = DEVICES) -> Iterator[
         except OSError as error:
             yield f"{path}: {error.strerror}; create it with: mknod -m 666 {path} c {major} {minor}"
             continue
-        if not stat.S_ISCHR(found.st_mode) or (os.major(found.st_rdev), os.minor(found.st_rdev)) != (major, minor):
-            yield f"{path}: not the character device {major}:{minor}; replace it with: mknod -m 666 {path} c {major} {minor}"
+        if not stat.S_ISCHR(found.st_mode) or (
+            os.major(found.st_rdev),
+            os.minor(found.st_rdev),
+        ) != (major, minor):
+            yield (
+                f"{path}: not the character device {major}:{minor}; replace it with: mknod -m 666 "
+                f"{path} c {major} {minor}"
+            )
         elif not os.access(path, os.R_OK | os.W_OK):
             yield f"{path}: cannot be read and written by user {os.getuid()}; run: chmod 666 {path}"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Install the system packages that the tests need, and build the lab's kernel in the user's cache.
 
-Whatever cannot be installed or built is reported with the reason; the tests that need it are skipped for the same reason.
+Whatever cannot be installed or built is reported with the reason; the tests that need it are
+skipped for the same reason.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from tests.lab import kernel, requirements
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.recipe import RECIPES
 
-# Programs that tests outside of the lab run: GDB, the symbolizers that kcovdbg's is compared with, and terminal tools.
+# Programs that tests outside of the lab run: GDB, the symbolizers that kcovdbg's is compared with,
+# and terminal tools.
 TOOLS = {
     "gdb": "gdb",
     "llvm-symbolizer": "llvm",
@@ -31,7 +33,9 @@ BROWSER = {"chromium": "chromium"}
 
 
 def main() -> int:
-    """Install and build; return 0 even if something is missing: the tests that need it are skipped."""
+    """Install and build; return 0 even if something is missing: the tests that need it are
+    skipped.
+    """
     update_package_lists()
     for needed in (TOOLS, BROWSER, requirements.BOOT, requirements.FILTER):
         try:

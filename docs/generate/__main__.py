@@ -38,7 +38,9 @@ FILES: Mapping[str, Callable[[], str]] = {
 def main() -> int:
     """Write the files; with --check, return 1 if one is out of date."""
     parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, report files that are out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, report files that are out of date"
+    )
     args = parser.parse_args()
     stale = [name for name, write in FILES.items() if not _is_current(DOCS / name, write())]
     for name in stale:

@@ -20,7 +20,11 @@ def complete_in(shell: str) -> str:
     # zsh requires #compdef in the first line; the license follows it.
     first, _, rest = text.partition("\n")
     license_line = "# SPDX-License-Identifier: LGPL-2.1-or-later"
-    lines = f"{first}\n{license_line}\n{rest}" if first.startswith("#compdef") else f"{license_line}\n{text}"
+    lines = (
+        f"{first}\n{license_line}\n{rest}"
+        if first.startswith("#compdef")
+        else f"{license_line}\n{text}"
+    )
     return "\n".join(line.rstrip() for line in lines.splitlines()) + "\n"
 
 
@@ -61,13 +65,18 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument, text: str
     if argument.value is Value.FILE:
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     elif not argument.is_option and not choices:
-        # Without an empty action zsh shows a message for the word, and then completes no options there.
+        # Without an empty action zsh shows a message for the word, and then completes no options
+        # there.
         action.complete = {"zsh": "{:}"}  # type: ignore[attr-defined]
 
 
 def _choices(argument: Argument) -> tuple[str, ...]:
     # Modes depend on the kernel; only kcovdbg's own shell, which has opened one, completes them.
-    return tuple(command.name for command in COMMANDS) if argument.value is Value.COMMAND else argument.choices
+    return (
+        tuple(command.name for command in COMMANDS)
+        if argument.value is Value.COMMAND
+        else argument.choices
+    )
 
 
 def _plain(text: str) -> str:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What docs/generations.md says of posted series, from their declarations; the rest of the page is written by hand."""
+"""What docs/generations.md says of posted series, from their declarations; the rest of the page is
+written by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ def write_generations() -> str:
     """Return the page in Markdown, with its table of series replaced."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return before + _BEGIN + "\n" + "".join(f"{line}\n" for line in table_of(SERIES)) + "\n" + _END + after
+    return (
+        before
+        + _BEGIN
+        + "\n"
+        + "".join(f"{line}\n" for line in table_of(SERIES))
+        + "\n"
+        + _END
+        + after
+    )
 
 
 def table_of(table: Iterable[Series]) -> Iterator[str]:
@@ -28,7 +38,10 @@ def table_of(table: Iterable[Series]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for series in table:
         for variant in series.variants:
-            yield _row(variant.text if series.era is None else f"{series.era.name}: {series.era.kernels}", variant)
+            yield _row(
+                variant.text if series.era is None else f"{series.era.name}: {series.era.kernels}",
+                variant,
+            )
 
 
 def _row(name: str, variant: Variant) -> str:

@@ -20,4 +20,6 @@ Use this page to look up a word of an answer. Each word means one thing in all c
 
 def write_glossary() -> str:
     """Return the page in Markdown."""
-    return _INTRODUCTION + "".join(f"| {word} | {escape(meaning)} |\n" for word, meaning in VOCABULARY.items())
+    return _INTRODUCTION + "".join(
+        f"| {word} | {escape(meaning)} |\n" for word, meaning in VOCABULARY.items()
+    )

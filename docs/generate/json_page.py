@@ -42,7 +42,11 @@ def write_json_page() -> str:
 
 def write_json_schema() -> str:
     """Return the schemas of all commands, under ``$defs``."""
-    schemas = {command.name: schema_of(command.name, command.row_types) for command in COMMANDS if command.row_types}
+    schemas = {
+        command.name: schema_of(command.name, command.row_types)
+        for command in COMMANDS
+        if command.row_types
+    }
     for schema in schemas.values():
         del schema["$schema"]
     return json.dumps({"$schema": DIALECT, "$defs": schemas}, indent=1) + "\n"
@@ -67,7 +71,10 @@ def _row_type(row_type: RowType) -> Iterator[str]:
     for key in _flatten(keys_of(row_type)):
         meaning = key.meaning
         null = _escape(meaning.null or "never")
-        yield f"| `{key.path}` | {_type_text(key)} | {meaning.unit} | {_escape(meaning.text)} | {null} | {meaning.since} |"
+        yield (
+            f"| `{key.path}` | {_type_text(key)} | {meaning.unit} | {_escape(meaning.text)} | "
+            f"{null} | {meaning.since} |"
+        )
     yield ""
 
 
@@ -87,4 +94,6 @@ def _type_text(key: JsonKey) -> str:
 
 def _escape(text: str) -> str:
     """Return text escaped for Markdown, but for what is between backquotes."""
-    return "`".join(part if number % 2 else escape(part) for number, part in enumerate(text.split("`")))
+    return "`".join(
+        part if number % 2 else escape(part) for number, part in enumerate(text.split("`"))
+    )

@@ -12,13 +12,27 @@ from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, option_help
 
 _SPECIAL = str.maketrans(
-    {"\\": "\\e", "-": "\\-", "…": "\\&...", "→": "\\(->", "–": "\\(en", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga", "'": "\\(aq"}
+    {
+        "\\": "\\e",
+        "-": "\\-",
+        "…": "\\&...",
+        "→": "\\(->",
+        "–": "\\(en",
+        "^": "\\(ha",
+        "~": "\\(ti",
+        "`": "\\(ga",
+        "'": "\\(aq",
+    }
 )
 
 _EXIT = (
     ("0", "success, partial answers included"),
     ("1", "check found violations, or diff found a difference"),
-    ("2", "usage error, unreadable target, a command failed, or nothing of what it was asked for could be read"),
+    (
+        "2",
+        "usage error, unreadable target, a command failed, or nothing of what it was asked for "
+        "could be read",
+    ),
     ("3", "check found no violation, but could not judge every rule"),
     ("130", "interrupted"),
 )
@@ -27,22 +41,34 @@ _ENVIRONMENT = (
     ("PAGER", "the pager for long answers on a terminal; less by default"),
     (
         "XDG_CACHE_HOME",
-        "symbol tables are kept in kcovdbg/symbols under it; ~/.cache by default; under TMPDIR where that cannot be written",
+        "symbol tables are kept in kcovdbg/symbols under it; ~/.cache by default; under TMPDIR "
+        "where that cannot be written",
     ),
-    ("XDG_STATE_HOME", "the shell's history is kept in kcovdbg/history under it; ~/.local/state by default"),
+    (
+        "XDG_STATE_HOME",
+        "the shell's history is kept in kcovdbg/history under it; ~/.local/state by default",
+    ),
 )
 _DESCRIPTION = (
-    "KCOV passes the Linux kernel's code coverage to fuzzers through a buffer shared with user space. kcovdbg shows KCOV's own "
-    "state: each task's fields, every struct kcov and its references, remote handles, areas, the saved state of interrupted "
+    "KCOV passes the Linux kernel's code coverage to fuzzers through a buffer shared with user "
+    "space. kcovdbg shows KCOV's own "
+    "state: each task's fields, every struct kcov and its references, remote handles, areas, "
+    "the saved state of interrupted "
     "sessions, and the coverage buffers, decoded and symbolized.",
-    "It reads a crash dump, the running kernel, a QEMU guest or anything with a GDB stub, and never writes to it. Only collect "
+    "It reads a crash dump, the running kernel, a QEMU guest or anything with a GDB stub, and "
+    "never writes to it. Only collect "
     "acts on a kernel: the running one, through KCOV's own ioctls.",
-    "Without a command, each FILE is answered by what its content is: a list of PCs by top, a log or an oops by sym, a crash "
-    "directory or a report of syzkaller by syzkaller, a recording by monitor --summary; a note says what it was taken for. "
+    "Without a command, each FILE is answered by what its content is: a list of PCs by top, a "
+    "log or an oops by sym, a crash "
+    "directory or a report of syzkaller by syzkaller, a recording by monitor --summary; a note "
+    "says what it was taken for. "
     "Nothing in it is run.",
-    "Without a file it is a shell with completion, a pager and pipes. If standard input is not a terminal, commands are read "
-    "from it, up to the first that fails; a log or a list on it is answered as a file is. Its lines, and those of a file that "
-    "begins with #! and names kcovdbg, only read and print: no shell commands, pipes, redirections, nor commands that write or "
+    "Without a file it is a shell with completion, a pager and pipes. If standard input is not "
+    "a terminal, commands are read "
+    "from it, up to the first that fails; a log or a list on it is answered as a file is. Its "
+    "lines, and those of a file that "
+    "begins with #! and names kcovdbg, only read and print: no shell commands, pipes, "
+    "redirections, nor commands that write or "
     "run something. A script that --script names may do all that the shell can.",
 )
 
@@ -71,7 +97,9 @@ def _lines() -> Iterator[str]:
     for option in GENERAL_OPTIONS:
         yield from _program_option(option)
     yield ".SH COMMANDS"
-    yield from _paragraphs([f"WHAT is {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE is {EXPLANATIONS[Value.HANDLE]}."])
+    yield from _paragraphs(
+        [f"WHAT is {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE is {EXPLANATIONS[Value.HANDLE]}."]
+    )
     yield ".PP"
     yield "Every command that has rows takes these options, every other one the last:"
     for argument in (*OUTPUT_OPTIONS, HELP_OPTION):
@@ -81,7 +109,10 @@ def _lines() -> Iterator[str]:
     yield ".SH EXIT STATUS"
     yield from _terms(_EXIT)
     yield ".PP"
-    yield escape("With several commands, the highest. collect exits with its command's status, or 125 if it failed itself.")
+    yield escape(
+        "With several commands, the highest. collect exits with its command's status, or 125 "
+        "if it failed itself."
+    )
     yield ".SH ENVIRONMENT"
     yield from _terms(_ENVIRONMENT)
     yield ".SH SEE ALSO"
@@ -111,7 +142,9 @@ def _command(command: Command) -> Iterator[str]:
     if command.aliases:
         yield ".PP"
         yield escape(f"Also: {', '.join(command.aliases)}")
-    yield from _paragraphs([sentence(command.summary), *filter(None, command.description.split("\n\n"))])
+    yield from _paragraphs(
+        [sentence(command.summary), *filter(None, command.description.split("\n\n"))]
+    )
     for argument in command.arguments:
         yield from _argument(argument)
     if command.further_needs:
@@ -124,12 +157,18 @@ def _command(command: Command) -> Iterator[str]:
 
 def _arguments(command: Command) -> str:
     # A line may break between arguments, not within one.
-    return "".join(" " + escape(argument.usage).replace(" ", "\\ ") for argument in command.arguments)
+    return "".join(
+        " " + escape(argument.usage).replace(" ", "\\ ") for argument in command.arguments
+    )
 
 
 def _argument(argument: Argument) -> Iterator[str]:
     yield ".TP"
-    yield _names(argument.names, argument.placeholder) if argument.is_option else f"\\fI{escape(argument.placeholder)}\\fR"
+    yield (
+        _names(argument.names, argument.placeholder)
+        if argument.is_option
+        else f"\\fI{escape(argument.placeholder)}\\fR"
+    )
     yield escape(argument.full_help)
 
 

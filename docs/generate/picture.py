@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The README's pictures: two traces of the demo side by side, and the first minute in the shell.
 
-``python -m docs.generate.picture`` runs both in a pseudo-terminal and draws what is on the screen as SVG. Run it again when the
-demo or the look of the shell changes.
+``python -m docs.generate.picture`` runs both in a pseudo-terminal and draws what is on the screen
+as SVG. Run it again when the demo or the look of the shell changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from docs.generate.terminal_picture import CELL, INK, LINE, MARGIN, Terminal, cells_of, draw_frame, draw_row, run_terminal
+from docs.generate.terminal_picture import (
+    CELL,
+    INK,
+    LINE,
+    MARGIN,
+    Terminal,
+    cells_of,
+    draw_frame,
+    draw_row,
+    run_terminal,
+)
 
 DOCS = Path(__file__).parents[1]
 SIDES = ("41", "34")
@@ -51,8 +61,15 @@ def draw_view() -> str:
     with run_terminal(["--demo", "--color", "always", "view", *SIDES], columns, rows) as terminal:
         display = terminal.screen
         terminal.wait(lambda: "leave" in display.display[-1] and "│" in display.display[1])
-        body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
-        return "\n".join(draw_frame(columns, rows, "Two traces side by side in a terminal", body)) + "\n"
+        body = (
+            part
+            for row in range(rows)
+            for part in draw_row(cells_of(display, row), MARGIN + row * LINE)
+        )
+        return (
+            "\n".join(draw_frame(columns, rows, "Two traces side by side in a terminal", body))
+            + "\n"
+        )
 
 
 def draw_monitor() -> str:
@@ -63,7 +80,11 @@ def draw_monitor() -> str:
     with run_terminal(words, columns, rows, "tests.support.monitor_process") as terminal:
         display = terminal.screen
         terminal.wait(lambda: "Quit" in display.display[-1])
-        body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
+        body = (
+            part
+            for row in range(rows)
+            for part in draw_row(cells_of(display, row), MARGIN + row * LINE)
+        )
         return "\n".join(draw_frame(columns, rows, "The monitor in a terminal", body)) + "\n"
 
 
@@ -109,11 +130,17 @@ def draw_recording(moments: list[Moment], end: float) -> str:
     """Return moments as an SVG that shows one after another; where nothing moves, the last one."""
     columns, rows = SHELL_SIZE
     label = "A first minute in the shell of the demo"
-    return "\n".join(draw_frame(columns, rows, label, _film(moments, end, columns * CELL + 2 * MARGIN))) + "\n"
+    return (
+        "\n".join(
+            draw_frame(columns, rows, label, _film(moments, end, columns * CELL + 2 * MARGIN))
+        )
+        + "\n"
+    )
 
 
 def _film(moments: list[Moment], end: float, width: float) -> Iterator[str]:
-    # One picture beside another, of which one is seen at a time; a row that many of them have is written once.
+    # One picture beside another, of which one is seen at a time; a row that many of them have is
+    # written once.
     names: dict[str, str] = {}
     for moment in moments:
         for row in moment.rows:
@@ -122,7 +149,10 @@ def _film(moments: list[Moment], end: float, width: float) -> Iterator[str]:
     yield "<defs>"
     yield from (f'<g id="{name}">{row}</g>' for row, name in names.items())
     yield "</defs>"
-    stops = "".join(f"{m.start / end:.2%}{{transform:translateX({-number * width:.0f}px)}}" for number, m in enumerate(moments))
+    stops = "".join(
+        f"{m.start / end:.2%}{{transform:translateX({-number * width:.0f}px)}}"
+        for number, m in enumerate(moments)
+    )
     yield f"<style>@keyframes f{{{stops}}}"
     yield f".f{{animation:f {end:.1f}s steps(1,end) infinite}}"
     yield "@media (prefers-reduced-motion:reduce){.f{animation:none}}</style>"
@@ -133,7 +163,10 @@ def _film(moments: list[Moment], end: float, width: float) -> Iterator[str]:
             if row:
                 yield f'<use href="#{names[row]}" y="{place * LINE}"/>'
         x, y = moment.cursor
-        yield f'<rect x="{MARGIN + x * CELL:.1f}" y="{y * LINE}" width="{CELL}" height="{LINE}" fill="{INK}" opacity="0.6"/>'
+        yield (
+            f'<rect x="{MARGIN + x * CELL:.1f}" y="{y * LINE}" width="{CELL}" height="{LINE}" '
+            f'fill="{INK}" opacity="0.6"/>'
+        )
         yield "</g>"
     yield "</g>"
 

@@ -37,12 +37,20 @@ def write_rules() -> str:
 
 def _parts() -> Iterator[str]:
     yield _INTRODUCTION
-    titles = {**GROUPS, **{letter: title for series in table.SERIES for letter, title in series.rule_groups.items()}}
+    titles = {
+        **GROUPS,
+        **{
+            letter: title for series in table.SERIES for letter, title in series.rule_groups.items()
+        },
+    }
     for letter, rules in groupby(list_rules(), key=lambda rule: rule.name[0]):
         yield f"\n## {titles[letter]}\n"
         for rule in rules:
             yield f"\n**{rule.name}** {rule.sentence}.\n\n"
-            yield f"- severity: {rule.severity.value}\n- kernels: {rule.kernels}\n- guaranteed by: {rule.guaranteed_by}\n"
+            yield (
+                f"- severity: {rule.severity.value}\n- kernels: {rule.kernels}\n- guaranteed by: "
+                f"{rule.guaranteed_by}\n"
+            )
             if rule.consequence:
                 yield f"- consequence: {rule.consequence}\n"
             if rule.detail:

@@ -44,18 +44,29 @@ _COLORS = {
 class Terminal:
     """A module, by default kcovdbg, in a terminal of this many columns and rows."""
 
-    def __init__(self, arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg") -> None:
+    def __init__(
+        self, arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg"
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
-        environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+        }
         for name in ("NO_COLOR", "COLUMNS", "LINES"):
             environment.pop(name, None)
         # The user's history would be suggested, and the user's settings be seen.
         self._home = tempfile.TemporaryDirectory(prefix="kcovdbg-picture-")
-        environment |= dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"), self._home.name)
+        environment |= dict.fromkeys(
+            ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"), self._home.name
+        )
         environment.setdefault("XDG_CACHE_HOME", str(Path("~/.cache").expanduser()))
         command = ["-m", module, *arguments]
-        self._process = pexpect.spawn(sys.executable, command, dimensions=(rows, columns), env=environment)
+        self._process = pexpect.spawn(
+            sys.executable, command, dimensions=(rows, columns), env=environment
+        )
 
     def type(self, text: str) -> None:
         """Type characters."""
@@ -71,7 +82,9 @@ class Terminal:
                 if is_drawn():
                     return
             if time.monotonic() > end:
-                raise TimeoutError("the screen was not drawn in time:\n" + "\n".join(self.screen.display))
+                raise TimeoutError(
+                    "the screen was not drawn in time:\n" + "\n".join(self.screen.display)
+                )
 
     def close(self) -> None:
         """End the program."""
@@ -80,7 +93,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def run_terminal(arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg") -> Iterator[Terminal]:
+def run_terminal(
+    arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg"
+) -> Iterator[Terminal]:
     """Yield a module, by default kcovdbg, in a terminal, and end it."""
     terminal = Terminal(arguments, columns, rows, module)
     try:
@@ -93,10 +108,16 @@ def draw_frame(columns: int, rows: int, label: str, body: Iterator[str]) -> Iter
     """Yield an SVG with a terminal's background around its content."""
     width, height = columns * CELL + 2 * MARGIN, rows * LINE + 2 * MARGIN
     yield "<!-- SPDX-License-Identifier: LGPL-2.1-or-later -->"
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 '
+        f'0 {width:.0f} {height}"'
+    )
     yield f' role="img" aria-label="{escape(label)}">'
     yield f'<rect width="100%" height="100%" rx="8" fill="{PAPER}"/>'
-    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, DejaVu Sans Mono, monospace" font-size="13"'
+    yield (
+        '<g font-family="ui-monospace, SFMono-Regular, Menlo, DejaVu Sans Mono, monospace" '
+        'font-size="13"'
+    )
     # Browsers have dropped the attribute, and other programs do not know the property.
     yield ' xml:space="preserve"><style>text{white-space:pre}</style>'
     yield from body
@@ -105,20 +126,26 @@ def draw_frame(columns: int, rows: int, label: str, body: Iterator[str]) -> Iter
 
 
 def draw_row(cells: Sequence[Any], top: int) -> Iterator[str]:
-    """Yield a row of cells: a rectangle for each colored background, a text for each run of one style."""
+    """Yield a row of cells: a rectangle for each colored background, a text for each run of one
+    style.
+    """
     column = 0
     for (ink, paper, bold), run in groupby(cells, _style):
         text = "".join(cell.data for cell in run)
         left, length = MARGIN + column * CELL, len(text) * CELL
         column += len(text)
         if paper != PAPER:
-            yield f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="{LINE}" fill="{paper}"/>'
+            yield (
+                f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="{LINE}" '
+                f'fill="{paper}"/>'
+            )
         if shown := text.strip():
             left += (len(text) - len(text.lstrip())) * CELL
             length = len(shown) * CELL
             weight = ' font-weight="bold"' if bold else ""
             yield (
-                f'<text x="{left:.1f}" y="{top + 13}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs" '
+                f'<text x="{left:.1f}" y="{top + 13}" textLength="{length:.1f}" '
+                f'lengthAdjust="spacingAndGlyphs" '
                 f'fill="{ink}"{weight}>{escape(shown)}</text>'
             )
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcov-show`` inside GDB: commands, parameters, functions, pretty printers, MI, and a window of the TUI.
+"""``kcov-show`` inside GDB: commands, parameters, functions, pretty printers, MI, and a window of
+the TUI.
 
-This is a client of a process with kcovdbg and drgn (kcovdbg.frontends.gdb), to which it lends what GDB has open. It uses the
-standard library of Python 3.8 and GDB's module, and imports nothing of kcovdbg. GDB owns packets, modes of the stub, selected
-threads and running.
+This is a client of a process with kcovdbg and drgn (kcovdbg.frontends.gdb), to which it lends what
+GDB has open. It uses the standard library of Python 3.8 and GDB's module, and imports nothing of
+kcovdbg. GDB owns packets, modes of the stub, selected threads and running.
 """
 
 from __future__ import annotations

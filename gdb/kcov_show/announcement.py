@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A line at the prompt about where the kernel is, before the user sets a breakpoint at the wrong address."""
+"""A line at the prompt about where the kernel is, before the user sets a breakpoint at the wrong
+address.
+"""
 
 from __future__ import annotations
 

@@ -19,10 +19,14 @@ VERSION = 1
 """Of the messages."""
 _HEAD = struct.Struct(">II")
 _HERE = os.path.dirname(os.path.realpath(__file__))
-_HINT = "name the Python that kcovdbg is installed in: KCOVDBG_PYTHON=/path/to/venv/bin/python gdb ..."
-# The first two are for GDB's own Python; the others are the size of the terminal when GDB was started.
+_HINT = (
+    "name the Python that kcovdbg is installed in: KCOVDBG_PYTHON=/path/to/venv/bin/python gdb ..."
+)
+# The first two are for GDB's own Python; the others are the size of the terminal when GDB was
+# started.
 _NOT_INHERITED = ("PYTHONHOME", "PYTHONPATH", "COLUMNS", "LINES")
-# Seconds until a process that was started must serve: it imports for one second, longer on a machine that is short of memory.
+# Seconds until a process that was started must serve: it imports for one second, longer on a
+# machine that is short of memory.
 _PATIENCE = 60.0
 
 Fields = Dict[str, Any]
@@ -50,7 +54,9 @@ def find_python() -> str:
         found = re.match(rb"#!(?:/bin/sh\n'''exec' )?\"?(/[^\"\n ]+)", start)
         if found is not None and b"python" in os.path.basename(found[1]):
             return os.fsdecode(found[1])
-    raise gdb.GdbError("kcovdbg: could not find the Python that kcovdbg is installed in\n  " + _HINT)
+    raise gdb.GdbError(
+        "kcovdbg: could not find the Python that kcovdbg is installed in\n  " + _HINT
+    )
 
 
 def _find_scripts() -> Iterator[str]:
@@ -72,10 +78,14 @@ class Child:
 
     def __init__(self) -> None:
         python = find_python()
-        environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        # Nothing is imported from the current directory; Python 3.10 knows no such variable, and takes the folder below.
+        environment = {
+            name: value for name, value in os.environ.items() if name not in _NOT_INHERITED
+        }
+        # Nothing is imported from the current directory; Python 3.10 knows no such variable, and
+        # takes the folder below.
         environment["PYTHONSAFEPATH"] = "1"
-        # Commands do not use drgn's plugins, whose import takes up to 180 ms. drgn prints a traceback if C-c comes meanwhile.
+        # Commands do not use drgn's plugins, whose import takes up to 180 ms. drgn prints a
+        # traceback if C-c comes meanwhile.
         environment["DRGN_DISABLE_PLUGINS"] = "*"
         ours, theirs = socket.socketpair()
         try:
@@ -90,7 +100,9 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise gdb.GdbError("kcovdbg: could not start '%s': %s\n  %s" % (python, error.strerror, _HINT)) from None
+            raise gdb.GdbError(
+                "kcovdbg: could not start '%s': %s\n  %s" % (python, error.strerror, _HINT)
+            ) from None
         finally:
             theirs.close()
         self._socket = ours
@@ -107,15 +119,23 @@ class Child:
         """
         if self.aliases is None:
             if not self._wait(patience):
-                raise gdb.GdbError("kcovdbg: '%s' does not answer yet\n  the next command waits for it again" % self.python)
+                raise gdb.GdbError(
+                    "kcovdbg: '%s' does not answer yet\n  the next command waits for it again"
+                    % self.python
+                )
             try:
                 fields, _ = self.receive()
             except LostError:
                 self.end()
-                raise gdb.GdbError("kcovdbg: '%s' could not run kcovdbg\n  %s" % (self.python, _HINT)) from None
+                raise gdb.GdbError(
+                    "kcovdbg: '%s' could not run kcovdbg\n  %s" % (self.python, _HINT)
+                ) from None
             if fields.get("version") != VERSION:
                 self.end()
-                raise gdb.GdbError("kcovdbg: '%s' has another version of kcovdbg than %s\n  %s" % (self.python, _HERE, _HINT))
+                raise gdb.GdbError(
+                    "kcovdbg: '%s' has another version of kcovdbg than %s\n  %s"
+                    % (self.python, _HERE, _HINT)
+                )
             self.aliases = fields["aliases"]
         return self.aliases
 
@@ -163,7 +183,10 @@ class Child:
                 size, more = _HEAD.unpack_from(self._buffer)
                 middle, end = _HEAD.size + size, _HEAD.size + size + more
                 if len(self._buffer) >= end:
-                    text, data = bytes(self._buffer[_HEAD.size : middle]), bytes(self._buffer[middle:end])
+                    text, data = (
+                        bytes(self._buffer[_HEAD.size : middle]),
+                        bytes(self._buffer[middle:end]),
+                    )
                     del self._buffer[:end]
                     return json.loads(text.decode()), data
             # After C-c the kernel goes on with recv(), and ends select().

@@ -26,12 +26,19 @@ def run(lender: Lender, name: str, line: str, *, from_tty: bool = False) -> None
 
     :param name: of the command that the line runs.
     :param from_tty: whether the user typed it, so that a program in its pipe gets the terminal.
-    :raises gdb.GdbError: when it fails, with the message for the user; in batch mode also for a status other than 0, so that
-        GDB exits with 1.
+    :raises gdb.GdbError: when it fails, with the message for the user; in batch mode also for a
+        status other than 0, so that GDB exits with 1.
     """
     line = expressions.replace(line)
     is_interactive = from_tty and output.is_interactive()
-    answer = lender.ask("run", output.write, may_run=name == _RUNS, may_type=is_interactive, line=line, **output.describe())
+    answer = lender.ask(
+        "run",
+        output.write,
+        may_run=name == _RUNS,
+        may_type=is_interactive,
+        line=line,
+        **output.describe(),
+    )
     if answer.get("symbols"):
         _load_symbols(*answer["symbols"])
     if answer["status"] and output.is_batch():
@@ -39,7 +46,8 @@ def run(lender: Lender, name: str, line: str, *, from_tty: bool = False) -> None
 
 
 def _load_symbols(path: str, offset: int) -> None:
-    """Have GDB load the symbols of a file whose path may have quotes and newlines: GDB runs each line of a command.
+    """Have GDB load the symbols of a file whose path may have quotes and newlines: GDB runs each
+    line of a command.
 
     :raises gdb.GdbError: when it cannot be opened.
     """
@@ -49,7 +57,10 @@ def _load_symbols(path: str, offset: int) -> None:
         raise gdb.GdbError("could not open %a: %s" % (path, error.strerror)) from None
     try:
         # GDB follows the link, and keeps the path that it leads to.
-        gdb.execute("with confirm off -- symbol-file /proc/self/fd/%d -o %#x" % (descriptor, offset), to_string=True)
+        gdb.execute(
+            "with confirm off -- symbol-file /proc/self/fd/%d -o %#x" % (descriptor, offset),
+            to_string=True,
+        )
     finally:
         os.close(descriptor)
 
@@ -59,13 +70,15 @@ class _Show(gdb.Command):
 
     Usage: kcov-show COMMAND [ARGUMENT...]
 
-    The kernel is the one that GDB has open: a QEMU guest, a kgdb target, an ELF core, or /proc/kcore. Nothing is written to
-    it, and loaded symbols stay as they are: the KASLR offset is determined each time. kcov-show symbols --apply gives GDB
-    names in a kernel that KASLR has moved.
+    The kernel is the one that GDB has open: a QEMU guest, a kgdb target, an ELF core, or
+    /proc/kcore. Nothing is written to it, and loaded symbols stay as they are: the KASLR offset is
+    determined each time. kcov-show symbols --apply gives GDB names in a kernel that KASLR has
+    moved.
 
-    Every answer can be written as JSON (--json) or CSV (--csv), piped (kcov-show tasks | grep syz, or with GDB's own
-    | kcov-show tasks | grep syz) and redirected (kcov-show objects --json > file). Words that begin with $ are expressions of
-    GDB (kcov-show why $t). $_kcov_status is the exit status of the last command: 1 where check found violations.
+    Every answer can be written as JSON (--json) or CSV (--csv), piped (kcov-show tasks | grep syz,
+    or with GDB's own | kcov-show tasks | grep syz) and redirected (kcov-show objects --json >
+    file). Words that begin with $ are expressions of GDB (kcov-show why $t). $_kcov_status is the
+    exit status of the last command: 1 where check found violations.
 
     Examples:
         kcov-show tasks
@@ -115,7 +128,9 @@ class _Subcommand(gdb.Command):
         if word is None:
             return []
         try:
-            words: List[str] = self._lender.ask("complete", line="%s %s" % (self._name, text), word=word)["words"]
+            words: List[str] = self._lender.ask(
+                "complete", line="%s %s" % (self._name, text), word=word
+            )["words"]
         except (Exception, KeyboardInterrupt):  # noqa: BLE001 - a key press must not print errors
             return []
         return [output.to_host(found) for found in words]
@@ -140,10 +155,12 @@ class _Info(gdb.Command):
 
 
 class _Mi(gdb.MICommand):
-    """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and ``remarks``.
+    """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and
+    ``remarks``.
 
-    ``catch`` lets the machine run, and GDB answers ``^running``. What it found follows when the machine has stopped, as
-    ``=kcov-show,rows=[...],remarks=[...]``; before GDB 14, whose Python cannot make such records, as JSON on the console.
+    ``catch`` lets the machine run, and GDB answers ``^running``. What it found follows when the
+    machine has stopped, as ``=kcov-show,rows=[...],remarks=[...]``; before GDB 14, whose Python
+    cannot make such records, as JSON on the console.
     """
 
     def __init__(self, lender: Lender) -> None:
@@ -162,7 +179,10 @@ class _Mi(gdb.MICommand):
             rows = json.loads(texts["out"] or "[]")
             return {"rows": rows, "remarks": texts["err"].splitlines()}
 
-        words = [expressions.evaluate(word) if expressions.is_expression(word) else word for word in arguments]
+        words = [
+            expressions.evaluate(word) if expressions.is_expression(word) else word
+            for word in arguments
+        ]
         plain: Dict[str, Any] = {"width": None, "styled": False, "color": "never", "format": "json"}
         if words[0] == _RUNS:
             plain.update(may_run=True, deliver=lambda _answer: _notify(gather()))
@@ -192,7 +212,9 @@ def _words(value: Any) -> Any:
 
 def _name(key: str) -> str:
     # Names in MI consist of letters, digits, - and _.
-    return "".join(character if character.isalnum() or character in "-_" else "_" for character in key)
+    return "".join(
+        character if character.isalnum() or character in "-_" else "_" for character in key
+    )
 
 
 def define(lender: Lender) -> None:
@@ -219,7 +241,9 @@ def greet(lender: Lender) -> None:
         sys.stderr.write("%s\n" % error)
         return
     known = _read_help()
-    names = {name: command for command, about in known.items() for name in [command] + about["aliases"]}
+    names = {
+        name: command for command, about in known.items() for name in [command] + about["aliases"]
+    }
     for name, first in aliases.items():
         # GDB takes only words as names of commands.
         if name.replace("-", "").replace("_", "").isalnum() and first in names:

@@ -18,7 +18,9 @@ _ADDRESS_MASK = (1 << 64) - 1
 
 
 def is_expression(word: str) -> bool:
-    """Return whether a word is an expression: a convenience variable, a register, a function's call, or what begins so."""
+    """Return whether a word is an expression: a convenience variable, a register, a function's
+    call, or what begins so.
+    """
     return re.match(r"\$[A-Za-z_]", word) is not None
 
 
@@ -30,11 +32,14 @@ def replace(line: str) -> str:
     if line.lstrip().startswith("!"):
         # A shell command.
         return line
-    return _PIECE.sub(lambda match: evaluate(match[0]) if match.lastgroup == "expression" else match[0], line)
+    return _PIECE.sub(
+        lambda match: evaluate(match[0]) if match.lastgroup == "expression" else match[0], line
+    )
 
 
 def evaluate(expression: str) -> str:
-    """Return the value of an expression as a command takes it: a pointer in hexadecimal, another number in decimal digits.
+    """Return the value of an expression as a command takes it: a pointer in hexadecimal, another
+    number in decimal digits.
 
     :raises gdb.GdbError: when it has none.
     """
@@ -42,11 +47,15 @@ def evaluate(expression: str) -> str:
         value = gdb.parse_and_eval(expression)
         type_ = value.type.strip_typedefs()
         if type_.code == gdb.TYPE_CODE_VOID:
-            raise gdb.GdbError("kcovdbg: '%s' has no value\n  set it: set var %s = ..." % (expression, expression))
+            raise gdb.GdbError(
+                "kcovdbg: '%s' has no value\n  set it: set var %s = ..." % (expression, expression)
+            )
         if type_.code == gdb.TYPE_CODE_PTR:
             return "%#x" % (int(value) & _ADDRESS_MASK)
         if type_.code == gdb.TYPE_CODE_ARRAY:
             return str(value.string())
         return str(int(value))
     except (gdb.error, ValueError, TypeError) as error:
-        raise gdb.GdbError("kcovdbg: '%s': %s" % (expression, " ".join(str(error).split()))) from None
+        raise gdb.GdbError(
+            "kcovdbg: '%s': %s" % (expression, " ".join(str(error).split()))
+        ) from None

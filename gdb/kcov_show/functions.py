@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``$kcov(tid)`` and the like, for expressions and the conditions of breakpoints; without ``tid``, of the current task.
+"""``$kcov(tid)`` and the like, for expressions and the conditions of breakpoints; without ``tid``,
+of the current task.
 
 Each looks at the target anew: a condition is asked while the target moves from stop to stop.
 """
@@ -40,8 +41,8 @@ _KCOV = """Return a task's struct kcov.
 
 Usage: $kcov ([TID])
 
-The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled remote coverage on; null
-where it has none. Example: print *$kcov(41)"""
+The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled
+remote coverage on; null where it has none. Example: print *$kcov(41)"""
 _COUNT = """Return how many records a task's buffer holds.
 
 Usage: $kcov_count ([TID])

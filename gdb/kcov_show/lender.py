@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lends what GDB has open to the process: its memory, its registers, and the monitor of its stub.
 
-Only this file sends packets, and it leaves the stub and GDB as they were: the mode of memory, the selected thread and frame.
+Only this file sends packets, and it leaves the stub and GDB as they were: the mode of memory, the
+selected thread and frame.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _EVENTS = (
 _MONITOR = ("info registers", "info mtree -f", "info version", "info status")
 _PHYSICAL, _VIRTUAL = b"1", b"0"
 _PAGE = 4096
-# kgdb's buffer has 1024 characters on x86 (BUFMAX), two for each byte, and it does not check that an answer fits.
+# kgdb's buffer has 1024 characters on x86 (BUFMAX), two for each byte, and it does not check that
+# an answer fits.
 _KGDB_PIECE = 504
 # GDB takes this for the packets of a stub that names no size.
 _OTHER_PIECE = 156
@@ -43,7 +45,8 @@ _THREAD_MASK = 0xFFFF_FFFF
 
 # The statuses of kcovdbg itself.
 _FAILED, _INTERRUPTED = 2, 130
-# Seconds after which another C-c ends the process. One C-c may raise twice: in Python, and in the next call of GDB.
+# Seconds after which another C-c ends the process. One C-c may raise twice: in Python, and in the
+# next call of GDB.
 _PATIENCE = 1.0
 
 Write = Callable[[str, str], None]
@@ -67,16 +70,21 @@ class Stub:
         if self.send("qqemu.sstepbits"):
             self.kind = "qemu"
             # Asked again: it changes nothing that GDB and the stub have agreed on.
-            found = re.search(rb"PacketSize=([0-9a-f]+)", self.send("qSupported:multiprocess+;hwbreak+"))
+            found = re.search(
+                rb"PacketSize=([0-9a-f]+)", self.send("qSupported:multiprocess+;hwbreak+")
+            )
             size = int(found[1], 16) if found is not None else 0
             # QEMU reads exactly half of its packet size: a page takes two packets, not three.
-            self._piece = size // 2 if size and size % _PAGE == 0 else max((size - 4) // 2, _OTHER_PIECE)
+            self._piece = (
+                size // 2 if size and size % _PAGE == 0 else max((size - 4) // 2, _OTHER_PIECE)
+            )
             if self.send("qqemu.PhyMemMode") == _PHYSICAL:
                 # It outlasts the connection of a debugger that ended in the middle.
                 self.send("Qqemu.PhyMemMode:0")
                 write(
                     "err",
-                    "kcovdbg: QEMU's stub read physical memory, as another debugger left it; now it reads virtual memory\n",
+                    "kcovdbg: QEMU's stub read physical memory, as another debugger left it; "
+                    "now it reads virtual memory\n",
                 )
         # kgdb's name of its thread -2 (kernel/debug/gdbstub.c).
         elif self.send("qThreadExtraInfo,fffffffe") == b"shadowCPU0".hex().encode():
@@ -108,7 +116,11 @@ class Stub:
 
     def restore(self) -> None:
         """Leave the mode as it was. After C-c in the middle, it can be called again."""
-        if self._before is not None and self._before in (_PHYSICAL, _VIRTUAL) and self._mode != self._before:
+        if (
+            self._before is not None
+            and self._before in (_PHYSICAL, _VIRTUAL)
+            and self._mode != self._before
+        ):
             self.send("Qqemu.PhyMemMode:" + self._before.decode())
         self._before = self._mode = None
 
@@ -197,32 +209,58 @@ class Lender:
 
     def describe(self) -> Fields:
         """Return what GDB has open, and in which state."""
-        state: Fields = {"generation": self._generation, "kaslr_offset": self._find_offset(), "moves": False}
-        state["source_folders"], state["substitutions"] = _find_source_folders(), _find_substitutions()
+        state: Fields = {
+            "generation": self._generation,
+            "kaslr_offset": self._find_offset(),
+            "moves": False,
+        }
+        state["source_folders"], state["substitutions"] = (
+            _find_source_folders(),
+            _find_substitutions(),
+        )
         inferior = gdb.selected_inferior()
         connection = inferior.connection
         if connection is None or not connection.is_valid():
-            return _refuse(state, "no target", "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)")
+            return _refuse(
+                state,
+                "no target",
+                "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)",
+            )
         state["connection"] = "%d %s" % (connection.num, connection.details)
         state["name"] = connection.details or connection.type
-        state["symbols"] = [objfile.filename for objfile in gdb.objfiles() if objfile.is_valid() and objfile.filename]
+        state["symbols"] = [
+            objfile.filename
+            for objfile in gdb.objfiles()
+            if objfile.is_valid() and objfile.filename
+        ]
         if connection.type == "core":
             if self._core is None or self._core[0] is not connection:
                 self._core = connection, _find_core(inferior)
             state["core"] = self._core[1]
             if state["core"] is None:
-                return _refuse(state, "could not find the core file that GDB reads", "open it again: core-file PATH")
+                return _refuse(
+                    state,
+                    "could not find the core file that GDB reads",
+                    "open it again: core-file PATH",
+                )
             selected = gdb.selected_thread()
             # A core has a note for each CPU, which GDB takes for a thread.
             state["cpu"] = None if selected is None else selected.num - 1
             return state
         if not hasattr(connection, "send_packet"):
-            return _refuse(state, "GDB debugs a process, not a kernel", "target remote ADDRESS, or core-file PATH")
+            return _refuse(
+                state,
+                "GDB debugs a process, not a kernel",
+                "target remote ADDRESS, or core-file PATH",
+            )
         thread = gdb.selected_thread()
         if thread is None:
-            return _refuse(state, "the target has no CPU", "connect to a guest: target remote ADDRESS")
+            return _refuse(
+                state, "the target has no CPU", "connect to a guest: target remote ADDRESS"
+            )
         if thread.is_running():
-            # As in the condition of a breakpoint, where GDB has frames, and no event says that the machine has moved since.
+            # As in the condition of a breakpoint, where GDB has frames, and no event says that the
+            # machine has moved since.
             state["moves"] = True
             try:
                 gdb.selected_frame()
@@ -258,8 +296,8 @@ class Lender:
         :param write: takes ``out`` or ``err`` and a text.
         :param may_run: whether GDB lets the machine run when it asks for that.
         :param may_type: whether the programs of a pipe get the terminal.
-        :param deliver: makes the machine run in the background, and takes the answer when it has stopped; the answer that is
-            returned is then empty.
+        :param deliver: makes the machine run in the background, and takes the answer when it has
+            stopped; the answer that is returned is then empty.
         :raises gdb.GdbError: when the request failed, with the message for the user.
         :raises KeyboardInterrupt: after C-c.
         """
@@ -275,7 +313,9 @@ class Lender:
         return self._finish(op, child, number)
 
     def _finish(self, op: str, child: Child, number: int) -> Fields:
-        """Serve a request until it is answered; return the answer, empty while the machine runs in the background."""
+        """Serve a request until it is answered; return the answer, empty while the machine runs in
+        the background.
+        """
         status = _FAILED
         is_over = True
         try:
@@ -427,7 +467,9 @@ class Lender:
         return self._stub
 
     def _do_read(self, message: Fields) -> Tuple[Fields, bytes]:
-        data, error = self._need_stub().read(message["address"], message["size"], physical=message["physical"])
+        data, error = self._need_stub().read(
+            message["address"], message["size"], physical=message["physical"]
+        )
         return {"error": error}, data
 
     def _do_physical(self, message: Fields) -> Tuple[Fields, bytes]:
@@ -444,7 +486,8 @@ class Lender:
             return {"text": None}, b""
 
     def _do_registers(self, message: Fields) -> Tuple[Fields, bytes]:
-        # GDB unwinds again to select the frame: of physical memory it would make, and keep, wrong frames.
+        # GDB unwinds again to select the frame: of physical memory it would make, and keep, wrong
+        # frames.
         stub = self._need_stub()
         stub.use_mode(_VIRTUAL)
         number = message["thread"]
@@ -470,9 +513,14 @@ class Lender:
 
     def _do_watch(self, message: Fields) -> Tuple[Fields, bytes]:
         if not self._may_run:
-            return {"error": "GDB lets the machine run for kcov-show catch only", "hint": "continue"}, b""
+            return {
+                "error": "GDB lets the machine run for kcov-show catch only",
+                "hint": "continue",
+            }, b""
         self._restore()
-        self._watch = Watch([tuple(span) for span in message["spans"]], message["seconds"], self._judge)
+        self._watch = Watch(
+            [tuple(span) for span in message["spans"]], message["seconds"], self._judge
+        )
         deliver = self._deliver
         if deliver is not None:
             problem = self._watch.start(lambda found: self._go_on(message["n"], found, deliver))
@@ -503,7 +551,9 @@ class Lender:
             write("err", "%s\n" % error)
 
     def _do_symbol(self, message: Fields) -> Tuple[Fields, bytes]:
-        """Return the name of GDB's symbol at an address; GDB has these at hand, and reads no debug info."""
+        """Return the name of GDB's symbol at an address; GDB has these at hand, and reads no debug
+        info.
+        """
         text = gdb.execute("info symbol %#x" % message["address"], to_string=True)
         return {"name": text.split()[0] if " in section " in text else None}, b""
 
@@ -522,7 +572,9 @@ class Lender:
         assert child is not None
         self._count += 1
         count = self._count
-        child.send({"op": "judge", "n": count, "cpu": None if thread is None else stub.number_of(thread)})
+        child.send(
+            {"op": "judge", "n": count, "cpu": None if thread is None else stub.number_of(thread)}
+        )
         interrupt = None
         interrupted = 0.0
         try:
@@ -562,7 +614,10 @@ def _find_substitutions() -> List[Tuple[str, str]]:
     return [
         (before[3:], after[1:-2])
         for before, _, after in pairs
-        if before.startswith("  ") and before[2:3] in quotes and after[:1] in quotes and after.endswith("'.")
+        if before.startswith("  ")
+        and before[2:3] in quotes
+        and after[:1] in quotes
+        and after.endswith("'.")
     ]
 
 
@@ -578,7 +633,9 @@ def _find_frame() -> Optional[gdb.Frame]:
 
 
 def _read_registers(names: List[str]) -> List[Optional[int]]:
-    """Return registers of the selected thread's innermost frame, None for those that GDB does not know."""
+    """Return registers of the selected thread's innermost frame, None for those that GDB does not
+    know.
+    """
     found: List[Optional[int]] = []
     frame = gdb.newest_frame()
     for name in names:
@@ -598,9 +655,14 @@ def _find_core(inferior: Any) -> Optional[str]:
         text = gdb.execute("info files", to_string=True)
         match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
         if match is None:
-            # In other languages than English the line is found by its end. The program's line comes first.
+            # In other languages than English the line is found by its end. The program's line comes
+            # first.
             named = [re.match(r"\s+[`'«\"](.*)['»\"],", line) for line in text.split("\n")]
-            found = [line[1] for line in named if line is not None and re.search(r"\belf\d\d-", line.string[line.end() :])]
+            found = [
+                line[1]
+                for line in named
+                if line is not None and re.search(r"\belf\d\d-", line.string[line.end() :])
+            ]
             return found[-1] if found else None
         name = match[1]
     return name

@@ -18,7 +18,8 @@ _O_WRONLY = 1
 
 
 def to_host(text: str, *, narrow: bool = False) -> str:
-    """Return a text in GDB's charset: in the C locale that is ASCII, and GDB rejects other characters.
+    """Return a text in GDB's charset: in the C locale that is ASCII, and GDB rejects other
+    characters.
 
     :param narrow: whether to keep the width, for text in columns.
     """
@@ -38,8 +39,8 @@ def to_host(text: str, *, narrow: bool = False) -> str:
 def write(op: str, text: str) -> None:
     """Write an answer (``out``) through GDB's pager, log and redirection, or a remark (``err``).
 
-    GDB redirects its own standard error with its standard output, into the pipe of ``| kcov-show tasks --json | jq .`` as well:
-    remarks go to that of the process.
+    GDB redirects its own standard error with its standard output, into the pipe of ``| kcov-show
+    tasks --json | jq .`` as well: remarks go to that of the process.
 
     :raises KeyboardInterrupt: when the user answered q to GDB's pager.
     """
@@ -81,7 +82,9 @@ def is_interactive() -> bool:
 
 
 def is_batch() -> bool:
-    """Return whether GDB runs commands from its command line and ends (``-batch``), which no parameter tells."""
+    """Return whether GDB runs commands from its command line and ends (``-batch``), which no
+    parameter tells.
+    """
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = file.read().split(b"\0")
@@ -93,7 +96,8 @@ def is_batch() -> bool:
 
 
 def _is_piped() -> bool:
-    """Return whether GDB's ``pipe`` runs this command: whether a child of GDB reads from a pipe that GDB writes to.
+    """Return whether GDB's ``pipe`` runs this command: whether a child of GDB reads from a pipe
+    that GDB writes to.
 
     GDB does not tell Python where its output goes, and does not strip colors from it.
     """

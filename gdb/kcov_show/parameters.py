@@ -18,9 +18,13 @@ class _Prefix(gdb.Command):
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Show all parameters, or list those that can be set, as GDB does for its own; before GDB 17 a prefix does nothing."""
+        """Show all parameters, or list those that can be set, as GDB does for its own; before GDB
+        17 a prefix does nothing.
+        """
         if argument:
-            raise gdb.GdbError('Undefined %s command: "%s".  Try "help %s".' % (self._name, argument, self._name))
+            raise gdb.GdbError(
+                'Undefined %s command: "%s".  Try "help %s".' % (self._name, argument, self._name)
+            )
         if self._name.startswith("set"):
             gdb.execute("help " + self._name)
             return
@@ -46,7 +50,10 @@ class _Choice(gdb.Parameter):
 
 
 class _Offset(gdb.Parameter):
-    """auto: determined each time. A number: the offset as for `symbol-file -o`, where the stub does not tell it."""
+    """auto: determined each time.
+
+    A number: the offset as for `symbol-file -o`, where the stub does not tell it.
+    """
 
     set_doc = "Set the KASLR offset of the kernel image."
     show_doc = "Show the KASLR offset of the kernel image."
@@ -63,7 +70,9 @@ class _Offset(gdb.Parameter):
                 int(word, 0)
         except ValueError:
             self.value = self._kept
-            raise gdb.GdbError("'%s' is not an offset; use auto, or a number such as 0x1a000000" % word) from None
+            raise gdb.GdbError(
+                "'%s' is not an offset; use auto, or a number such as 0x1a000000" % word
+            ) from None
         self._kept = self.value = word
         return ""
 

@@ -23,14 +23,17 @@ class Pipeline:
     """A running pipeline.
 
     :param line: for the shell.
-    :param is_interactive: whether the programs get the terminal; otherwise their output goes through GDB.
+    :param is_interactive: whether the programs get the terminal; otherwise their output goes
+        through GDB.
     :raises OSError: when there is no shell.
     """
 
     def __init__(self, line: str, *, is_interactive: bool) -> None:
         self.is_interactive = is_interactive
         # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
-        shell = ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
+        shell = (
+            ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
+        )
         self._output = None if is_interactive else tempfile.TemporaryFile()  # noqa: SIM115 - open while the programs run
         self._process = subprocess.Popen(
             [*shell, line], stdin=subprocess.PIPE, stdout=self._output, preexec_fn=_end_with_parent
@@ -47,11 +50,13 @@ class Pipeline:
         return True
 
     def finish(self) -> Tuple[int, str]:
-        """Wait until the programs have ended; return their exit status, negative for a signal, and their output.
+        """Wait until the programs have ended; return their exit status, negative for a signal, and
+        their output.
 
         Programs on the terminal write there, and return none.
 
-        :raises KeyboardInterrupt: after C-c, except to programs on the terminal, which get it themselves.
+        :raises KeyboardInterrupt: after C-c, except to programs on the terminal, which get it
+            themselves.
         """
         self._close_input()
         while True:
@@ -68,7 +73,9 @@ class Pipeline:
             return status, file.read().decode("utf-8", "backslashreplace")
 
     def end(self) -> None:
-        """End the programs, whatever they do; those on the terminal may have to put it in order first."""
+        """End the programs, whatever they do; those on the terminal may have to put it in order
+        first.
+        """
         self._close_input()
         for stop in (self._process.terminate, self._process.kill):
             with contextlib.suppress(subprocess.TimeoutExpired):

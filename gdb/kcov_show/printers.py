@@ -27,17 +27,24 @@ class _Printer:
     def __init__(self, lender: Lender, value: gdb.Value) -> None:
         self._lender = lender
         self._value = value
-        self._names: List[str] = [field.name for field in value.type.strip_typedefs().fields() if field.name]
+        self._names: List[str] = [
+            field.name for field in value.type.strip_typedefs().fields() if field.name
+        ]
 
     def _mode(self, name: str) -> str:
         """Return the name of a mode word, an object's or a task's with its flags."""
         known: Dict[str, int] = {}
         with contextlib.suppress(gdb.error):
-            known = {str(field.name): int(field.enumval) for field in gdb.lookup_type("enum kcov_mode").fields()}
+            known = {
+                str(field.name): int(field.enumval)
+                for field in gdb.lookup_type("enum kcov_mode").fields()
+            }
         return self._name("mode", name, known)
 
     def _name(self, kind: str, name: str, known: Optional[Dict[str, int]] = None) -> str:
-        text: str = self._lender.ask("name", kind=kind, value=int(self._value[name]), known=known)["name"]
+        text: str = self._lender.ask("name", kind=kind, value=int(self._value[name]), known=known)[
+            "name"
+        ]
         return text
 
 
@@ -72,7 +79,10 @@ class RemotePrinter(_Printer):
 
     def to_string(self) -> str:
         """Return the handle and its object."""
-        return "%s -> %s" % (self._name("handle", "handle"), self._value["kcov"].format_string(symbols=False))
+        return "%s -> %s" % (
+            self._name("handle", "handle"),
+            self._value["kcov"].format_string(symbols=False),
+        )
 
     def children(self) -> Iterator[Tuple[str, object]]:
         """Yield the members."""
@@ -93,7 +103,12 @@ class TaskPrinter(_Printer):
         """Yield the members of KCOV."""
         for name in self._names:
             if name.startswith("kcov"):
-                yield name, self._mode(name) if name in ("kcov_mode", "kcov_saved_mode") else self._value[name]
+                yield (
+                    name,
+                    self._mode(name)
+                    if name in ("kcov_mode", "kcov_saved_mode")
+                    else self._value[name],
+                )
 
 
 def _number(value: gdb.Value) -> int:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Scrolling of the TUI's source window to the line of an instruction.
 
-GDB offers no call for it. What is listed moves the window, but with the next prompt only; scrolling moves it at once, but by
-lines from where it stands, which nothing tells, and in the file that was listed last.
+GDB offers no call for it. What is listed moves the window, but with the next prompt only; scrolling
+moves it at once, but by lines from where it stands, which nothing tells, and in the file that was
+listed last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import gdb
 
 # Longer than any file with code: 2**19 - 1 lines.
 _HIGHEST_BIT = 18
-# Seconds after which the position is no longer trusted; a key that is held down repeats every 30 ms.
+# Seconds after which the position is no longer trusted; a key that is held down repeats every 30
+# ms.
 _KEY_REPEATS = 0.5
 
 
@@ -31,7 +33,8 @@ class SourceWindow:
         self._moved = float("-inf")
 
     def show(self, address: int, height: int) -> None:
-        """Show the line of an instruction in the middle of the window; do nothing without a line or the window.
+        """Show the line of an instruction in the middle of the window; do nothing without a line or
+        the window.
 
         :param address: as GDB's symbols have it.
         :param height: lines of the window.
@@ -48,7 +51,8 @@ class SourceWindow:
     def _scroll(self, top: int) -> None:
         now = time.monotonic()
         if now - self._moved > _KEY_REPEATS:
-            # To the first line from any line. Up to GDB 15 a step beyond it is ignored, so take ever smaller steps.
+            # To the first line from any line. Up to GDB 15 a step beyond it is ignored, so take
+            # ever smaller steps.
             for bit in range(_HIGHEST_BIT, -1, -1):
                 gdb.execute("- %d src" % (1 << bit), to_string=True)
             self._top = 1
@@ -71,10 +75,11 @@ def _list(address: int, above: int) -> None:
 
 
 def _outside_of_headers(address: int) -> Optional[int]:
-    """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
+    """Return the address itself, or for one in a header's inline function the nearest one in the
+    file that calls it.
 
-    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
-    which takes it half a minute and a gigabyte.
+    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c,
+    all thousand for rcupdate.h, which takes it half a minute and a gigabyte.
     """
     line = gdb.find_pc_line(address)
     if line.symtab is None or not line.symtab.filename.endswith(".h"):

@@ -28,7 +28,9 @@ class Watch:
     :param judge: returns whether a write is wanted, while the machine is stopped.
     """
 
-    def __init__(self, spans: Sequence[Span], seconds: Optional[float], judge: Callable[[], bool]) -> None:
+    def __init__(
+        self, spans: Sequence[Span], seconds: Optional[float], judge: Callable[[], bool]
+    ) -> None:
         self._spans = spans
         self._seconds = seconds
         self._judge = judge
@@ -56,7 +58,8 @@ class Watch:
         return self._result()
 
     def start(self, finish: Callable[[Dict[str, Any]], None]) -> Optional[Dict[str, Any]]:
-        """Let the machine run in the background, for a user of MI, whose next commands GDB reads meanwhile.
+        """Let the machine run in the background, for a user of MI, whose next commands GDB reads
+        meanwhile.
 
         :param finish: called by GDB's event loop with how it ended.
         :return: None, or why the machine does not run.
@@ -76,7 +79,11 @@ class Watch:
             gdb.post_event(end)
 
         if problem is None:
-            for registry in (gdb.events.stop, gdb.events.exited, getattr(gdb.events, "connection_removed", None)):
+            for registry in (
+                gdb.events.stop,
+                gdb.events.exited,
+                getattr(gdb.events, "connection_removed", None),
+            ):
                 if registry is not None:
                     registry.connect(note)
                     stack.callback(registry.disconnect, note)
@@ -133,7 +140,11 @@ class Watch:
         return True
 
     def _note(self, event: Any) -> None:
-        if self._end == "other" and isinstance(event, gdb.SignalEvent) and event.stop_signal == "SIGINT":
+        if (
+            self._end == "other"
+            and isinstance(event, gdb.SignalEvent)
+            and event.stop_signal == "SIGINT"
+        ):
             self._end = self._interrupted()
 
     def _interrupted(self) -> str:
@@ -171,10 +182,13 @@ def _is_gone() -> bool:
 def _interrupting(seconds: float) -> Iterator[None]:
     """Send C-c to GDB after a time, unless a block ends before.
 
-    By another process: while the machine runs, GDB lets other threads of Python run only now and then.
+    By another process: while the machine runs, GDB lets other threads of Python run only now and
+    then.
     """
     script = "sleep %.3f && kill -INT %d" % (seconds, os.getpid())
-    timer = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    timer = subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         yield
     finally:

@@ -27,7 +27,14 @@ class WindowContents:
         self._lender = lender
         self.window: Optional[BufferWindow] = None
         self.what: Optional[str] = None
-        self.drawn: Fields = {"title": NAME, "count": 0, "selected": 0, "top": 0, "lines": _NOTHING, "address": None}
+        self.drawn: Fields = {
+            "title": NAME,
+            "count": 0,
+            "selected": 0,
+            "top": 0,
+            "lines": _NOTHING,
+            "address": None,
+        }
         self.source = SourceWindow()
         self._is_shown = True
 
@@ -45,7 +52,13 @@ class WindowContents:
 
     def _draw(self, selected: int, *, reads: bool = False) -> None:
         height, width, shift = (24, 80, 0) if self.window is None else self.window.size
-        place = {"selected": selected, "top": self.drawn["top"], "height": height, "width": width, "shift": shift}
+        place = {
+            "selected": selected,
+            "top": self.drawn["top"],
+            "height": height,
+            "width": width,
+            "shift": shift,
+        }
         try:
             self.drawn = self._lender.ask("rows", what=self.what, reads=reads, **place)
         except gdb.GdbError as error:
@@ -66,7 +79,8 @@ class WindowContents:
             return
         self.window.render(draws=False)
         if self._is_shown:
-            # Not inside a call of the TUI, and after the prompt, which shows where the target stopped.
+            # Not inside a call of the TUI, and after the prompt, which shows where the target
+            # stopped.
             self._is_shown = False
             gdb.post_event(self._show_source)
 
@@ -90,7 +104,9 @@ class BufferWindow:
 
     @property
     def size(self) -> Any:
-        """Height, width, and the columns that the user scrolled to the right; 0 lines after ``tui disable``."""
+        """Height, width, and the columns that the user scrolled to the right; 0 lines after ``tui
+        disable``.
+        """
         if not self._window.is_valid():
             return 0, 0, 0
         # A line as wide as the window would be followed by an empty one.
@@ -120,7 +136,9 @@ class BufferWindow:
             self._contents.window = None
 
     def vscroll(self, lines: int) -> None:
-        """Select another record: the arrow keys, Page Up and Page Down, while the window has the focus."""
+        """Select another record: the arrow keys, Page Up and Page Down, while the window has the
+        focus.
+        """
         self._contents.select(self._contents.drawn["selected"] + lines)
 
     def hscroll(self, columns: int) -> None:
@@ -138,9 +156,10 @@ class _WindowCommand(gdb.Command):
 
     Usage: kcov-window [WHAT | next | previous | first | last | record N]
 
-    WHAT is a buffer name as for kcov-show buffer. The buffer is read again whenever the target stops. With the focus (focus
-    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The source window shows the line of the
-    selected record, or of its caller if the function is in a header.
+    WHAT is a buffer name as for kcov-show buffer. The buffer is read again whenever the target
+    stops. With the focus (focus kcov) the arrow keys, Page Up and Page Down select a record, as
+    does a click. The source window shows the line of the selected record, or of its caller if the
+    function is in a header.
 
     Without an argument, or if the layout has no such window, a layout named kcov is made and used:
         tui new-layout kcov {-horizontal src 1 kcov 1} 2 status 0 cmd 1
@@ -162,7 +181,12 @@ class _WindowCommand(gdb.Command):
         words = gdb.string_to_argv(argument)
         contents = self._contents
         selected = contents.drawn["selected"]
-        steps = {"next": selected + 1, "previous": selected - 1, "first": 0, "last": contents.drawn["count"] - 1}
+        steps = {
+            "next": selected + 1,
+            "previous": selected - 1,
+            "first": 0,
+            "last": contents.drawn["count"] - 1,
+        }
         if len(words) == 1 and words[0] in steps:
             contents.select(steps[words[0]])
         elif len(words) == 2 and words[0] == "record" and words[1].isdecimal():
@@ -171,11 +195,17 @@ class _WindowCommand(gdb.Command):
             self.dont_repeat()
             self._open(words)
         else:
-            raise gdb.GdbError("kcovdbg: kcov-window: unexpected argument '%s'\n  help kcov-window" % words[1])
+            raise gdb.GdbError(
+                "kcovdbg: kcov-window: unexpected argument '%s'\n  help kcov-window" % words[1]
+            )
 
     def complete(self, text: str, word: Optional[str]) -> List[str]:
         """Complete the words that are not buffer names."""
-        return [name for name in ("first", "last", "next", "previous", "record") if word is not None and name.startswith(text)]
+        return [
+            name
+            for name in ("first", "last", "next", "previous", "record")
+            if word is not None and name.startswith(text)
+        ]
 
     def _open(self, words: List[str]) -> None:
         contents = self._contents

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Generations of mainline's KCOV, its types, and the features by which code distinguishes them.
 
-A generation is recognised by members (:mod:`kcovdbg.walk.layout`), never by a release number: stable kernels carry newer
-layouts than newer releases. Posted series declare features of their own in :mod:`kcovdbg.series`.
+A generation is recognised by members (:mod:`kcovdbg.walk.layout`), never by a release number:
+stable kernels carry newer layouts than newer releases. Posted series declare features of their own
+in :mod:`kcovdbg.series`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Feature(str, Enum):
     """A fact about a kernel's KCOV that code asks for."""
 
     COMPARISONS = "comparisons"
-    """The TRACE_CMP mode exists (ded97d2c2b2c, v4.15); whether it was compiled in is CONFIG_KCOV_ENABLE_COMPARISONS."""
+    """The TRACE_CMP mode exists (ded97d2c2b2c, v4.15); whether it was compiled in is
+    CONFIG_KCOV_ENABLE_COMPARISONS.
+    """
     CTXSW_FLAG = "ctxsw-flag"
     """One bit of a task's mode is a flag, in mainline bit 30 (0ed557aa8139, v4.18)."""
     REMOTE = "remote"
@@ -43,7 +46,9 @@ class Feature(str, Enum):
     MODE_REMOTE = "mode-remote"
     """The owner of a KCOV_REMOTE_ENABLE has a mode of its own (01c8f9806bde, v6.10)."""
     OWNER_MEMBER = "kcov-remote-member"
-    """The owner has a pointer of its own, so that a task can have a local and a remote session (1d9c9493692e, v7.2)."""
+    """The owner has a pointer of its own, so that a task can have a local and a remote session
+    (1d9c9493692e, v7.2).
+    """
 
 
 class Era(NamedTuple):
@@ -62,8 +67,16 @@ ERAS: Final = (
     Era("E5-E6", "v5.16 - v6.9", "the same under a local lock; types do not show which of the two"),
     Era("E7", "v6.10 - v7.1, and stable kernels with the back-port", "KCOV_MODE_REMOTE"),
     Era("E8", "v7.2", "kcov_remote in the task: a local and a remote session at once"),
-    Era("E9a", "stable kernels since August 2026 (6.1.185, 6.12.106)", "saved state in the task, two lists of areas"),
-    Era("E9b", "v7.3, and stable v7.2 kernels (7.2.12)", "saved state in the task, two lists of areas, kcov_remote"),
+    Era(
+        "E9a",
+        "stable kernels since August 2026 (6.1.185, 6.12.106)",
+        "saved state in the task, two lists of areas",
+    ),
+    Era(
+        "E9b",
+        "v7.3, and stable v7.2 kernels (7.2.12)",
+        "saved state in the task, two lists of areas, kcov_remote",
+    ),
 )
 """Mainline's generations; a posted series with a layout of its own declares its row itself."""
 
@@ -77,11 +90,15 @@ class Generation:
     variants: tuple[str, ...] = ()
     """Posted series."""
     features: frozenset[str] = frozenset()
-    """Features of mainline (:mod:`kcovdbg.abi.generations`) and of posted series (:mod:`kcovdbg.series`)."""
+    """Features of mainline (:mod:`kcovdbg.abi.generations`) and of posted series
+    (:mod:`kcovdbg.series`).
+    """
     unrecognised: tuple[str, ...] = ()
     """Members and enumerators that look like KCOV's, but no known generation or series has them."""
     missing: tuple[str, ...] = ()
-    """Members, enumerators and structures that kernels of this generation have, but this debug info lacks."""
+    """Members, enumerators and structures that kernels of this generation have, but this debug info
+    lacks.
+    """
 
     @property
     def names_modes(self) -> bool:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage; what announces them.
+"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage; what
+announces them.
 
-Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (in v5.5)): the
-subsystem in the top byte, the instance in the low 32 bits, bits 32-55 zero.
+Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage
+support") (in v5.5)): the subsystem in the top byte, the instance in the low 32 bits, bits 32-55
+zero.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ USB: Final = 1
 _SUBSYSTEM_NAMES: Final = {COMMON: "common", USB: "usb"}
 
 MAX_HANDLES: Final = 0x100
-"""``KCOV_REMOTE_MAX_HANDLES``: limit for the handles of one KCOV_REMOTE_ENABLE, without the common one."""
+"""``KCOV_REMOTE_MAX_HANDLES``: limit for the handles of one KCOV_REMOTE_ENABLE, without the common
+one.
+"""
 
 
 class Handle(NamedTuple):
@@ -82,7 +86,9 @@ def parse_handle(text: str) -> int:
 
 
 def is_common(value: int) -> bool:
-    """Return whether a task can have this word in ``kcov_handle``: subsystem common, instance not zero, no reserved bits."""
+    """Return whether a task can have this word in ``kcov_handle``: subsystem common, instance not
+    zero, no reserved bits.
+    """
     return value & ~INSTANCE_MASK == 0 and value != 0
 
 
@@ -93,8 +99,8 @@ _GOLDEN_RATIO_32: Final = 0x61C88647
 def find_bucket(value: int, bits: int, word_size: int) -> int:
     """Return the bucket of ``kcov_remote_map`` that a handle belongs to.
 
-    The kernel's ``hash_min()`` is ``hash_32()`` for keys of up to four bytes and ``hash_long()`` for longer ones, and
-    ``hash_long()`` on a 32-bit kernel uses the low half only.
+    The kernel's ``hash_min()`` is ``hash_32()`` for keys of up to four bytes and ``hash_long()``
+    for longer ones, and ``hash_long()`` on a 32-bit kernel uses the low half only.
 
     :param bits: log2 of the number of buckets (4 in every kernel seen).
     :param word_size: bytes of the kernel's ``unsigned long``.
@@ -114,12 +120,25 @@ SUBSYSTEMS: Final = {"_common": COMMON, "_usb": USB}
 CONTEXTS: Final = {
     # Work items.
     **dict.fromkeys(
-        ("hci_rx_work", "ieee80211_iface_work", "nci_rx_work", "nci_cmd_work", "nci_tx_work", "rawsock_tx_work"), TASK
+        (
+            "hci_rx_work",
+            "ieee80211_iface_work",
+            "nci_rx_work",
+            "nci_cmd_work",
+            "nci_tx_work",
+            "rawsock_tx_work",
+        ),
+        TASK,
     ),
     **dict.fromkeys(("nfc_hci_msg_rx_work", "nfc_urelease_event_work"), TASK),
     # Threads of their own.
-    **dict.fromkeys(("vhost_worker", "vhost_run_work_list", "vhost_run_work_kthread_list", "vhci_rx_loop"), TASK),
+    **dict.fromkeys(
+        ("vhost_worker", "vhost_run_work_list", "vhost_run_work_kthread_list", "vhci_rx_loop"), TASK
+    ),
     # NET_RX, by way of NAPI.
     "ieee80211_rx_list": SOFTIRQ,
 }
-"""For each function, the context in which it announces a handle, if its wrapper serves both. Kernels of 5.5 to 7.2."""
+"""For each function, the context in which it announces a handle, if its wrapper serves both.
+
+Kernels of 5.5 to 7.2.
+"""

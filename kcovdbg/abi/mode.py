@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Modes: ``enum kcov_mode``, the flag bits beside it in a task's mode word, and the requests that enable a mode.
+"""Modes: ``enum kcov_mode``, the flag bits beside it in a task's mode word, and the requests that
+enable a mode.
 
-A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs between kernels (kcov-abi.md 3.1 and 8.6).
+A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs between kernels
+(kcov-abi.md 3.1 and 8.6).
 """
 
 from __future__ import annotations
@@ -15,20 +17,24 @@ from kcovdbg.abi.record import CMP, PC, Codec
 
 PREFIX: Final = MODE_PREFIX
 
-# The task's word is a mode plus flags. Since Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid kcov_area during
-# task switch") (in v4.18) bit 30 is set in every task that is switched out, also in those that never used KCOV.
+# The task's word is a mode plus flags. Since Linux kernel commit 0ed557aa8139 ("sched/core / kcov:
+# avoid kcov_area during task switch") (in v4.18) bit 30 is set in every task that is switched out,
+# also in those that never used KCOV.
 IN_CTXSW: Final = 1 << 30
 
 DISABLED: Final = "DISABLED"
 INIT: Final = "INIT"
 REMOTE: Final = "REMOTE"
 
-# Nothing is recorded in these modes, nor in INIT and modes that begin with it. In every other mode a task records.
+# Nothing is recorded in these modes, nor in INIT and modes that begin with it. In every other mode
+# a task records.
 _IDLE_MODES: Final = frozenset({DISABLED, REMOTE, "INVALID"})
 
 
 class Ioctl(NamedTuple):
-    """A request of KCOV's file; ``_IOC()`` makes its number, which differs between architectures."""
+    """A request of KCOV's file; ``_IOC()`` makes its number, which differs between
+    architectures.
+    """
 
     number: int
     direction: str = ""
@@ -73,9 +79,13 @@ class EnableRequest:
     second: Mode | None = None
     """Mode in which the second buffer is read, where there are two."""
     prefix_words: Callable[[int], int] | None = None
-    """Returns how many words of a buffer of some size come before the count; that number is then the ioctl's argument."""
+    """Returns how many words of a buffer of some size come before the count; that number is then
+    the ioctl's argument.
+    """
     errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
-    """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.requests`)."""
+    """Message and hint for an error of its own, by the step and the errno or cause
+    (:mod:`kcovdbg.collect.requests`).
+    """
     remark: str | None = None
     """Records that are always missing."""
     device: DeviceRequests | None = None
@@ -87,7 +97,10 @@ class Mode:
     """A mode and what it records."""
 
     name: str
-    """As in ``enum kcov_mode``, without the prefix, or as user space knows it: ``TRACE_PC``. Trace files have it."""
+    """As in ``enum kcov_mode``, without the prefix, or as user space knows it: ``TRACE_PC``.
+
+    Trace files have it.
+    """
     codec: Codec
     request: EnableRequest | None = None
     """None if kcovdbg cannot collect in it."""
@@ -121,12 +134,16 @@ _FIRST_FLAG: Final = 8
 _MOST_UNKNOWN: Final = 2
 
 
-def split_unknown_bits(value: int, modes: Collection[int], task_flags: int, *, all_named: bool) -> tuple[int, int]:
-    """Split a word into a mode, and bits beside it that are neither part of a mode nor a known flag.
+def split_unknown_bits(
+    value: int, modes: Collection[int], task_flags: int, *, all_named: bool
+) -> tuple[int, int]:
+    """Split a word into a mode, and bits beside it that are neither part of a mode nor a known
+    flag.
 
     :param value: an object's mode word, or that of a task without the flags that are known.
     :param modes: the numbers of this kernel's modes.
-    :param task_flags: the flags that this kernel certainly has. In an object's mode they are damage.
+    :param task_flags: the flags that this kernel certainly has. In an object's mode they are
+        damage.
     :param all_named: whether these are all. If not, a low bit may be one of a mode.
     :return: the word itself and 0 if it is not a mode with such bits.
     """
@@ -137,7 +154,12 @@ def split_unknown_bits(value: int, modes: Collection[int], task_flags: int, *, a
     rest = value & used
     is_flag = unknown >> _FIRST_FLAG << _FIRST_FLAG == unknown
     # Of a low bit alone it is unknown whether it is a flag or a mode.
-    if value in modes or rest not in modes or unknown.bit_count() > _MOST_UNKNOWN or not (is_flag or (all_named and rest)):
+    if (
+        value in modes
+        or rest not in modes
+        or unknown.bit_count() > _MOST_UNKNOWN
+        or not (is_flag or (all_named and rest))
+    ):
         return value, 0
     return rest, unknown
 
@@ -158,7 +180,8 @@ def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
 
     :param value: the mode without flag bits.
     :param enumerators: the enumerators of ``enum kcov_mode`` in this kernel, with prefix.
-    :return: for instance ``TRACE_PC``, or the number in hexadecimal if the enumeration does not have it.
+    :return: for instance ``TRACE_PC``, or the number in hexadecimal if the enumeration does not
+        have it.
     """
     for name, number in enumerators.items():
         if number == value:
@@ -169,10 +192,15 @@ def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
 
 
 def is_known(name: str) -> bool:
-    """Return whether this is the name of a mode, and not the number of one that the kernel's enumeration lacks."""
+    """Return whether this is the name of a mode, and not the number of one that the kernel's
+    enumeration lacks.
+    """
     return not name.startswith("0x")
 
 
 def is_tracing(name: str) -> bool:
-    """Return whether a task in this mode records coverage. A mode that is only known by its number does not count."""
+    """Return whether a task in this mode records coverage.
+
+    A mode that is only known by its number does not count.
+    """
     return is_known(name) and name not in _IDLE_MODES and not name.startswith(INIT)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Record formats of coverage buffers.
 
-Pure functions over bytes and words. None raises on any content, since user space can write every word of its buffer. Words are
-kept as stored; :func:`pc_of_word` and the KASLR offset turn one into an address.
+Pure functions over bytes and words. None raises on any content, since user space can write every
+word of its buffer. Words are kept as stored; :func:`pc_of_word` and the KASLR offset turn one into
+an address.
 
-A :class:`Codec` describes a format. Mainline's are here (``kernel/kcov.c`` and ``include/uapi/linux/kcov.h``; kcov-abi.md 3.3);
-posted series declare theirs in :mod:`kcovdbg.series`.
+A :class:`Codec` describes a format. Mainline's are here (``kernel/kcov.c`` and
+``include/uapi/linux/kcov.h``; kcov-abi.md 3.3); posted series declare theirs in
+:mod:`kcovdbg.series`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class RecordKind(str, Enum):
     EXIT = "exit"
     """A function was left."""
     EDGE = "edge"
-    """A pair of coverage points: the low 12 bits of the address are mixed with the previous one's."""
+    """A pair of coverage points: the low 12 bits of the address are mixed with the previous one's.
+    """
     ARGUMENT = "argument"
     """The value of an argument at a function's entry."""
     RETURN = "return"
@@ -66,7 +69,9 @@ class Values(NamedTuple):
     pointer: int
     """Address that the values were read from."""
     values: tuple[int | None, ...]
-    """One for a scalar, one for each member of a structure, zero-extended; None is memory that the kernel could not read."""
+    """One for a scalar, one for each member of a structure, zero-extended; None is memory that the
+    kernel could not read.
+    """
 
 
 class Record(NamedTuple):
@@ -78,7 +83,9 @@ class Record(NamedTuple):
     word: int
     """The word that holds the address, as stored."""
     pc: int | None
-    """Return address minus the KASLR offset; None if the word cannot be one, for example if it is zero."""
+    """Return address minus the KASLR offset; None if the word cannot be one, for example if it is
+    zero.
+    """
     comparison: Comparison | None = None
     values: Values | None = None
 
@@ -91,7 +98,8 @@ class Codec:
     noun: str
     """Name of its records in messages, plural."""
     word_size: int | None = None
-    """Bytes of a word of the buffer, count word included; None for the kernel's ``unsigned long``."""
+    """Bytes of a word of the buffer, count word included; None for the kernel's ``unsigned long``.
+    """
     record_words: int = 1
     """Words per record."""
     pc_word: int = 0
@@ -107,14 +115,17 @@ class Codec:
     base: int = 0
     """Added to what an address word holds, if the buffer's own :attr:`Encoding.base` is unknown."""
     least_words: int = 1
-    """Words of the shortest record, where records differ in length. Then the first word of a buffer counts words, and
-    ``record_words`` is 1."""
+    """Words of the shortest record, where records differ in length. Then the first word of a buffer
+    counts words, and ``record_words`` is 1."""
     is_variable: bool = False
     """Whether records differ in length."""
     has_points: bool = True
     """Whether the address of a record is that of a coverage point."""
     lead: int = 0
-    """How far the PC of a record is behind the address in it. PCs are return addresses: what they mean is before them."""
+    """How far the PC of a record is behind the address in it.
+
+    PCs are return addresses: what they mean is before them.
+    """
 
     @property
     def is_exact(self) -> bool:
@@ -122,10 +133,14 @@ class Codec:
         return bool(self.lead)
 
     def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
-        """Return where each record begins, and how many words are whole records; where records differ in length."""
+        """Return where each record begins, and how many words are whole records; where records
+        differ in length.
+        """
         return array("Q", range(len(words))), len(words)
 
-    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+    def decode_values(
+        self, words: Sequence[int]
+    ) -> tuple[RecordKind, Comparison | None, Values | None]:
         """Return the kind of a record of several words, and what it holds beside the address."""
         del words
         return self.kind, None, None
@@ -141,12 +156,15 @@ class Codec:
         return max(0, (words - 1) // self.record_words)
 
     def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
-        """Return the kind of the record with this address word, which is not zero, and the return address in it."""
+        """Return the kind of the record with this address word, which is not zero, and the return
+        address in it.
+        """
         del encoding
         return self.kind, word
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
-        """Return whether words can only be records of this format: a guess, for a buffer whose mode is not known.
+        """Return whether words can only be records of this format: a guess, for a buffer whose mode
+        is not known.
 
         :param words: 64-bit words of the buffer from its first record on.
         :param count: the count word, not zero.
@@ -178,7 +196,9 @@ class _PcCodec(Codec):
 class _CmpCodec(Codec):
     __slots__ = ()
 
-    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+    def decode_values(
+        self, words: Sequence[int]
+    ) -> tuple[RecordKind, Comparison | None, Values | None]:
         return self.kind, decode_comparison(*words[:3]), None
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
@@ -202,8 +222,8 @@ class _ExactCodec(Codec):
 PC: Final[Codec] = _PcCodec("pc", "addresses")
 """One word per record: a return address minus the KASLR offset."""
 EXACT: Final[Codec] = _ExactCodec("exact", "executed addresses", has_plain_pcs=False, lead=1)
-"""One word per record: the address of an instruction that was executed, or of the first one of executed code. No kernel writes
-these; lists of other tools have them."""
+"""One word per record: the address of an instruction that was executed, or of the first one of
+executed code. No kernel writes these; lists of other tools have them."""
 CMP: Final[Codec] = _CmpCodec(
     "cmp",
     "comparisons",
@@ -222,7 +242,9 @@ class Encoding:
 
     codec: Codec
     word_size: int
-    """Bytes of a word of the buffer, count word included: 8 for comparisons, whatever the kernel's word."""
+    """Bytes of a word of the buffer, count word included: 8 for comparisons, whatever the kernel's
+    word.
+    """
     big_endian: bool = False
     prefix_words: int = 0
     """Words before the count: a bitmap, in kernels of some posted series."""
@@ -262,7 +284,12 @@ class Encoding:
 
 
 def make_encoding(
-    codec: Codec, word_size: int, big_endian: bool = False, *, prefix_words: int = 0, base: int | None = None
+    codec: Codec,
+    word_size: int,
+    big_endian: bool = False,
+    *,
+    prefix_words: int = 0,
+    base: int | None = None,
 ) -> Encoding:
     """Describe a kernel's buffer.
 
@@ -270,7 +297,13 @@ def make_encoding(
     :param prefix_words: words before the count.
     :param base: what an address word lacks; None for the codec's own.
     """
-    return Encoding(codec, codec.word_size or word_size, big_endian, prefix_words, codec.base if base is None else base)
+    return Encoding(
+        codec,
+        codec.word_size or word_size,
+        big_endian,
+        prefix_words,
+        codec.base if base is None else base,
+    )
 
 
 def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> array[int]:
@@ -308,7 +341,8 @@ def pc_words(words: Sequence[int], encoding: Encoding) -> Sequence[int]:
 
 
 def pc_of_word(word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
-    """Return the kind of the record with this address word, and the return address in it, minus the KASLR offset.
+    """Return the kind of the record with this address word, and the return address in it, minus the
+    KASLR offset.
 
     :return: None for an address that cannot be one, zero first of all.
     """
@@ -318,7 +352,9 @@ def pc_of_word(word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
 
 
 def pcs_of_words(words: Iterable[int], encoding: Encoding) -> dict[int, int]:
-    """Map distinct address words to the return addresses in them; words without one are left out."""
+    """Map distinct address words to the return addresses in them; words without one are left
+    out.
+    """
     if encoding.codec.has_plain_pcs:
         return {word: word for word in words if word}
     pairs = ((word, pc_of_word(word, encoding)[1]) for word in words)
@@ -372,7 +408,13 @@ def count_records(words: Sequence[int], encoding: Encoding) -> int:
 
 def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:
     """Decode the first three words of a comparison's record."""
-    return Comparison(type_word, 1 << (type_word >> _CMP_SIZE_SHIFT & _CMP_SIZE_MASK), bool(type_word & CMP_CONST), arg1, arg2)
+    return Comparison(
+        type_word,
+        1 << (type_word >> _CMP_SIZE_SHIFT & _CMP_SIZE_MASK),
+        bool(type_word & CMP_CONST),
+        arg1,
+        arg2,
+    )
 
 
 def signed_value(value: int, size: int) -> int:
@@ -387,8 +429,9 @@ def signed_value(value: int, size: int) -> int:
 def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
     """Return the characters that an operand consists of, None if it is not text.
 
-    memcmp() of a short constant string compiles to such comparisons, for instance of four characters at once. A single
-    printable byte counts as text as well, although it is more often a number.
+    memcmp() of a short constant string compiles to such comparisons, for instance of four
+    characters at once. A single printable byte counts as text as well, although it is more often a
+    number.
 
     :param size: in bytes.
     """
@@ -404,7 +447,9 @@ def split_edge(word: int) -> tuple[int, int]:
     return word & ~_EDGE_MASK, word & _EDGE_MASK
 
 
-def guess_codec(words: Sequence[int], count: int, low: int, high: int, codecs: Iterable[Codec]) -> Codec | None:
+def guess_codec(
+    words: Sequence[int], count: int, low: int, high: int, codecs: Iterable[Codec]
+) -> Codec | None:
     """Guess the format of a buffer whose mode is not known, by its first words.
 
     :param words: 64-bit words of the buffer from its first record on.
@@ -425,4 +470,6 @@ CALL_LENGTHS: Final = {
     "s390x": 6,
     "mips64": 8,
 }
-"""Bytes from a call at a coverage point to its return address, by machine (syzkaller's pkg/cover/backend/pc.go)."""
+"""Bytes from a call at a coverage point to its return address, by machine (syzkaller's
+pkg/cover/backend/pc.go).
+"""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names of system calls by number, and how many arguments they take: the tables of ``syscalls.ini``."""
+"""Names of system calls by number, and how many arguments they take: the tables of
+``syscalls.ini``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-_TABLES: Final = {"x86_64": "x86_64", "aarch64": "generic", "riscv64": "generic", "loongarch64": "generic"}
+_TABLES: Final = {
+    "x86_64": "x86_64",
+    "aarch64": "generic",
+    "riscv64": "generic",
+    "loongarch64": "generic",
+}
 
 
 @cache
@@ -22,7 +29,11 @@ def _read_tables() -> ConfigParser:
 
 @cache
 def _argument_counts() -> Mapping[str, int]:
-    return {name: int(count) for count, names in _read_tables()["arguments"].items() for name in names.split()}
+    return {
+        name: int(count)
+        for count, names in _read_tables()["arguments"].items()
+        for name in names.split()
+    }
 
 
 @cache
@@ -40,7 +51,9 @@ def syscall_name(number: int, machine: str | None = None) -> str:
 
     :param machine: as in ``uname -m``; this machine's by default.
     """
-    return _table(platform.machine() if machine is None else machine).get(number, f"syscall_{number}")
+    return _table(platform.machine() if machine is None else machine).get(
+        number, f"syscall_{number}"
+    )
 
 
 def argument_count(name: str) -> int:

@@ -28,12 +28,17 @@ COMMAND: Final = Command(
     run=_run,
     row_types=RECORD_ROWS,
     description=(
-        "Consecutive records of one function share a line, and a loop over several functions is shown by its first round; "
-        "--raw shows each record. Comparisons are always shown one by one, with operands in hexadecimal, as signed numbers, "
+        "Consecutive records of one function share a line, and a loop over several functions "
+        "is shown by its first round; "
+        "--raw shows each record. Comparisons are always shown one by one, with operands in "
+        "hexadecimal, as signed numbers, "
         "and as characters where they consist of some.\n\n"
-        "PC is what the kernel recorded: a return address minus the KASLR offset. ADDRESS is that address in memory. Source "
-        "lines are those of the call before it. In JSON each record is an object, folded or not.\n\n"
-        "Where an object records addresses and edges at once (a posted series), both are shown, addresses first; -n applies "
+        "PC is what the kernel recorded: a return address minus the KASLR offset. ADDRESS is "
+        "that address in memory. Source "
+        "lines are those of the call before it. In JSON each record is an object, folded or "
+        "not.\n\n"
+        "Where an object records addresses and edges at once (a posted series), both are "
+        "shown, addresses first; -n applies "
         "to each."
     ),
     arguments=(
@@ -45,7 +50,10 @@ COMMAND: Final = Command(
     examples=(
         Example("buffer 41", "what did task 41 execute?"),
         Example("buffer 41 --tail", "what did it execute last?"),
-        Example("buffer kcov:0xffff888004a1e000 --raw -n 100", "the first records of an object's buffer, one by one"),
+        Example(
+            "buffer kcov:0xffff888004a1e000 --raw -n 100",
+            "the first records of an object's buffer, one by one",
+        ),
         Example("buffer file:before.kcov --file net/ipv4", "a part of a trace file"),
     ),
     needs=frozenset(),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one, or folded by function and loop."""
+"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one, or folded by
+function and loop.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,12 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
     if args.raw or one_by_one or not buffer.encoding.codec.kind.has_address:
         if len(shown) < len(indices):
-            remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
-        lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)
+            remarks.append(
+                f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records"
+            )
+        lines = table_lines(
+            Table(columns, rows, remarks=remarks, empty="no records"), context.width
+        )
     else:
         pcs = pc_sequence(buffer)
         if len(indices) < buffer.count:
@@ -94,12 +100,18 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         more = edges.count - len(of_edges)
         remarks = [*edges.remarks, *([f"{more} more edges"] if more else [])]
         rows = locate_records(edges, names, of_edges)
-        yield Lines(table_lines(Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width))
+        yield Lines(
+            table_lines(
+                Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width
+            )
+        )
 
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
     """Return the first or the last so many."""
-    return indices[max(len(indices) - limit, 0) :] if tail and limit is not None else indices[:limit]
+    return (
+        indices[max(len(indices) - limit, 0) :] if tail and limit is not None else indices[:limit]
+    )
 
 
 @dataclass(eq=False)
@@ -125,11 +137,15 @@ class _FoldedRecords:
 
     def __iter__(self) -> Iterator[_Piece]:
         folds: Iterator[Fold] = fold_runs(find_runs(self.sequence, self._group))
-        fitting: Iterable[Sequence[_Piece]] = self._fitting(reversed(deque(folds, self.limit)) if self.tail else folds)
+        fitting: Iterable[Sequence[_Piece]] = self._fitting(
+            reversed(deque(folds, self.limit)) if self.tail else folds
+        )
         return chain.from_iterable(reversed(list(fitting)) if self.tail else fitting)
 
     def _fitting(self, folds: Iterable[Fold]) -> Iterator[Sequence[_Piece]]:
-        """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only the first line."""
+        """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only
+        the first line.
+        """
         room = math.inf if self.limit is None else self.limit
         for fold in folds:
             if not room:
@@ -176,7 +192,9 @@ class _FoldedRecords:
             return _Piece(number, run.length, indent + NO_ADDRESS, "", "")
         frames = self.names[pc].frames
         if not frames:
-            return _Piece(number, run.length, f"{indent}{pc - self.lead:#x}", "", self.names[pc].remark or "")
+            return _Piece(
+                number, run.length, f"{indent}{pc - self.lead:#x}", "", self.names[pc].remark or ""
+            )
         distinct = set(part)
         outer = [self.names[other].frames[-1] for other in distinct]
         notes: list[str] = []
@@ -185,4 +203,10 @@ class _FoldedRecords:
             notes.append(f"{len(distinct)} points" if len(distinct) > 1 else "1 point")
             if period < run.length:
                 notes.append(f"{-(-run.length // period)} rounds")
-        return _Piece(number, run.length, indent + (frames[-1].function or "?"), span_text(outer), ", ".join(notes))
+        return _Piece(
+            number,
+            run.length,
+            indent + (frames[-1].function or "?"),
+            span_text(outer),
+            ", ".join(notes),
+        )

@@ -45,8 +45,19 @@ def _class_name(row: LocatedCall) -> str | None:
 
 
 CALL_COLUMNS: Final = (
-    Column("index", NUMBER, value=lambda row: row.call.first, meaning="index of the first record of the call"),
-    Column("last", NUMBER, value=lambda row: row.call.last, json_only=True, meaning="index of the last record of the call"),
+    Column(
+        "index",
+        NUMBER,
+        value=lambda row: row.call.first,
+        meaning="index of the first record of the call",
+    ),
+    Column(
+        "last",
+        NUMBER,
+        value=lambda row: row.call.last,
+        json_only=True,
+        meaning="index of the last record of the call",
+    ),
     Column("depth", NUMBER, value=lambda row: row.call.depth, json_only=True),
     Column("kind", TEXT, value=lambda row: row.call.kind, json_only=True),
     Column("records", NUMBER, value=lambda row: row.call.total),
@@ -72,7 +83,9 @@ CALL_COLUMNS: Final = (
 CALL_ROWS: Final = RowType(
     CALL_COLUMNS,
     {
-        "kind": Meaning("`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"),
+        "kind": Meaning(
+            "`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"
+        ),
         "records": Meaning("records of the call, with those of nested calls", unit="records"),
         "rounds": Meaning("1: calls are not folded", unit="rounds"),
     },

@@ -26,7 +26,17 @@ from kcovdbg.console.buffer_sources import (
     require_points,
     require_same_kinds,
 )
-from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    NUMBER,
+    PATH,
+    SYMBOL,
+    TEXT,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -38,7 +48,15 @@ from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import find_indices
-from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import (
+    DifferingPc,
+    DiffSide,
+    RunCounts,
+    RunDifference,
+    compare_runs,
+    count_pcs,
+    pc_sequence,
+)
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
@@ -77,7 +95,11 @@ _COLUMNS: Final = (
     frames_column(lambda row: row.location.frames),
 )
 _BUILD_COLUMNS: Final = (
-    Column("counterpart", WORD, meaning="the PC of the same point in the other build, null where that has none"),
+    Column(
+        "counterpart",
+        WORD,
+        meaning="the PC of the same point in the other build, null where that has none",
+    ),
     Column("missing", TEXT),
 )
 
@@ -87,7 +109,8 @@ _MEANINGS: Final = {
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
     "missing": Meaning(
-        "what the other build lacks: `function`, `line`; `lines` where a build has no debug info of the function, `location` "
+        "what the other build lacks: `function`, `line`; `lines` where a build has no debug "
+        "info of the function, `location` "
         "where the PC has none, null for nothing"
     ),
 }
@@ -121,7 +144,9 @@ def _split_sides(words: Sequence[str]) -> tuple[list[str], list[str]]:
             raise WordError("diff: buffers are needed on both sides of '--'", None, hint=_SEVERAL)
         return left, right
     if len(words) != 2:
-        raise WordError(f"diff: two buffers expected, {len(words)} given", None, hint=f"diff A B, or {_SEVERAL}")
+        raise WordError(
+            f"diff: two buffers expected, {len(words)} given", None, hint=f"diff A B, or {_SEVERAL}"
+        )
     return [words[0]], [words[1]]
 
 
@@ -136,8 +161,12 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield from _unordered(context, args, (left, right), builds)
 
 
-def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | None) -> Iterator[tuple[str, BufferCounts]]:
-    """Yield the counts of each run of one side after the word that names it, one trace in memory at a time."""
+def _read_runs(
+    context: Context, words: Sequence[str], kernel: TraceKernel | None
+) -> Iterator[tuple[str, BufferCounts]]:
+    """Yield the counts of each run of one side after the word that names it, one trace in memory at
+    a time.
+    """
     for word in words:
         if not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
@@ -173,13 +202,21 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
                 latest = BufferCounts(counts, remarks_of, kinds, counted[0].records, is_incomplete)
         if latest is None:
             raise others[0]
-        yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
+        yield (
+            word,
+            latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others))),
+        )
 
 
 def _count_side(
-    context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison
+    context: Context,
+    words: Sequence[str],
+    build: TraceBuild,
+    side: int,
+    comparison: BuildComparison,
 ) -> tuple[RunCounts, list[str], bool]:
-    """Count the runs of one side, and return remarks on them, and whether some of their records could not be read.
+    """Count the runs of one side, and return remarks on them, and whether some of their records
+    could not be read.
 
     :param build: of its traces.
     :param side: 0 for the left one.
@@ -208,26 +245,40 @@ def _unordered(
         {pc for _, counted in _read_runs(context, words, build.kernel) for pc in counted.counts}
         for words, build in zip(sides, builds, strict=True)
     )
-    firsts = [next(_read_runs(context, words, build.kernel)) for words, build in zip(sides, builds, strict=True)]
+    firsts = [
+        next(_read_runs(context, words, build.kernel))
+        for words, build in zip(sides, builds, strict=True)
+    ]
     require_same_kinds("diff", [(word, counted.records, counted.kinds) for word, counted in firsts])
     comparison = compare_builds(builds, pcs)
     (left, left_remarks, lacks_left), (right, right_remarks, lacks_right) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds, strict=True))
     )
-    remarks = list(dict.fromkeys((*build_remarks(builds), *left_remarks, *right_remarks, *comparison.remarks())))
+    remarks = list(
+        dict.fromkeys(
+            (*build_remarks(builds), *left_remarks, *right_remarks, *comparison.remarks())
+        )
+    )
     difference = compare_runs(left, right)
     rows = _find_rows(args, builds, comparison, difference)
     real = any(row.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference):
-        remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
+        remarks.append(
+            f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files"
+        )
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     doubts: dict[DiffSide, str] = {}
-    for side, lacks, other in ((DiffSide.RIGHT, lacks_left, "left"), (DiffSide.LEFT, lacks_right, "right")):
+    for side, lacks, other in (
+        (DiffSide.RIGHT, lacks_left, "left"),
+        (DiffSide.LEFT, lacks_right, "right"),
+    ):
         if lacks:
             doubts[side] = f"the {other} side could not be read whole, and may have it as well"
-            remarks.append(f"only {side.value} is not certain: the {other} side could not be read whole")
+            remarks.append(
+                f"only {side.value} is not certain: the {other} side could not be read whole"
+            )
 
     def errors(row: _Row) -> tuple[str, ...]:
         doubt = doubts.get(row.side)
@@ -241,13 +292,17 @@ def _unordered(
 
 
 def _find_rows(
-    args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
+    args: Namespace,
+    builds: Sequence[TraceBuild],
+    comparison: BuildComparison,
+    difference: RunDifference,
 ) -> list[_Row]:
     """Return the differing PCs that pass the filters."""
     filters = make_filters(args, *(build.names for build in builds))
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
-        # For a point of both builds, the left one's PC stands for it, unless only the right side recorded it.
+        # For a point of both builds, the left one's PC stands for it, unless only the right side
+        # recorded it.
         side = 1 if one.side is DiffSide.RIGHT or not one.left_runs else 0
         pc = comparison.pc(one.pc, side)
         assert pc is not None
@@ -255,24 +310,41 @@ def _find_rows(
     for side, build in enumerate(builds):
         build.names.prefetch(pc for _, its, pc in placed if its == side)
     return [
-        _make_row(comparison, builds, side, pc, one.side, one.records, one.left_runs, one.right_runs)
+        _make_row(
+            comparison, builds, side, pc, one.side, one.records, one.left_runs, one.right_runs
+        )
         for one, side, pc in placed
         if filters[side](pc)
     ]
 
 
 def _make_row(
-    comparison: BuildComparison, builds: Sequence[TraceBuild], side: int, pc: int, which: DiffSide, *counts: int
+    comparison: BuildComparison,
+    builds: Sequence[TraceBuild],
+    side: int,
+    pc: int,
+    which: DiffSide,
+    *counts: int,
 ) -> _Row:
     location, address = builds[side].names[pc], address_of(pc, builds[side].kaslr_offset)
-    return _Row(which, pc, location, address, comparison.counterpart(pc, side), comparison.missing(pc, side), *counts)
+    return _Row(
+        which,
+        pc,
+        location,
+        address,
+        comparison.counterpart(pc, side),
+        comparison.missing(pc, side),
+        *counts,
+    )
 
 
 def _is_of_several(difference: RunDifference) -> bool:
     return difference.left_runs + difference.right_runs > 2
 
 
-def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[tuple[str, str, Sequence[_Group]]]:
+def _find_parts(
+    difference: RunDifference, rows: Sequence[_Row]
+) -> Iterator[tuple[str, str, Sequence[_Group]]]:
     """Yield the style, the heading and the functions of each side."""
     several = _is_of_several(difference)
     for side, style, text in (
@@ -285,13 +357,20 @@ def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[tup
             continue
         groups = _group(chosen, difference if side is DiffSide.FLICKER else None)
         missing = sum(row.missing is not None for row in chosen)
-        heading = f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "")
-        heading += f", {missing} of them without a counterpart in the other build" if missing else ""
+        heading = f"{text}: {len(chosen)} points" + (
+            f" in {len(groups)} functions" if groups else ""
+        )
+        heading += (
+            f", {missing} of them without a counterpart in the other build" if missing else ""
+        )
         yield style, heading, groups
 
 
 def _lines(
-    context: Context, difference: RunDifference, parts: Sequence[tuple[str, str, Sequence[_Group]]], most: int
+    context: Context,
+    difference: RunDifference,
+    parts: Sequence[tuple[str, str, Sequence[_Group]]],
+    most: int,
 ) -> Iterator[Line]:
     everywhere = "in every run" if _is_of_several(difference) else "on both sides"
     yield (("header", f"{difference.common} points {everywhere}"),)
@@ -317,12 +396,17 @@ def _group(rows: Sequence[_Row], difference: RunDifference | None) -> list[_Grou
         runs = ""
         if difference is not None:
             most = max(members, key=lambda row: row.left_runs + row.right_runs)
-            runs = f"{most.left_runs}/{difference.left_runs}, {most.right_runs}/{difference.right_runs}"
+            runs = (
+                f"{most.left_runs}/{difference.left_runs}, "
+                f"{most.right_runs}/{difference.right_runs}"
+            )
         groups.append(
             _Group(
                 len(members),
                 sum(row.records for row in members),
-                function_text(first.location) if first.location.innermost.function else f"{first.pc:#x}",
+                function_text(first.location)
+                if first.location.innermost.function
+                else f"{first.pc:#x}",
                 span_text((row.location.innermost for row in members), _LINES),
                 runs,
             )
@@ -338,14 +422,22 @@ _ORDERED_COLUMNS: Final = (
 )
 
 
-def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]) -> Iterator[Renderable]:
-    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+def _ordered(
+    context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]
+) -> Iterator[Renderable]:
+    buffers = [
+        find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)
+    ]
     for buffer in buffers:
         require_points(buffer, "diff")
         require_order(buffer, "diff --ordered")
     require_comparable("diff", buffers)
     remarks = [*build_remarks(builds)]
-    remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in (*buffer.remarks, *order_remarks(buffer))]
+    remarks += [
+        f"{buffer.name}: {remark}"
+        for buffer in buffers
+        for remark in (*buffer.remarks, *order_remarks(buffer))
+    ]
     sides = [pc_sequence(buffer) for buffer in buffers]
     comparison = compare_builds(builds, map(count_pcs, buffers))
     remarks += comparison.remarks()
@@ -357,13 +449,17 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
             names.prefetch(sides[side])
             numbers[side] = find_indices(buffer, wanted)
             sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
-    alignment = align_records(*(comparison.number_records(side, pcs) for side, pcs in enumerate(sides)))
+    alignment = align_records(
+        *(comparison.number_records(side, pcs) for side, pcs in enumerate(sides))
+    )
     if alignment.is_coarse:
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
 
     def changes() -> Iterator[_Row]:
-        for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
+        for side, records in chain.from_iterable(
+            part.find_differing() for part in alignment.parts()
+        ):
             names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
                 row = _make_row(comparison, builds, side, sides[side][index], _SIDES[side])
@@ -382,7 +478,10 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
 
 
 def _ordered_lines(
-    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[LocationCache]
+    alignment: Alignment,
+    sides: Sequence[Sequence[int]],
+    numbers: Sequence[Sequence[int]],
+    names_of: Sequence[LocationCache],
 ) -> Iterator[Line]:
     for part in alignment.parts():
         if part.is_common:
@@ -413,22 +512,38 @@ COMMAND: Final = Command(
         RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
         RowType(_ORDERED_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
         RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
-        RowType((*_ORDERED_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds with `--ordered`"),
+        RowType(
+            (*_ORDERED_COLUMNS, *_BUILD_COLUMNS),
+            _MEANINGS,
+            errors=True,
+            when="between two builds with `--ordered`",
+        ),
     ),
     description=(
-        "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs of one workload never cover "
-        "the same set: given several runs per side, separated by --, points that every run of one side covers, and none of "
-        "the other, are listed apart from points that flicker. file:DIR stands for all trace files in a directory, and "
-        "file:DIR/PATTERN for those that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
-        "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
-        "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
-        "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
+        "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs "
+        "of one workload never cover "
+        "the same set: given several runs per side, separated by --, points that every run of "
+        "one side covers, and none of "
+        "the other, are listed apart from points that flicker. file:DIR stands for all trace "
+        "files in a directory, and "
+        "file:DIR/PATTERN for those that match; traces are read one at a time, so that "
+        "thousands of them fit into memory.\n\n"
+        "Traces of two builds of a kernel are compared by function and line: the side file of "
+        "a trace says which build it is "
+        "of, and the program's option --other-vmlinux names the vmlinux of each build that is "
+        "not the target's. Lines are "
+        "paired by a diff of the sources where both are at hand, or else by their order in "
+        "each function; functions that were "
         "moved to another file are followed. Points without a counterpart are counted.\n\n"
         "The exit status is 1 when there is a difference; flicker is not a difference."
     ),
     arguments=(
         Argument("what WHAT…", Value.BUFFER, "two buffers, or several on each side of --"),
-        Argument("--ordered", Value.FLAG, "align the records in their order; < marks the left, > the right"),
+        Argument(
+            "--ordered",
+            Value.FLAG,
+            "align the records in their order; < marks the left, > the right",
+        ),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

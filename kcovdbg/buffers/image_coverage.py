@@ -13,7 +13,13 @@ from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.source_coverage import CoverageTotals, SourceCoverage, add_executed, find_source_coverage, sum_up
+from kcovdbg.records.source_coverage import (
+    CoverageTotals,
+    SourceCoverage,
+    add_executed,
+    find_source_coverage,
+    sum_up,
+)
 from kcovdbg.symbols.location_table import LocationTable
 
 
@@ -27,7 +33,9 @@ class ImageCoverage(NamedTuple):
     """Sums, and what is missing."""
 
 
-def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[[Frame], bool] | None = None) -> ImageCoverage:
+def find_image_coverage(
+    context: Context, trace: TraceRecords, wanted: Callable[[Frame], bool] | None = None
+) -> ImageCoverage:
     """Return the coverage of all files of a kernel.
 
     :param wanted: returns whether a function of a file is of interest; None if all are.
@@ -40,15 +48,23 @@ def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[
     files = add_executed(found.files, in_modules)
     totals = sum_up(files)
     remarks = [
-        f"{totals.executed_lines} of {totals.lines} lines and {totals.executed_functions} of {totals.functions} functions "
+        f"{totals.executed_lines} of {totals.lines} lines and {totals.executed_functions} of "
+        f"{totals.functions} functions "
         f"were executed, in {len(files)} files"
     ]
     if totals.unknown_lines:
-        remarks.append(f"{totals.unknown_lines} lines are left out: unknown whether they were executed")
+        remarks.append(
+            f"{totals.unknown_lines} lines are left out: unknown whether they were executed"
+        )
     if not trace.quality & Quality.COMPLETE and not is_exact:
-        remarks.append("records are missing or may be: what was not executed is unknown, and left out")
+        remarks.append(
+            "records are missing or may be: what was not executed is unknown, and left out"
+        )
     if found.contradictions:
-        remarks.append(f"the records contradict the code of {found.contradictions} functions: only recorded points count there")
+        remarks.append(
+            f"the records contradict the code of {found.contradictions} functions: only "
+            f"recorded points count there"
+        )
     if module_pcs:
         remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
     others = found.unmatched - module_pcs
@@ -59,9 +75,14 @@ def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[
 
 
 def _find_module_lines(
-    context: Context, table: LocationTable, counts: Mapping[int, int], wanted: Callable[[Frame], bool] | None
+    context: Context,
+    table: LocationTable,
+    counts: Mapping[int, int],
+    wanted: Callable[[Frame], bool] | None,
 ) -> tuple[Mapping[str, Mapping[int, int]], int]:
-    """Return the executed lines of modules with the most records of a point of each, by file, and the number of their PCs."""
+    """Return the executed lines of modules with the most records of a point of each, by file, and
+    the number of their PCs.
+    """
     pcs = as_counts(counts).pcs
     outside: list[int] = []
     start = 0

@@ -18,7 +18,12 @@ from kcovdbg.records.trace_file import Kept, keep
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),
-    Column("what", TEXT, value=lambda row: row[1].source, meaning="name of the buffer that it was copied from"),
+    Column(
+        "what",
+        TEXT,
+        value=lambda row: row[1].source,
+        meaning="name of the buffer that it was copied from",
+    ),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].empty.count),
     Column("distinct", NUMBER, value=lambda row: row[1].distinct),
     Column("bytes", NUMBER, value=lambda row: len(row[1].data)),
@@ -36,7 +41,11 @@ def _run(context: Context, args: Namespace) -> Table:
     if args.name is None:
         return _table(kept)
     if args.what is None:
-        raise WordError("keep: missing buffer", None, hint=f"keep {args.name} WHAT, for instance keep {args.name} 41")
+        raise WordError(
+            "keep: missing buffer",
+            None,
+            hint=f"keep {args.name} WHAT, for instance keep {args.name} 41",
+        )
     buffer = find_buffer(context, args.what)
     kept[args.name] = keep(buffer, args.name, args.what)
     return _table({args.name: kept[args.name]}, buffer.remarks)
@@ -53,7 +62,8 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "A kept buffer does not change with the kernel's memory, and is compressed. @NAME names it wherever a command takes a "
+        "A kept buffer does not change with the kernel's memory, and is compressed. @NAME "
+        "names it wherever a command takes a "
         "buffer."
     ),
     arguments=(

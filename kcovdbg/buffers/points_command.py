@@ -14,20 +14,58 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
-from kcovdbg.console.buffer_sources import find_buffer, find_counts, read_trace_records, require_points
-from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.buffer_sources import (
+    find_buffer,
+    find_counts,
+    read_trace_records,
+    require_points,
+)
+from kcovdbg.console.column import (
+    ADDRESS,
+    NUMBER,
+    PATH,
+    SHARE,
+    SYMBOL,
+    TEXT,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
+from kcovdbg.console.coverage_points import (
+    OwnPoint,
+    find_module_points,
+    find_own_points,
+    find_point_table,
+)
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Location
-from kcovdbg.records.line_states import SET, BlockState, FunctionBlocks, Quality, TraceRecords, make_finder
-from kcovdbg.records.located_records import is_file_name, matches_file, matches_path, matches_source_function
-from kcovdbg.records.source_coverage import SourceCoverage, find_function_lines, merge_traces, sum_up
+from kcovdbg.records.line_states import (
+    SET,
+    BlockState,
+    FunctionBlocks,
+    Quality,
+    TraceRecords,
+    make_finder,
+)
+from kcovdbg.records.located_records import (
+    is_file_name,
+    matches_file,
+    matches_path,
+    matches_source_function,
+)
+from kcovdbg.records.source_coverage import (
+    SourceCoverage,
+    find_function_lines,
+    merge_traces,
+    sum_up,
+)
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.function_starts import FunctionStart
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable
@@ -46,7 +84,8 @@ class _Row(NamedTuple):
 
 
 def _find_place(table: LocationTable, wanted: str) -> tuple[Sequence[int], str]:
-    """Return the points of a function, a file or a directory, and why there are none, where there are none.
+    """Return the points of a function, a file or a directory, and why there are none, where there
+    are none.
 
     :raises KcovdbgError: when the kernel image has no code of that name.
     """
@@ -68,13 +107,18 @@ def _find_place(table: LocationTable, wanted: str) -> tuple[Sequence[int], str]:
 def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
     """Return the points of a place, why there are none, and a remark on where they are from.
 
-    :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that name.
+    :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that
+        name.
     """
     table = find_point_table(context)
     try:
         pcs, absence = _find_place(table, wanted)
     except KcovdbgError:
-        named = () if is_file_name(wanted) else context.kernel.make_function_finder().find_in_image(wanted)
+        named = (
+            ()
+            if is_file_name(wanted)
+            else context.kernel.make_function_finder().find_in_image(wanted)
+        )
         if any(start.room for start in named):
             return _list_code(table, wanted, named)
         found = None if is_file_name(wanted) else find_module_points(context, wanted)
@@ -82,10 +126,17 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
             raise
         module, points = found
         absence = f"'{wanted}' of module {module} calls no callback: it is not instrumented"
-        remark = f"'{wanted}' is in module {module}; copies that are inlined into other functions are not searched"
+        remark = (
+            f"'{wanted}' is in module {module}; copies that are inlined into other functions are "
+            f"not searched"
+        )
         return points, absence, (remark,)
     rows = zip(pcs, table.get_rows(pcs), strict=True)
-    return [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None], absence, ()
+    return (
+        [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None],
+        absence,
+        (),
+    )
 
 
 def _list_code(
@@ -105,8 +156,14 @@ def _list_code(
     found = sorted(pcs)
     rows = zip(found, table.get_rows(found), strict=True)
     points = [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None]
-    remarks = tuple(f"'{wanted}' is another name of {function.alias or function.name}" for function in functions)
-    return points, _explain_absence(table, wanted, {one.unit for one in functions if one.unit}), remarks
+    remarks = tuple(
+        f"'{wanted}' is another name of {function.alias or function.name}" for function in functions
+    )
+    return (
+        points,
+        _explain_absence(table, wanted, {one.unit for one in functions if one.unit}),
+        remarks,
+    )
 
 
 def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:
@@ -115,11 +172,19 @@ def _explain_absence(table: LocationTable, function: str, units: Collection[str]
         return text
     names = " and ".join(sorted(units))
     if table.find(files=units):
-        return f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes single functions"
-    return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
+        return (
+            f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes "
+            f"single functions"
+        )
+    return (
+        f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes "
+        f"whole files"
+    )
 
 
-def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomplete: bool) -> Iterator[str]:
+def _coverage(
+    rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomplete: bool
+) -> Iterator[str]:
     """Yield how many of the points that a buffer can have are in it, and how many it cannot have.
 
     :param kinds: what the buffer can have.
@@ -129,9 +194,15 @@ def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomple
     covered = sum(bool(row.hits) for row in recordable)
     if recordable:
         if is_incomplete:
-            yield f"at least {covered} of {len(recordable)} points are covered: of the others it is unknown"
+            yield (
+                f"at least {covered} of {len(recordable)} points are covered: of the others it is "
+                f"unknown"
+            )
         else:
-            yield f"{covered} of {len(recordable)} points are covered ({covered / len(recordable):.0%})"
+            yield (
+                f"{covered} of {len(recordable)} points are covered "
+                f"({covered / len(recordable):.0%})"
+            )
     for kind in sorted({row.kind for row in rows} - set(kinds)):
         count = sum(row.kind is kind for row in rows)
         yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
@@ -155,7 +226,9 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             text=lambda row: function_text(row.location) if row.location.frames else None,
             elastic=16,
         ),
-        where_column(lambda row: place_text(row.location.frames[0]) if row.location.frames else None),
+        where_column(
+            lambda row: place_text(row.location.frames[0]) if row.location.frames else None
+        ),
         Column(
             "hits",
             NUMBER,
@@ -163,7 +236,8 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             style=lambda row: "covered" if row.hits else "uncovered",
             meaning="records of this point in the buffers",
             null=(
-                "no buffer was named, or none can have points of this kind, or one was not read whole and what could be read "
+                "no buffer was named, or none can have points of this kind, or one was not "
+                "read whole and what could be read "
                 "has no record of the point"
             ),
             unit="records",
@@ -191,11 +265,21 @@ def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
         for file in files:
             for function, lines, executed, unknown, _ in find_function_lines(file):
                 is_known = function.hits is not None
-                yield _Group(function.name, file.path, lines, executed, int(is_known), int(bool(function.hits)), unknown)
+                yield _Group(
+                    function.name,
+                    file.path,
+                    lines,
+                    executed,
+                    int(is_known),
+                    int(bool(function.hits)),
+                    unknown,
+                )
         return
     groups: dict[str, list[SourceCoverage]] = {}
     for file in files:
-        groups.setdefault(file.path if by == _BY_FILE else posixpath.dirname(file.path), []).append(file)
+        groups.setdefault(file.path if by == _BY_FILE else posixpath.dirname(file.path), []).append(
+            file
+        )
     for name in sorted(groups):
         totals = sum_up(groups[name])
         yield _Group(
@@ -224,8 +308,20 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
         names.append(Column("file", PATH))
     return [
         *names,
-        Column("lines", NUMBER, meaning="lines with code in functions with points, of which it is known whether they ran"),
-        Column("executed_lines", NUMBER, title="EXECUTED", json_only=hidden, meaning="lines that were executed", unit="lines"),
+        Column(
+            "lines",
+            NUMBER,
+            meaning="lines with code in functions with points, of which it is known whether they "
+            "ran",
+        ),
+        Column(
+            "executed_lines",
+            NUMBER,
+            title="EXECUTED",
+            json_only=hidden,
+            meaning="lines that were executed",
+            unit="lines",
+        ),
         Column(
             "line_share",
             SHARE,
@@ -235,8 +331,18 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
             meaning="share of these lines that were executed",
             null="there is no such line",
         ),
-        Column("functions", NUMBER, meaning="functions with points, of which it is known whether they ran"),
-        Column("executed_functions", NUMBER, title="EXECUTED", json_only=hidden, meaning="functions that were executed"),
+        Column(
+            "functions",
+            NUMBER,
+            meaning="functions with points, of which it is known whether they ran",
+        ),
+        Column(
+            "executed_functions",
+            NUMBER,
+            title="EXECUTED",
+            json_only=hidden,
+            meaning="functions that were executed",
+        ),
         Column(
             "function_share",
             SHARE,
@@ -247,13 +353,21 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
             null="there is no such function",
         ),
         Column(
-            "unknown_lines", NUMBER, title="UNKNOWN", json_only=hidden, meaning="lines of which it is unknown whether they ran"
+            "unknown_lines",
+            NUMBER,
+            title="UNKNOWN",
+            json_only=hidden,
+            meaning="lines of which it is unknown whether they ran",
         ),
     ]
 
 
-def _count_by_blocks(table: LocationTable, trace: TraceRecords, points: Iterable[int]) -> dict[int, int]:
-    """Return how often executed addresses have the blocks of points, by PC; 1 where that follows from others."""
+def _count_by_blocks(
+    table: LocationTable, trace: TraceRecords, points: Iterable[int]
+) -> dict[int, int]:
+    """Return how often executed addresses have the blocks of points, by PC; 1 where that follows
+    from others.
+    """
     finder = make_finder(table)
     blocks: dict[int, FunctionBlocks] = {}
     counts = {}
@@ -266,7 +380,10 @@ def _count_by_blocks(table: LocationTable, trace: TraceRecords, points: Iterable
         if function not in blocks:
             blocks[function] = finder.find_blocks(trace, function)
         for block in blocks[function].blocks:
-            if block.address <= address < block.address + block.size and block.state is BlockState.EXECUTED:
+            if (
+                block.address <= address < block.address + block.size
+                and block.state is BlockState.EXECUTED
+            ):
                 counts[pc] = block.records or 1
     return counts
 
@@ -275,21 +392,31 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     """Show the figures that export writes to lcov."""
     table = find_point_table(context, needs_points=False)
     _find_place(table, args.place)
-    is_function = not is_file_name(args.place) and bool(table.find(function=args.place) or table.functions_named(args.place))
+    is_function = not is_file_name(args.place) and bool(
+        table.find(function=args.place) or table.functions_named(args.place)
+    )
     buffers = [find_buffer(context, what) for what in args.what or ()]
     for buffer in buffers:
         require_points(buffer, "points", takes_addresses=True)
     remarks = [*context.kernel.name_remarks]
-    remarks += dict.fromkeys(f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks)
+    remarks += dict.fromkeys(
+        f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks
+    )
     traces = [read_trace_records(context, buffer) for buffer in buffers]
     trace = merge_traces(traces) if traces else TraceRecords({}, SET, frozenset({PointKind.PC}))
-    found = find_image_coverage(context, trace, partial(matches_source_function if is_function else matches_file, args.place))
+    found = find_image_coverage(
+        context,
+        trace,
+        partial(matches_source_function if is_function else matches_file, args.place),
+    )
     remarks += found.remarks if traces else ()
     rows = list(_group_files(found.files, args.by))
     if not rows:
         context.status = 1
     absence = f"'{args.place}' is not instrumented: its code has no coverage point"
-    return Table(_make_group_columns(args.by, has_trace=bool(traces)), rows, remarks=remarks, empty=absence)
+    return Table(
+        _make_group_columns(args.by, has_trace=bool(traces)), rows, remarks=remarks, empty=absence
+    )
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -298,7 +425,9 @@ def _run(context: Context, args: Namespace) -> Table:
             raise UsageError("points: --by has no points", hint="leave out --by or --uncovered")
         return _run_groups(context, args)
     if args.uncovered and not args.what:
-        raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
+        raise UsageError(
+            "points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT"
+        )
     remarks = [*context.kernel.name_remarks]
     if remarks and is_file_name(args.place):
         raise CapabilityError(f"points: files are unknown: {remarks[0]}", hint="name a function")
@@ -307,7 +436,8 @@ def _run(context: Context, args: Namespace) -> Table:
         found: Sequence[OwnPoint] = own
         absence = ""
         remarks.append(
-            f"the table of this build is still being built: points of '{args.place}' inlined into other functions are missing"
+            f"the table of this build is still being built: points of '{args.place}' inlined "
+            f"into other functions are missing"
         )
     else:
         found, absence, remark = _find_points(context, args.place)
@@ -320,7 +450,11 @@ def _run(context: Context, args: Namespace) -> Table:
         counts = Counter()
         for buffer in buffers:
             if buffer.trace is not None and buffer.trace.quality & Quality.EXACT:
-                counts.update(_count_by_blocks(find_point_table(context), buffer.trace, [point[0] for point in found]))
+                counts.update(
+                    _count_by_blocks(
+                        find_point_table(context), buffer.trace, [point[0] for point in found]
+                    )
+                )
                 is_incomplete = is_incomplete or not buffer.trace.quality & Quality.COMPLETE
             else:
                 counts.update(buffer.counts)
@@ -336,7 +470,9 @@ def _run(context: Context, args: Namespace) -> Table:
             address_of(pc, offset),
             Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
             # Of a point that is not in what could be read, it is unknown.
-            None if counts is None or kind not in kinds else counts.get(pc, None if is_incomplete else 0),
+            None
+            if counts is None or kind not in kinds
+            else counts.get(pc, None if is_incomplete else 0),
         )
         for pc, kind, frames in found
     ]
@@ -349,7 +485,9 @@ def _run(context: Context, args: Namespace) -> Table:
     if args.uncovered and rows:
         rows = [row for row in rows if row.kind in kinds and not row.hits]
         absence = f"no uncovered point in '{args.place}'"
-    return Table(_make_columns(offset, counted=counts is not None), rows, remarks=remarks, empty=absence)
+    return Table(
+        _make_columns(offset, counted=counts is not None), rows, remarks=remarks, empty=absence
+    )
 
 
 COMMAND: Final = Command(
@@ -358,7 +496,10 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(_make_columns(0, counted=True), {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")}),
+        RowType(
+            _make_columns(0, counted=True),
+            {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")},
+        ),
         RowType(
             _make_group_columns(_BY_FUNCTION, has_trace=True),
             {
@@ -369,28 +510,47 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
-        "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
-        "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
-        "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
-        "memory; name the module's debug info with -s. A function has the name that it has in the source, or that of a "
-        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone. Functions of Rust have paths "
+        "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV "
+        "never sees code without one. An "
+        "inlined function has its points in its callers. KIND is pc for a basic block and cmp "
+        "for a comparison; the mode of a "
+        "buffer decides which of the two it has. With WHAT, shows how often the buffers "
+        "together have each point, and which "
+        "share of the points of their kinds is covered. Points of a function of a loaded "
+        "module are read from its code in "
+        "memory; name the module's debug info with -s. A function has the name that it has in "
+        "the source, or that of a "
+        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone. Functions "
+        "of Rust have paths "
         "(kernel::error::to_result).\n\n"
-        "With --by, shows for each directory, file or function how many lines and functions were executed, of those of which "
+        "With --by, shows for each directory, file or function how many lines and functions "
+        "were executed, of those of which "
         "it is known: the figures that export writes to lcov.\n\n"
-        "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
+        "The exit status is 1 when the function, file or directory exists but has no point; a "
+        "message gives the reason."
     ),
     arguments=(
-        Argument("place FUNCTION|FILE|DIR", Value.FUNCTION, "a function, a file such as fs/open.c, or a directory"),
+        Argument(
+            "place FUNCTION|FILE|DIR",
+            Value.FUNCTION,
+            "a function, a file such as fs/open.c, or a directory",
+        ),
         Argument("what [WHAT…]", Value.BUFFER, "count the records of these buffers"),
         Argument("--uncovered", Value.FLAG, "only the points that the buffers could have and lack"),
-        Argument("--by", Value.CHOICE, "show how many lines and functions of each the buffers executed", choices=_GROUPS),
+        Argument(
+            "--by",
+            Value.CHOICE,
+            "show how many lines and functions of each the buffers executed",
+            choices=_GROUPS,
+        ),
         *TRACE_OPTIONS,
     ),
     examples=(
         Example("points vfs_read", "can KCOV see this function?"),
         Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
-        Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
+        Example(
+            "points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"
+        ),
         Example("points fs 41 --by file", "how much of each file did task 41 execute?"),
         Example("points do_sys_openat2 all --uncovered", "what has nobody covered?"),
     ),

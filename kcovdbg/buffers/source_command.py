@@ -48,19 +48,41 @@ _STATES: Final = {
 }
 _UNKNOWN: Final = "unknown"
 _COLUMNS: Final = (
-    Column("file", PATH, value=lambda row: row.coverage.file, meaning="source file, relative to the build root"),
+    Column(
+        "file",
+        PATH,
+        value=lambda row: row.coverage.file,
+        meaning="source file, relative to the build root",
+    ),
     Column("line", NUMBER, value=lambda row: row.coverage.line, meaning="line in the file"),
-    Column("hits", NUMBER, value=lambda row: row.hits, meaning="records of the line's points or code", unit="records"),
-    Column("points", NUMBER, value=lambda row: row.coverage.points, meaning="coverage points on this line", unit="points"),
+    Column(
+        "hits",
+        NUMBER,
+        value=lambda row: row.hits,
+        meaning="records of the line's points or code",
+        unit="records",
+    ),
+    Column(
+        "points",
+        NUMBER,
+        value=lambda row: row.coverage.points,
+        meaning="coverage points on this line",
+        unit="points",
+    ),
     Column("covered", NUMBER, value=lambda row: row.coverage.covered),
     Column("state", TEXT, value=lambda row: _STATES.get(row.state, _UNKNOWN)),
-    Column("reason", TEXT, value=lambda row: row.state.name.lower() if row.state.is_unknown else None),
+    Column(
+        "reason", TEXT, value=lambda row: row.state.name.lower() if row.state.is_unknown else None
+    ),
     Column("text", TEXT),
 )
 
 
-def _find_states(context: Context, trace: TraceRecords, place: str | None) -> tuple[dict[tuple[str, int], CodeLine], list[str]]:
-    """Return the lines that functions have code of which were executed, by file and number, and remarks.
+def _find_states(
+    context: Context, trace: TraceRecords, place: str | None
+) -> tuple[dict[tuple[str, int], CodeLine], list[str]]:
+    """Return the lines that functions have code of which were executed, by file and number, and
+    remarks.
 
     :param place: a function or file that is wanted, None for all.
     """
@@ -80,12 +102,17 @@ def _find_states(context: Context, trace: TraceRecords, place: str | None) -> tu
             lines.update(((file, row.line), row) for row in rows)
     remarks = []
     if found.contradictions:
-        remarks.append(f"the records contradict the code of {found.contradictions} functions: is this trace of another kernel?")
+        remarks.append(
+            f"the records contradict the code of {found.contradictions} functions: is this "
+            f"trace of another kernel?"
+        )
     return lines, remarks
 
 
 def _state_of(coverage: LineCoverage, line: CodeLine | None) -> LineState:
-    """Return the state of a line; of one that other code was inlined at, and that has none of its own, by that one's points."""
+    """Return the state of a line; of one that other code was inlined at, and that has none of its
+    own, by that one's points.
+    """
     if line is not None:
         # Code that was inlined there was executed, though nothing that was written there.
         is_doubtful = line.state is LineState.NOT_EXECUTED and coverage.covered
@@ -95,7 +122,9 @@ def _state_of(coverage: LineCoverage, line: CodeLine | None) -> LineState:
     return LineState.EXECUTED if coverage.covered == coverage.points else LineState.PARTLY
 
 
-def _join(files: Sequence[FileCoverage], lines: Mapping[tuple[str, int], CodeLine]) -> list[tuple[LineCoverage, LineState]]:
+def _join(
+    files: Sequence[FileCoverage], lines: Mapping[tuple[str, int], CodeLine]
+) -> list[tuple[LineCoverage, LineState]]:
     """Return lines with points and lines with states as one list, by file and number."""
     known = {(row.file, row.line): row for file in files for row in file.rows()}
     joined = []
@@ -115,7 +144,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     found = CoveredLines([], ())
     if counted.trace is None or not counted.trace.quality & Quality.EXACT:
         names = context.kernel.names
-        found = find_line_coverage(names, partial(find_point_table, context), counted.counts, counted.kinds, wanted)
+        found = find_line_coverage(
+            names, partial(find_point_table, context), counted.counts, counted.kinds, wanted
+        )
     remarks += (*counted.remarks, *found.remarks)
     lines: dict[tuple[str, int], CodeLine] = {}
     if counted.trace is not None:
@@ -126,7 +157,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     rows = [_Row(line, state, tree.read(line.file).line(line.line)) for line, state in joined]
     files = dict.fromkeys(row.coverage.file for row in rows)
     reasons = sorted({text.remark for file in files if (text := tree.read(file)).remark})
-    remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
+    remarks += reasons[:3] + (
+        [f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else []
+    )
     if rows:
         least = "at least " if counted.is_incomplete else ""
         remarks.append(f"{least}{_count(rows)}, in {len(files)} files")
@@ -153,7 +186,9 @@ def _errors(row: _Row, *, is_incomplete: bool) -> tuple[str, ...]:
     return text
 
 
-def _lines(context: Context, rows: Sequence[_Row], empty: str, most: int, *, whole: bool) -> Iterator[Line]:
+def _lines(
+    context: Context, rows: Sequence[_Row], empty: str, most: int, *, whole: bool
+) -> Iterator[Line]:
     if not rows:
         yield (("remark", empty),)
     tree = context.kernel.source
@@ -174,7 +209,9 @@ def _lines(context: Context, rows: Sequence[_Row], empty: str, most: int, *, who
                 yield _line(line, row, [], len(str(max(by_line))))
             continue
         digits = len(str(len(text)))
-        for part, (first, last) in enumerate([(1, len(text))] if whole else find_hunks(sorted(by_line), len(text))):
+        for part, (first, last) in enumerate(
+            [(1, len(text))] if whole else find_hunks(sorted(by_line), len(text))
+        ):
             if part:
                 yield (("gutter", "     ⋮"),)
             for line, shown in enumerate(highlight(text[first - 1 : last], file), first):
@@ -203,16 +240,24 @@ COMMAND: Final = Command(
             _COLUMNS,
             {
                 "covered": Meaning("points on this line that the buffer has", unit="points"),
-                "state": Meaning("`executed`, `partly`, `not-executed`, `not-instrumented` or `unknown`"),
-                "reason": Meaning("why the state is unknown: `undecided`, `moved`, `edges` or `outside`", null="it is known"),
+                "state": Meaning(
+                    "`executed`, `partly`, `not-executed`, `not-instrumented` or `unknown`"
+                ),
+                "reason": Meaning(
+                    "why the state is unknown: `undecided`, `moved`, `edges` or `outside`",
+                    null="it is known",
+                ),
             },
             errors=True,
         ),
     ),
     description=(
-        "Each line of a function that was executed has a mark: + executed, with the number of records; ~ executed, but not "
-        "all of its code; ! not executed; ? unknown. Lines without points have the states that follow from others. A line "
-        "includes the points of functions inlined there. The text comes from the build's source tree or from --source-dir."
+        "Each line of a function that was executed has a mark: + executed, with the number of "
+        "records; ~ executed, but not "
+        "all of its code; ! not executed; ? unknown. Lines without points have the states that "
+        "follow from others. A line "
+        "includes the points of functions inlined there. The text comes from the build's "
+        "source tree or from --source-dir."
     ),
     arguments=(
         Argument("what WHAT", Value.BUFFER, "the buffer"),

@@ -43,7 +43,12 @@ _STDIN: Final = "-"
 def _details(row: WrittenLocation) -> Iterator[Line]:
     """Yield the functions that the innermost one was inlined into."""
     for frame in row.location.frames[1:]:
-        yield (("", "    inlined into "), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame)))
+        yield (
+            ("", "    inlined into "),
+            ("symbol", frame.function or "?"),
+            ("", "  "),
+            ("path", place_text(frame)),
+        )
 
 
 def _function(row: WrittenLocation) -> str | None:
@@ -60,7 +65,9 @@ _COLUMNS: Final = (
         null="this kernel has no such function, or has freed it",
     ),
     Column("address", ADDRESS, meaning="`pc` plus the KASLR offset", null="as of `pc`"),
-    Column("symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, text=_function),
+    Column(
+        "symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, text=_function
+    ),
     Column(
         "where",
         PATH,
@@ -68,12 +75,20 @@ _COLUMNS: Final = (
         text_only=True,
     ),
     frames_column(lambda row: row.location.frames),
-    Column("input", TEXT, value=lambda row: row.word.text, json_only=True, meaning="the location as it was given"),
+    Column(
+        "input",
+        TEXT,
+        value=lambda row: row.word.text,
+        json_only=True,
+        meaning="the location as it was given",
+    ),
 )
 
 
 def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
-    """Yield why the location may be another one than meant, or the address none that KCOV recorded."""
+    """Yield why the location may be another one than meant, or the address none that KCOV
+    recorded.
+    """
     yield from row.errors
     if row.pc is None or row.word.function is not None:
         return
@@ -107,17 +122,26 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         correction, remark = _find_correction(context, args, word, points)
         address = None if word.address is None else word.address + correction
         found = lookup.find(word._replace(address=address))
-        rows += found if remark is None else (row._replace(errors=(*row.errors, remark)) for row in found)
+        rows += (
+            found
+            if remark is None
+            else (row._replace(errors=(*row.errors, remark)) for row in found)
+        )
     missing = [row for row in rows if row.is_missing]
     if len(missing) == len(words):
         more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
-        raise UnknownWordError(f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0]))
+        raise UnknownWordError(
+            f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0])
+        )
     remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
     return _make_table(context, rows, [*remarks, *context.kernel.name_remarks])
 
 
-def _find_correction(context: Context, args: Namespace, word: CodeWord, points: Sequence[PointSet]) -> tuple[int, str | None]:
-    """Return what to add to an address for the return address, and a remark where that was found out.
+def _find_correction(
+    context: Context, args: Namespace, word: CodeWord, points: Sequence[PointSet]
+) -> tuple[int, str | None]:
+    """Return what to add to an address for the return address, and a remark where that was found
+    out.
 
     :param points: of the kernel.
     :raises KcovdbgError: when the convention that the user names needs the length of a call.
@@ -127,14 +151,22 @@ def _find_correction(context: Context, args: Namespace, word: CodeWord, points: 
     call_length = CALL_LENGTHS.get(context.target.machine, 0)
     if args.pc != AUTO:
         if args.pc == Convention.CALL.value and not call_length:
-            raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+            raise KcovdbgError(
+                "--pc call: the length of a call is unknown for this kernel's machine",
+                hint="--pc raw",
+            )
         return Convention(args.pc).correction(call_length), None
     pc = pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
     convention = recognize_pc(pc, points, call_length)
     if convention in (None, Convention.RAW):
         return 0, None
-    what = {Convention.CALL: "the address of a call", Convention.MINUS1: "a return address minus 1"}[convention]
-    return convention.correction(call_length), f"{word.text} is {what} (--pc {convention.value}), shown by its return address"
+    what = {
+        Convention.CALL: "the address of a call",
+        Convention.MINUS1: "a return address minus 1",
+    }[convention]
+    return convention.correction(
+        call_length
+    ), f"{word.text} is {what} (--pc {convention.value}), shown by its return address"
 
 
 def _find_hint(context: Context, word: str) -> str | None:
@@ -159,10 +191,14 @@ def _parse_words(context: Context, given: Sequence[str]) -> list[CodeWord]:
             return found
         wrong = str(error)
     word = next((word for word in given if wrong in word), given[0])
-    raise WordError(f"'{wrong}' is neither an address nor a function", word, hint=_find_hint(context, word))
+    raise WordError(
+        f"'{wrong}' is neither an address nor a function", word, hint=_find_hint(context, word)
+    )
 
 
-def _make_table(context: Context, rows: Sequence[WrittenLocation], remarks: Sequence[str] = ()) -> Table:
+def _make_table(
+    context: Context, rows: Sequence[WrittenLocation], remarks: Sequence[str] = ()
+) -> Table:
     return Table(
         _COLUMNS,
         rows,
@@ -184,7 +220,10 @@ def _read_text(context: Context, what: str) -> str:
         name, folder = confine(what.removeprefix(FILE), confinement)
         data = read_input(name, folder=folder)
     elif confinement is not None:
-        raise CapabilityError("sym: standard input belongs to another program", hint="name the locations: sym func+0x15/0x40")
+        raise CapabilityError(
+            "sym: standard input belongs to another program",
+            hint="name the locations: sym func+0x15/0x40",
+        )
     else:
         limit = find_limit(TEXT_SIZE)
         data = sys.stdin.buffer.read(limit + 1)
@@ -216,8 +255,14 @@ def _find_choices(lookup: WordLookup, word: CodeWord) -> Sequence[WrittenLocatio
 
 
 def _is_other_text(found: _FoundWord) -> bool:
-    """Return whether a word is none of the kernel's, and looks like one: UTC+2, an address of a user's program."""
-    return bool(found.choices) and not found.word.is_sure and not any(row.location.frames for row in found.choices)
+    """Return whether a word is none of the kernel's, and looks like one: UTC+2, an address of a
+    user's program.
+    """
+    return (
+        bool(found.choices)
+        and not found.word.is_sure
+        and not any(row.location.frames for row in found.choices)
+    )
 
 
 def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) -> Lines:
@@ -226,7 +271,10 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
     known = [one for line in found for one in line]
     rows = [row for one in known for row in one.choices]
     remarks = [*context.kernel.name_remarks]
-    for group in ([row for row in rows if row.is_other_build], [row for row in rows if row.is_missing]):
+    for group in (
+        [row for row in rows if row.is_other_build],
+        [row for row in rows if row.is_missing],
+    ):
         if group:
             more = f", and of {len(group) - 1} more" if len(group) > 1 else ""
             remarks.append(f"{group[0].word.text}{more}: {group[0].errors[0]}")
@@ -237,16 +285,25 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
         remarks.append("no line has a function with its offset, or is an address")
     if not known or (rows and all(row.is_missing for row in rows)):
         context.status = 1
-    shown = [_annotate_line(line.text.rstrip("\r\0"), words) for line, words in zip(lines, found, strict=True)]
+    shown = [
+        _annotate_line(line.text.rstrip("\r\0"), words)
+        for line, words in zip(lines, found, strict=True)
+    ]
     text = tuple((("", escape(line.expandtabs())),) for line in shown)
     return Lines(text, data=_make_table(context, rows), remarks=remarks)
 
 
 def _annotate_line(text: str, words: Sequence[_FoundWord]) -> str:
-    """Return a line as scripts/decode_stacktrace.sh shows it: lines of inlined functions first, unknown functions unchanged."""
+    """Return a line as scripts/decode_stacktrace.sh shows it: lines of inlined functions first,
+    unknown functions unchanged.
+    """
     pieces, at = [], 0
     for word, choices in words:
-        where = "" if not choices else " ".join(filter(None, map(place_text, choices[0].location.frames)))
+        where = (
+            ""
+            if not choices
+            else " ".join(filter(None, map(place_text, choices[0].location.frames)))
+        )
         if not where or choices[0].is_other_build or word.is_located:
             continue
         start, end = word.span
@@ -263,26 +320,44 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, errors=True),),
     description=(
-        "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the line shown is that of the "
-        "call before it. Of an address that is no coverage point, but the call of one, the return address is shown, as for "
-        "lists of PCs; --pc overrides that. PCs are hexadecimal; decimal ones need all 20 digits or a sign.\n\n"
-        "The words of an oops are taken as they are: func+0x15/0x40, func [mod], RIP: 0010:func+0x15/0x40, "
-        "[<ffffffff8108cb35>]. In a call trace they are return addresses, after RIP and the program counters of other machines "
-        "the address of an instruction. If the size after the slash differs from this build's, the vmlinux is of another "
+        "A recorded PC is the return address of the compiler's call, minus the KASLR offset; "
+        "the line shown is that of the "
+        "call before it. Of an address that is no coverage point, but the call of one, the "
+        "return address is shown, as for "
+        "lists of PCs; --pc overrides that. PCs are hexadecimal; decimal ones need all 20 "
+        "digits or a sign.\n\n"
+        "The words of an oops are taken as they are: func+0x15/0x40, func [mod], RIP: "
+        "0010:func+0x15/0x40, "
+        "[<ffffffff8108cb35>]. In a call trace they are return addresses, after RIP and the "
+        "program counters of other machines "
+        "the address of an instruction. If the size after the slash differs from this build's, "
+        "the vmlinux is of another "
         "build.\n\n"
-        "sym - reads a whole oops, report or console log from standard input, and sym file:PATH from a file. It is shown with "
-        "source lines, those of inlined functions first, as the kernel's scripts/decode_stacktrace.sh does. It may be "
-        "compressed with gzip, xz or zstd, be in UTF-16, and have the colors of dmesg. Words that another CPU's message cut "
-        "off are left as they are, and counted; words that have a source line get no second one.\n\n"
+        "sym - reads a whole oops, report or console log from standard input, and sym "
+        "file:PATH from a file. It is shown with "
+        "source lines, those of inlined functions first, as the kernel's "
+        "scripts/decode_stacktrace.sh does. It may be "
+        "compressed with gzip, xz or zstd, be in UTF-16, and have the colors of dmesg. Words "
+        "that another CPU's message cut "
+        "off are left as they are, and counted; words that have a source line get no second "
+        "one.\n\n"
         "The exit status is 1 if no word was found."
     ),
     arguments=(
         Argument(
-            "pcs PLACE…", Value.FUNCTION, "PCs as recorded, words of an oops, file:PATH for a log, or - for standard input"
+            "pcs PLACE…",
+            Value.FUNCTION,
+            "PCs as recorded, words of an oops, file:PATH for a log, or - for standard input",
         ),
-        Argument("--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
+        Argument(
+            "--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"
+        ),
         PC_CONVENTION,
-        Argument("--exact", Value.FLAG, "take func+0x15 as an instruction's address, not as a return address"),
+        Argument(
+            "--exact",
+            Value.FLAG,
+            "take func+0x15 as an instruction's address, not as a return address",
+        ),
     ),
     examples=(
         Example("sym ffffffff81234567", "one PC of a trace"),

@@ -60,12 +60,25 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
     """
     return (
         Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
-        Column("share", SHARE, value=lambda row: row.share.share, meaning="share of the buffer's records, from 0 to 1"),
-        Column("points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2),
+        Column(
+            "share",
+            SHARE,
+            value=lambda row: row.share.share,
+            meaning="share of the buffer's records, from 0 to 1",
+        ),
+        Column(
+            "points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2
+        ),
         Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16),
-        Column("line", NUMBER, json_only=by != "pc", meaning="line in the file", null="not grouped by PC, or unknown"),
+        Column(
+            "line",
+            NUMBER,
+            json_only=by != "pc",
+            meaning="line in the file",
+            null="not grouped by PC, or unknown",
+        ),
         Column("pc", WORD, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
         Column("file_pc", WORD, title="IN FILE", json_only=not is_moved, priority=3),
         frames_column(lambda row: row.location.frames),
@@ -91,13 +104,25 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))
     limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else None
-    ranking = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns), limit)
+    ranking = rank(
+        columns,
+        known.records,
+        repeats,
+        args.by,
+        None if wanted.passes_all else wanted.select(columns),
+        limit,
+    )
     shown = ranking.shares
     if ranking.groups > len(shown):
         rest = ranking.records - sum(share.records for share in shown)
-        remarks.append(f"{ranking.groups - len(shown)} more lines with {rest} records; -n shows them")
+        remarks.append(
+            f"{ranking.groups - len(shown)} more lines with {rest} records; -n shows them"
+        )
     if ranking.repeats:
-        part = f"{ranking.repeats} of {ranking.records} records ({ranking.repeats / ranking.records:.0%})"
+        part = (
+            f"{ranking.repeats} of {ranking.records} records "
+            f"({ranking.repeats / ranking.records:.0%})"
+        )
         remarks.append(f"{part} repeat a point within one run of a function")
     names.prefetch(share.pc for share in shown)
     file_pcs = _find_file_pcs(buffer)
@@ -106,7 +131,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     yield heading
     yield Table(
         _make_columns(args.by, is_moved=is_moved),
-        tuple(_Row(share, names[share.pc], args.by, share.pc - lead, file_pcs.get(share.pc - lead)) for share in shown),
+        tuple(
+            _Row(share, names[share.pc], args.by, share.pc - lead, file_pcs.get(share.pc - lead))
+            for share in shown
+        ),
         remarks=remarks,
         empty="no records",
         errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),
@@ -122,9 +150,14 @@ COMMAND: Final = Command(
         RowType(
             _make_columns("pc"),
             {
-                "repeats": Meaning("records of points that the same run of a function already had", unit="records"),
+                "repeats": Meaning(
+                    "records of points that the same run of a function already had", unit="records"
+                ),
                 "pc": Meaning("PC of the group with the most records"),
-                "file_pc": Meaning("this PC as the file has it: a call, or with the KASLR offset", "it is no list of PCs"),
+                "file_pc": Meaning(
+                    "this PC as the file has it: a call, or with the KASLR offset",
+                    "it is no list of PCs",
+                ),
                 "function": Meaning("name of the function", "grouped by file, or unknown"),
             },
             errors=True,
@@ -132,11 +165,18 @@ COMMAND: Final = Command(
     ),
     description=(
         "REPEATS counts the records of points that the same run of a function already had. "
-        "They fill the buffer and cover nothing new, as in a loop. Inlined functions count separately."
+        "They fill the buffer and cover nothing new, as in a loop. Inlined functions count "
+        "separately."
     ),
     arguments=(
         Argument("what WHAT", Value.BUFFER, "the buffer"),
-        Argument("--by", Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
+        Argument(
+            "--by",
+            Value.CHOICE,
+            "group records by this",
+            choices=("function", "file", "pc"),
+            default="function",
+        ),
         Argument("-n N", Value.NUMBER, f"show at most N lines; default {_SHOWN}"),
         *FILTERS,
         *TRACE_OPTIONS,

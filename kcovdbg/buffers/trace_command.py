@@ -58,9 +58,13 @@ from kcovdbg.records.pc_names import LocationCache
 _LINES: Final = 100
 """About two screens."""
 _MOST_STEPS: Final = 1 << 18
-"""Limit for the lines of a trace; real ones of ten million records have some thousands, as loops are folded."""
+"""Limit for the lines of a trace; real ones of ten million records have some thousands, as loops
+are folded.
+"""
 _MOST_STRANGERS: Final = 1 << 12
-"""Limit for distinct PCs in the image that are no coverage points: a look-up takes a millisecond, and real traces have none."""
+"""Limit for distinct PCs in the image that are no coverage points: a look-up takes a millisecond,
+and real traces have none.
+"""
 _ALL: Final = "all"
 
 _BOTH: Final = "both"
@@ -101,7 +105,9 @@ _COLUMNS: Final = (
     Column("depth", NUMBER, value=lambda row: row.step.depth, json_only=True),
     Column("records", NUMBER, value=lambda row: row.step.records),
     Column("rounds", NUMBER, value=lambda row: row.step.rounds, priority=2),
-    Column("function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24),
+    Column(
+        "function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24
+    ),
     Column("values", LIST, elastic=16, hide_empty=True),
     Column("file", PATH, value=lambda row: row.frame.file, json_only=True),
     Column("line", NUMBER, value=lambda row: row.frame.line, json_only=True),
@@ -123,7 +129,9 @@ _CLASS_COLUMNS: Final = (
 )
 
 
-_VALUES: Final = Meaning("arguments and returned value of the first call, in buffers that hold them")
+_VALUES: Final = Meaning(
+    "arguments and returned value of the first call, in buffers that hold them"
+)
 
 
 class _Story(NamedTuple):
@@ -144,7 +152,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield Table(_CLASS_COLUMNS, CLASSES)
         return
     if args.what is None:
-        raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
+        raise WordError(
+            "trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41"
+        )
     if args.against is not None:
         yield from _compare(context, args)
         return
@@ -166,7 +176,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     )
 
 
-def _show_calls(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter) -> Iterator[Renderable]:
+def _show_calls(
+    context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter
+) -> Iterator[Renderable]:
     """Yield the calls of a buffer with entry and exit records."""
     pcs, remarks = _read_pcs(context, buffer, build)
     calls = build_calls(find_events(buffer, len(pcs)))
@@ -186,7 +198,9 @@ def _show_calls(context: Context, args: Namespace, buffer: Buffer, build: TraceB
 
 
 def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[array[int], list[str]]:
-    """Return the PCs of a buffer's records, without those behind too many strange ones, and remarks on them."""
+    """Return the PCs of a buffer's records, without those behind too many strange ones, and remarks
+    on them.
+    """
     require_order(buffer, "trace")
     remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
     remarks += order_remarks(buffer)
@@ -196,14 +210,18 @@ def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[arra
     end = len(pcs) if buffer.encoding.codec.is_exact else _find_end(pcs, names)
     if end < len(pcs):
         strangers = f"more than {_MOST_STRANGERS} distinct PCs that are no coverage points"
-        remarks.append(f"the first {end} of {len(pcs)} records: with the others there are {strangers}")
+        remarks.append(
+            f"the first {end} of {len(pcs)} records: with the others there are {strangers}"
+        )
         pcs = pcs[:end]
     remarks += recorded_syscall_remarks(names, buffer.name, pcs)
     require_named_names(context, names, pcs, f"trace {buffer.name}")
     return pcs, remarks
 
 
-def _read(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter) -> _Story:
+def _read(
+    context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter
+) -> _Story:
     names = build.names.of(buffer)
     pcs, remarks = _read_pcs(context, buffer, build)
     names.prefetch(pcs)
@@ -214,26 +232,39 @@ def _read(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, 
         pcs = array("Q", (pcs[index] for index in numbers))
     positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
     kept = array("Q", (pcs[at] for at in positions))
-    numbers = array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
+    numbers = (
+        array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
+    )
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
-        remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
+        remarks.append(
+            f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include "
+            f"{_ALL} shows them"
+        )
     steps, end_of_steps = _find_steps(kept, names, in_chain=not args.unique)
     if end_of_steps is not None:
-        remarks.append(f"the first {end_of_steps} of {len(kept)} records: further ones have more than {_MOST_STEPS} lines")
+        remarks.append(
+            f"the first {end_of_steps} of {len(kept)} records: further ones have more than "
+            f"{_MOST_STEPS} lines"
+        )
     if args.depth is not None:
         steps = [step for step in steps if step.depth < args.depth]
     return _Story(buffer, names, kept, numbers, steps, remarks)
 
 
 def _find_end(pcs: array[int], names: LocationCache) -> int:
-    """Return how many records have few enough distinct PCs in the image that are no coverage points."""
+    """Return how many records have few enough distinct PCs in the image that are no coverage
+    points.
+    """
     table = names.table
     if table is None:
         return len(pcs)
     distinct = make_numbering(pcs).number(pcs)
     others = list(map(distinct.__getitem__, find_chains(distinct, table.columns).rest))
-    texts = [(bisect_right(others, text.start), bisect_right(others, text.end)) for text in table.text_ranges()]
+    texts = [
+        (bisect_right(others, text.start), bisect_right(others, text.end))
+        for text in table.text_ranges()
+    ]
     strangers = {pc for start, end in texts for pc in others[start:end]}
     if len(strangers) <= _MOST_STRANGERS:
         return len(pcs)
@@ -250,7 +281,9 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     whats = (args.against, args.what)
     builds = find_builds(context, [[what] for what in whats])
     filters = make_filters(args, *(build.names for build in builds))
-    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+    buffers = [
+        find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)
+    ]
     stories = [_read(context, args, *side) for side in zip(buffers, builds, filters, strict=True)]
     require_comparable("trace", [story.buffer for story in stories])
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
@@ -261,15 +294,26 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     context.status = 1 if differing else 0
     shown = rows
     if args.n is None and args.offset is None and context.format is Format.TEXT:
-        shown = [rows[at] for at in _find_context([row.side != _BOTH for row in rows], [row.step.depth for row in rows])]
+        shown = [
+            rows[at]
+            for at in _find_context(
+                [row.side != _BOTH for row in rows], [row.step.depth for row in rows]
+            )
+        ]
         if len(shown) < len(rows):
             remarks.append(
-                f"{len(rows) - len(shown)} of {len(rows)} lines are in both traces and not shown; -n {len(rows)} shows all"
+                f"{len(rows) - len(shown)} of {len(rows)} lines are in both traces and not "
+                f"shown; -n {len(rows)} shows all"
             )
     else:
         first = args.offset or 0
         shown = rows[first : len(rows) if args.n is None else first + args.n]
-    yield Lines(tuple((("header", f"{sign} {buffer_title(story.buffer)}"),) for sign, story in zip("<>", stories, strict=True)))
+    yield Lines(
+        tuple(
+            (("header", f"{sign} {buffer_title(story.buffer)}"),)
+            for sign, story in zip("<>", stories, strict=True)
+        )
+    )
     yield Table(
         _COMPARED_COLUMNS,
         tuple(shown),
@@ -282,7 +326,9 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
 def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_Row]:
     """Yield the functions of both traces in order, those in both once."""
     rows = [[_make_row(step, story) for step in story.steps] for story in stories]
-    sides = number_values(*([_find_key(comparison, row, side) for row in its] for side, its in enumerate(rows)))
+    sides = number_values(
+        *([_find_key(comparison, row, side) for row in its] for side, its in enumerate(rows))
+    )
     for part in align_records(*sides).parts():
         if part.is_common:
             for at, other in zip(part.left, part.right, strict=True):
@@ -312,16 +358,23 @@ def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
     return sorted(found)
 
 
-def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str]) -> tuple[array[int], Counter[str]]:
-    """Return where the records outside the classes that are left out are, and the number of the others by class.
+def _leave_out(
+    pcs: Sequence[int], names: LocationCache, included: frozenset[str]
+) -> tuple[array[int], Counter[str]]:
+    """Return where the records outside the classes that are left out are, and the number of the
+    others by class.
 
     Records without an address belong to no function and are left out as well.
     """
     class_of = {pc: find_class(*names[pc].outermost[:2]) for pc in set(pcs) if pc}
-    left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
+    left_out = Counter(
+        name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included
+    )
     if _ALL in included:
         left_out.clear()
-    return array("Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)), left_out
+    return array(
+        "Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)
+    ), left_out
 
 
 def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> Chain:
@@ -335,32 +388,47 @@ def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> 
 
     @cache
     def is_outermost(group: object) -> bool:
-        return isinstance(group, tuple) and any(fnmatchcase(group[0], pattern) for pattern in OUTERMOST)
+        return isinstance(group, tuple) and any(
+            fnmatchcase(group[0], pattern) for pattern in OUTERMOST
+        )
 
-    return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost, _MOST_STEPS)
+    return chain_functions(
+        runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost, _MOST_STEPS
+    )
 
 
 _Line = TypeVar("_Line", TraceStep, LocatedCall)
 
 
-def _choose(context: Context, args: Namespace, steps: list[_Line]) -> tuple[list[_Line], tuple[str, ...]]:
+def _choose(
+    context: Context, args: Namespace, steps: list[_Line]
+) -> tuple[list[_Line], tuple[str, ...]]:
     """Return the lines to show, and a remark where there are more."""
     first = args.offset or 0
     if args.n is None and not first:
         if context.format is not Format.TEXT or len(steps) <= _LINES:
             return steps, ()
         shown = select_largest(steps, _LINES)
-        return shown, (f"{len(steps) - _LINES} more lines, with fewer records; -n {len(steps)} shows all",)
+        return shown, (
+            f"{len(steps) - _LINES} more lines, with fewer records; -n {len(steps)} shows all",
+        )
     end = len(steps) if args.n is None else first + args.n
     shown = steps[first:end]
     if context.format is Format.TEXT and len(shown) < len(steps):
-        return shown, (f"{len(steps) - len(shown)} more lines; --offset {first + len(shown)} goes on",)
+        return shown, (
+            f"{len(steps) - len(shown)} more lines; --offset {first + len(shown)} goes on",
+        )
     return shown, ()
 
 
 def _make_row(step: TraceStep, story: _Story) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(step, location, find_class(*location.outermost[:2]), tuple(_step_values(step, story, location.outermost)))
+    return _Row(
+        step,
+        location,
+        find_class(*location.outermost[:2]),
+        tuple(_step_values(step, story, location.outermost)),
+    )
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
@@ -387,7 +455,10 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {"rounds": Meaning("how often a loop was folded into this line", unit="rounds"), "values": _VALUES},
+            {
+                "rounds": Meaning("how often a loop was folded into this line", unit="rounds"),
+                "values": _VALUES,
+            },
             errors=True,
             when="without `--classes`",
         ),
@@ -396,10 +467,13 @@ COMMAND: Final = Command(
             _COMPARED_COLUMNS,
             {
                 "values": _VALUES,
-                "side": Meaning("`what` or `against` where only one of the traces has the line, or `both`"),
+                "side": Meaning(
+                    "`what` or `against` where only one of the traces has the line, or `both`"
+                ),
                 "records": Meaning("records of WHAT, null where it has none", unit="records"),
                 "against_records": Meaning(
-                    "records of the trace that is compared with, null where it has none", unit="records"
+                    "records of the trace that is compared with, null where it has none",
+                    unit="records",
                 ),
             },
             errors=True,
@@ -408,26 +482,39 @@ COMMAND: Final = Command(
         RowType(_CLASS_COLUMNS, when="with `--classes`"),
     ),
     description=(
-        "Where a buffer has records of functions' entries and exits, each call is a line, indented below its caller: RECORDS "
-        "includes those of nested calls. Calls that were running when the trace began or ended are shown as well: one that "
+        "Where a buffer has records of functions' entries and exits, each call is a line, "
+        "indented below its caller: RECORDS "
+        "includes those of nested calls. Calls that were running when the trace began or ended "
+        "are shown as well: one that "
         "began earlier encloses everything up to its exit. No call is left out or folded.\n\n"
-        "Other traces do not record calls, so the depth is inferred, as it is with --against. Functions are indented below the "
+        "Other traces do not record calls, so the depth is inferred, as it is with --against. "
+        "Functions are indented below the "
         "one that was executed before them, until that one continues. A function that is "
-        "entered again from the same place is not repeated: ROUNDS says how often it was entered. With --unique each function "
-        "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"
-        "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
+        "entered again from the same place is not repeated: ROUNDS says how often it was "
+        "entered. With --unique each function "
+        "is listed once, in order of first appearance. Inlined functions are part of the "
+        "function that they are in.\n\n"
+        "Functions of the kernel's infrastructure are left out by class; --classes lists the "
+        "classes, and --include shows "
         "those of one. The functions of system calls always stay.\n\n"
-        "With --against, the functions of two traces are aligned in their order: < marks those of the other trace alone, and > "
-        "those of WHAT alone. Text shows only these, below the functions around them. Functions of two builds are matched as "
+        "With --against, the functions of two traces are aligned in their order: < marks those "
+        "of the other trace alone, and > "
+        "those of WHAT alone. Text shows only these, below the functions around them. "
+        "Functions of two builds are matched as "
         "by diff. The exit status is 1 where there is a difference.\n\n"
-        f"A million records take some 5 seconds. Damaged buffers take no longer: the story ends after {_MOST_STEPS} lines, and "
-        f"before there are more than {_MOST_STRANGERS} distinct PCs that are no coverage points; a note says so.\n\n"
-        f"A long trace is cut to the {_LINES} functions with the most records, those of functions below them included. -n N "
+        f"A million records take some 5 seconds. Damaged buffers take no longer: the story "
+        f"ends after {_MOST_STEPS} lines, and "
+        f"before there are more than {_MOST_STRANGERS} distinct PCs that are no coverage "
+        f"points; a note says so.\n\n"
+        f"A long trace is cut to the {_LINES} functions with the most records, those of "
+        f"functions below them included. -n N "
         "shows N lines in order, and --offset says from which line on. JSON has all lines."
     ),
     arguments=(
         Argument("what [WHAT]", Value.BUFFER, "the buffer"),
-        Argument("--against OTHER", Value.BUFFER, "show the differences from this buffer, the older one"),
+        Argument(
+            "--against OTHER", Value.BUFFER, "show the differences from this buffer, the older one"
+        ),
         Argument("--unique", Value.FLAG, "list each function once"),
         Argument(
             "--include CLASS…",
@@ -446,7 +533,10 @@ COMMAND: Final = Command(
         Example("trace 41", "what did task 41 do?"),
         Example("trace @run --unique --not-function 'x86_*'", "each function once, without some"),
         Example("trace 41 --offset 100 -n 100", "the second hundred of all lines"),
-        Example("trace file:new.kcov --against file:old.kcov", "functions that only one of two traces has, in order"),
+        Example(
+            "trace file:new.kcov --against file:old.kcov",
+            "functions that only one of two traces has, in order",
+        ),
         Example("trace 41 --include locking", "with the locks that it took"),
         Example("trace 41 --depth 3", "the outermost three levels"),
     ),

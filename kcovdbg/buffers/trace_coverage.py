@@ -43,7 +43,8 @@ def find_line_coverage(
     """Return the lines with points in functions that were executed.
 
     :param names: of the kernel that was executed.
-    :param find_table: waits for the table of its points, and raises CapabilityError when there is none.
+    :param find_table: waits for the table of its points, and raises CapabilityError when there is
+        none.
     :param counts: PC -> records.
     :param kinds: of the points that can be among them.
     :param wanted: of which functions or files the lines are of interest; None for all.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Views of buffers by name, for the screen and for text: one, two side by side, or the user's side beside the kernel's."""
+"""Views of buffers by name, for the screen and for text: one, two side by side, or the user's side
+beside the kernel's.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from kcovdbg.console.buffer_sources import (
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text, short_comparison_text
+from kcovdbg.console.wording import (
+    COARSE,
+    UNREADABLE,
+    buffer_title,
+    place_text,
+    record_text,
+    short_comparison_text,
+)
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
@@ -48,7 +57,9 @@ class TracePane:
     :param not_function: patterns of functions whose records are left out.
     """
 
-    def __init__(self, buffer: Buffer, names: LocationCache, not_function: Sequence[str] = ()) -> None:
+    def __init__(
+        self, buffer: Buffer, names: LocationCache, not_function: Sequence[str] = ()
+    ) -> None:
         self.names = names = names.of(buffer)
         self.title = buffer_title(buffer)
         self._digits = len(str(max(buffer.count - 1, 0)))
@@ -84,7 +95,9 @@ class TracePane:
         """Return whether the record could not be read."""
         return index in self._missing
 
-    def line(self, index: int, width: int, rounds: int = 1, *, fill: bool = False) -> list[Fragment]:
+    def line(
+        self, index: int, width: int, rounds: int = 1, *, fill: bool = False
+    ) -> list[Fragment]:
         """Return a record in so many columns.
 
         :param rounds: how many records are folded into it.
@@ -104,7 +117,9 @@ class TracePane:
         if text.sign:
             parts.append(("mode", text.sign, 1))
         if row.record.comparison is not None:
-            parts.append(("", short_comparison_text(row.record.comparison), min(30, max(width // 4, 8))))
+            parts.append(
+                ("", short_comparison_text(row.record.comparison), min(30, max(width // 4, 8)))
+            )
         parts += [("symbol", text.function, 0), ("path", text.place, 0)]
         return columns(parts, width, fill=fill)
 
@@ -114,11 +129,13 @@ class TraceView:
 
     :param left: the buffer, or the left one of two.
     :param right: the right one, if any.
-    :param by_index: pair records by index instead of aligning the traces: for two readings of one buffer.
+    :param by_index: pair records by index instead of aligning the traces: for two readings of one
+        buffer.
     :param sources: find the source files of each side; of both, where there is one.
     :param comparison: what makes records of two builds comparable; None for one build.
     :param remarks: of the command that made it.
-    :param renew: reads the buffers again and returns a new view; None where they do not change. May raise KcovdbgError.
+    :param renew: reads the buffers again and returns a new view; None where they do not change. May
+        raise KcovdbgError.
     """
 
     def __init__(
@@ -137,7 +154,10 @@ class TraceView:
         self._sources = sources
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):
-            self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
+            self.remarks += [
+                remark if right is None else f"{side.buffer.name}: {remark}"
+                for remark in side.buffer.remarks
+            ]
         if right is None:
             self.rows = ViewRows.of_one(len(left))
             return
@@ -148,7 +168,10 @@ class TraceView:
             sides = comparison.number_records(0, pcs[0]), comparison.number_records(1, pcs[1])
         elif by_index:
             encodings = left.buffer.encoding, right.buffer.encoding
-            if encodings[0].record_words == encodings[1].record_words and not encodings[0].codec.is_variable:
+            if (
+                encodings[0].record_words == encodings[1].record_words
+                and not encodings[0].codec.is_variable
+            ):
                 sides, width = (left.buffer.words, right.buffer.words), encodings[0].record_words
             else:
                 sides = _words(left.buffer), _words(right.buffer)
@@ -173,8 +196,16 @@ class TraceView:
             return fit((("remark", f"  {row.rounds} equal records from {starts} on"),), width)
         side = panel_width(width)
         rest = width - side - GUTTER
-        left = fit((), side) if row.left is None else self.left.line(row.left, side, row.rounds, fill=True)
-        right = fit((), rest, fill=fill) if row.right is None else self.right.line(row.right, rest, row.rounds, fill=fill)
+        left = (
+            fit((), side)
+            if row.left is None
+            else self.left.line(row.left, side, row.rounds, fill=True)
+        )
+        right = (
+            fit((), rest, fill=fill)
+            if row.right is None
+            else self.right.line(row.right, rest, row.rounds, fill=fill)
+        )
         return join(left, row.mark.value, right)
 
     def heading(self, width: int) -> list[Fragment]:
@@ -182,19 +213,26 @@ class TraceView:
         if self.right is None:
             return fit((("header", fit_title(self.left.title, width)),), width)
         side = panel_width(width)
-        left, right = ((("header", fit_title(pane.title, side)),) for pane in (self.left, self.right))
+        left, right = (
+            (("header", fit_title(pane.title, side)),) for pane in (self.left, self.right)
+        )
         return join(fit(left, side), " ", fit(right, max(width - side - GUTTER, 0)))
 
     def row_pcs(self, row: ViewRow) -> tuple[int, ...]:
         """Return the PCs of a row's records, left first."""
         sides = ((self.left, row.left), (self.right, row.right))
-        found = [side.record(index).pc for side, index in sides if side is not None and index is not None]
+        found = [
+            side.record(index).pc for side, index in sides if side is not None and index is not None
+        ]
         return tuple(pc for pc in found if pc)
 
     def addresses(self, pc: int) -> tuple[str, ...]:
         """Return the spellings of a PC: as recorded, and with the KASLR offset of each side."""
         offsets = {side.buffer.kaslr_offset for side in (self.left, self.right) if side is not None}
-        return (f"{pc:#x}", *(f"{address_of(pc, offset):#x}" for offset in sorted(offsets) if offset))
+        return (
+            f"{pc:#x}",
+            *(f"{address_of(pc, offset):#x}" for offset in sorted(offsets) if offset),
+        )
 
     def location(self, row: ViewRow) -> Location | None:
         """Return where a row's record is, of two the left one."""
@@ -219,11 +257,20 @@ class TraceView:
             location = side.location(index)
             for depth, frame in enumerate(location.frames if location is not None else ()):
                 prefix = "  " if depth == 0 else "  ← "
-                lines.append((("", prefix), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame))))
+                lines.append(
+                    (
+                        ("", prefix),
+                        ("symbol", frame.function or "?"),
+                        ("", "  "),
+                        ("path", place_text(frame)),
+                    )
+                )
         return lines
 
     def folded(self) -> ViewRows:
-        """Return the rows with equal records of two traces folded, or runs of one function in one."""
+        """Return the rows with equal records of two traces folded, or runs of one function in
+        one.
+        """
         if self.right is not None:
             return self.rows.fold_equal()
         pcs = pc_sequence(self.left.buffer)
@@ -235,7 +282,8 @@ class TraceView:
         return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
     def matching(self, wanted: Callable[[Location, int], bool]) -> Callable[[ViewRow], bool]:
-        """Return whether one of a row's records is wanted; each distinct address is tested once, at first.
+        """Return whether one of a row's records is wanted; each distinct address is tested once, at
+        first.
 
         :param wanted: from a location and a PC.
         """
@@ -259,7 +307,12 @@ def _words(buffer: Buffer) -> Sequence[int]:
 
 
 def make_view(
-    context: Context, what: str, other: str | None, not_function: Sequence[str] = (), *, by_index: bool = False
+    context: Context,
+    what: str,
+    other: str | None,
+    not_function: Sequence[str] = (),
+    *,
+    by_index: bool = False,
 ) -> TraceView:
     """Read the buffers and make a view of them.
 
@@ -281,19 +334,30 @@ def make_view(
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
     check_code([build.names for build in builds], not_function)
-    buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
-    panes = [TracePane(buffer, build.names, not_function) for buffer, build in zip(buffers, builds, strict=True)]
+    buffers = [
+        find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)
+    ]
+    panes = [
+        TracePane(buffer, build.names, not_function)
+        for buffer, build in zip(buffers, builds, strict=True)
+    ]
     same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
     # A task may have both buffers.
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
-        require_named_names(context, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}")
+        require_named_names(
+            context, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
+        )
         remarks += recorded_syscall_remarks(build.names, buffer.name, pc_sequence(buffer))
         prefix = "" if other is None else f"{buffer.name}: "
         remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
     require_comparable("view", buffers)
     remarks = [*dict.fromkeys(remarks), *build_remarks(builds)]
-    comparison = None if other is None else compare_builds(builds, (count_pcs(pane.buffer) for pane in panes))
+    comparison = (
+        None
+        if other is None
+        else compare_builds(builds, (count_pcs(pane.buffer) for pane in panes))
+    )
     remarks += () if comparison is None else comparison.remarks()
     return TraceView(
         *panes,
@@ -307,7 +371,9 @@ def make_view(
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
     """Make a view of the user's and the kernel's side of a buffer."""
     compared = read_both_views(context, what)
-    found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
+    found = [f"FINDING: {finding}" for finding in compared.findings] or [
+        "the user's view and the kernel's are equal"
+    ]
     names = context.kernel.names
     return TraceView(
         TracePane(compared.user, names, not_function),
@@ -320,7 +386,8 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
 
 
 def make_followed_view(context: Context, what: str) -> TraceView:
-    """Read a buffer of a kernel that runs and make a view that follows it: it is read again while it is shown.
+    """Read a buffer of a kernel that runs and make a view that follows it: it is read again while
+    it is shown.
 
     :raises KcovdbgError: when it cannot be read.
     """

@@ -29,15 +29,22 @@ _MOST: Final = 10_000
 
 def _run(context: Context, args: Namespace) -> Lines | None:
     if args.width is not None and not _LEAST <= args.width <= _MOST:
-        raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
+        raise WordError(
+            f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible",
+            str(args.width),
+        )
     has_screen = context.workspace.has_screen
     has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
     if not has_text and not (has_screen and context.terminal.is_terminal):
         raise CapabilityError(
-            "view: standard output is not a terminal" if has_screen else "view: no full-screen view here",
+            "view: standard output is not a terminal"
+            if has_screen
+            else "view: no full-screen view here",
             hint="view --text prints the same",
         )
-    view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
+    view = make_view(
+        context, args.what, args.other, args.not_function or (), by_index=args.by_index
+    )
     if args.fold:
         view.rows = view.folded()
     if has_text:
@@ -53,15 +60,31 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     return None
 
 
-_MARKS: Final = {Mark.EQUAL: "both", Mark.LEFT: "left", Mark.RIGHT: "right", Mark.CHANGED: "changed", Mark.NONE: None}
+_MARKS: Final = {
+    Mark.EQUAL: "both",
+    Mark.LEFT: "left",
+    Mark.RIGHT: "right",
+    Mark.CHANGED: "changed",
+    Mark.NONE: None,
+}
 _COLUMNS: Final = (
-    Column("mark", meaning="which sides have the record: `both`, `left`, `right`, or `changed`", null="there is one side"),
+    Column(
+        "mark",
+        meaning="which sides have the record: `both`, `left`, `right`, or `changed`",
+        null="there is one side",
+    ),
     Column("rounds", NUMBER, meaning="number of rows that are folded into this one"),
-    Column("left", NUMBER, meaning="index of the record on the left", null="it is only on the right"),
+    Column(
+        "left", NUMBER, meaning="index of the record on the left", null="it is only on the right"
+    ),
     Column("left_pc", WORD, meaning="its PC, as recorded", null="there is none"),
-    Column("right", NUMBER, meaning="index of the record on the right", null="it is only on the left"),
+    Column(
+        "right", NUMBER, meaning="index of the record on the right", null="it is only on the left"
+    ),
     Column("right_pc", WORD, meaning="its PC, as recorded", null="there is none"),
-    Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
+    Column(
+        "symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol
+    ),
     frames_column(lambda row: () if row.location is None else row.location.frames),
 )
 
@@ -104,13 +127,19 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
-        "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
-        "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
-        "findings; user:PID/FD names the user's view. From the last record on, it scrolls with new ones. ? shows the keys.\n\n"
-        "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
+        "Two traces are aligned by the records that they have in common. With --by-index, or "
+        "when both names are those of one "
+        "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone "
+        "shows the user's view of the "
+        "buffer beside the kernel's, rereads both every second, and reports differences beyond "
+        "the record in flight as "
+        "findings; user:PID/FD names the user's view. From the last record on, it scrolls with "
+        "new ones. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as diff compares "
+        "them.\n\n"
         "--text prints the two sides instead: as wide as the terminal, also in a pipe, or as "
-        "--width says. < marks records only on the left, > only on the right, | a pair that differs."
+        "--width says. < marks records only on the left, > only on the right, | a pair that "
+        "differs."
     ),
     arguments=(
         Argument("what A", Value.BUFFER, "the buffer, or the left one"),
@@ -126,7 +155,10 @@ COMMAND: Final = Command(
         Example("view 41", "browse a trace"),
         Example("view @before 41", "two traces side by side"),
         Example("view fd:41/3", "the user's view beside the kernel's, on this machine"),
-        Example("view file:run.kcov fd:41/1000", "a trace collected in a guest beside the guest's memory (--qemu)"),
+        Example(
+            "view file:run.kcov fd:41/1000",
+            "a trace collected in a guest beside the guest's memory (--qemu)",
+        ),
     ),
     needs=frozenset(),
 )

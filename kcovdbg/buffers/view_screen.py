@@ -25,7 +25,8 @@ from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, sty
 from kcovdbg.console.text import highlight
 from kcovdbg.symbols.source_tree import NO_TREE
 
-# Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a read.
+# Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a
+# read.
 _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4
@@ -42,7 +43,13 @@ class RowControl(UIControl):
     def __init__(self, state: ViewState) -> None:
         self._state = state
 
-    def preferred_height(self, width: int, max_available_height: int, wrap_lines: bool, get_line_prefix: object) -> int | None:  # noqa: ARG002
+    def preferred_height(
+        self,
+        width: int,  # noqa: ARG002
+        max_available_height: int,
+        wrap_lines: bool,  # noqa: ARG002
+        get_line_prefix: object,  # noqa: ARG002
+    ) -> int | None:
         """Return all the available height."""
         return max_available_height
 
@@ -60,11 +67,19 @@ class RowControl(UIControl):
             row = state.top + number
             if number >= count:
                 return []
-            extra = "class:cursor" if row == state.row else "class:match" if state.is_highlighted(row) else ""
+            extra = (
+                "class:cursor"
+                if row == state.row
+                else "class:match"
+                if state.is_highlighted(row)
+                else ""
+            )
             return style_line(state.line(row, width), extra)
 
         cursor = Point(0, min(max(state.row - state.top, 0), max(count - 1, 0)))
-        return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
+        return UIContent(
+            get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False
+        )
 
 
 def _stack(lines: Iterable[StyleAndTextTuples]) -> StyleAndTextTuples:
@@ -80,21 +95,39 @@ class ViewScreen(ScreenApplication):
     :param terminal_output: by default the process's terminal.
     """
 
-    def __init__(self, view: TraceView, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
+    def __init__(
+        self,
+        view: TraceView,
+        *,
+        terminal_input: Input | None = None,
+        terminal_output: Output | None = None,
+    ) -> None:
         self.state: ViewState = ViewState(view)
         state = self.state
         body = [
-            Window(FormattedTextControl(lambda: style_line(state.view.heading(self.width), "class:bar")), height=1),
+            Window(
+                FormattedTextControl(
+                    lambda: style_line(state.view.heading(self.width), "class:bar")
+                ),
+                height=1,
+            ),
             Window(RowControl(state), wrap_lines=False),
             ConditionalContainer(
-                Window(FormattedTextControl(self._detail), height=Dimension(max=_DETAIL_ROWS + 1), style="class:gutter"),
+                Window(
+                    FormattedTextControl(self._detail),
+                    height=Dimension(max=_DETAIL_ROWS + 1),
+                    style="class:gutter",
+                ),
                 Condition(lambda: state.shows_detail),
             ),
             ConditionalContainer(
                 Window(FormattedTextControl(self._source), dont_extend_height=True),
                 Condition(lambda: state.shows_source),
             ),
-            Window(FormattedTextControl(lambda: style_line(fit((("", self._status()),), self.width))), height=1),
+            Window(
+                FormattedTextControl(lambda: style_line(fit((("", self._status()),), self.width))),
+                height=1,
+            ),
         ]
 
         def draw_footer(width: int) -> StyleAndTextTuples:
@@ -116,11 +149,20 @@ class ViewScreen(ScreenApplication):
         """Return the source around the current record, or why there is none."""
         view, row = self.state.view, self.state.current()
         location = None if row is None else view.location(row)
-        if row is None or location is None or not location.frames or location.frames[0].file is None:
+        if (
+            row is None
+            or location is None
+            or not location.frames
+            or location.frames[0].file is None
+        ):
             why = "no source location" if location is None else location.remark or "no source line"
             return style_line(fit((("remark", why),), self.width))
         frame, tree = location.frames[0], view.source(row)
-        heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
+        heading = (
+            ("path", f"{frame.file}:{frame.line}"),
+            ("", "  "),
+            ("symbol", frame.function or ""),
+        )
         lines = [style_line(fit(heading, self.width), "class:bar")]
         text = None if tree is None else tree.read(frame.file)
         if text is None or not text.lines:
@@ -130,9 +172,15 @@ class ViewScreen(ScreenApplication):
         room = max(int(self.application.output.get_size().rows * _SOURCE_SHARE) - 1, 2)
         first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
         digits = len(str(first + room))
-        for number, line in enumerate(highlight(text.lines[first - 1 : first - 1 + room], frame.file or ""), first):
+        for number, line in enumerate(
+            highlight(text.lines[first - 1 : first - 1 + room], frame.file or ""), first
+        ):
             gutter = ("gutter", f"{number:>{digits}} ")
-            lines.append(style_line(fit((gutter, *line), self.width), "class:cursor" if number == middle else ""))
+            lines.append(
+                style_line(
+                    fit((gutter, *line), self.width), "class:cursor" if number == middle else ""
+                )
+            )
         return _stack(lines)
 
     def _detail(self) -> StyleAndTextTuples:
@@ -154,15 +202,41 @@ class ViewScreen(ScreenApplication):
 KEYS: Final = (
     ScreenKey("down j enter", "j ↓", "one record down", lambda screen: screen.state.move(1)),
     ScreenKey("up k", "k ↑", "one record up", lambda screen: screen.state.move(-1)),
-    ScreenKey("pagedown c-f space", "PgDn C-f Space", "one screen down", lambda screen: screen.state.page(1)),
+    ScreenKey(
+        "pagedown c-f space",
+        "PgDn C-f Space",
+        "one screen down",
+        lambda screen: screen.state.page(1),
+    ),
     ScreenKey("pageup c-b", "PgUp C-b", "one screen up", lambda screen: screen.state.page(-1)),
     ScreenKey("c-d", "C-d", "half a screen down", lambda screen: screen.state.page(0.5)),
     ScreenKey("c-u", "C-u", "half a screen up", lambda screen: screen.state.page(-0.5)),
     ScreenKey("home g", "g Home", "the first record", lambda screen: screen.state.go_to(0)),
-    ScreenKey("end G", "G End", "the last record", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
-    ScreenKey(":", ":", "go to a record by its index, or to 50%", lambda screen: screen.ask(":", screen.state.go_to_record)),
-    ScreenKey("] tab", "] Tab", "the next difference", lambda screen: screen.state.next_difference(), "diff"),
-    ScreenKey("[ s-tab", "[ S-Tab", "the previous difference", lambda screen: screen.state.next_difference(backwards=True)),
+    ScreenKey(
+        "end G",
+        "G End",
+        "the last record",
+        lambda screen: screen.state.go_to(len(screen.state.rows) - 1),
+    ),
+    ScreenKey(
+        ":",
+        ":",
+        "go to a record by its index, or to 50%",
+        lambda screen: screen.ask(":", screen.state.go_to_record),
+    ),
+    ScreenKey(
+        "] tab",
+        "] Tab",
+        "the next difference",
+        lambda screen: screen.state.next_difference(),
+        "diff",
+    ),
+    ScreenKey(
+        "[ s-tab",
+        "[ S-Tab",
+        "the previous difference",
+        lambda screen: screen.state.next_difference(backwards=True),
+    ),
     ScreenKey(
         "/",
         "/",
@@ -171,7 +245,9 @@ KEYS: Final = (
         "search",
     ),
     ScreenKey("n", "n", "the next match", lambda screen: screen.state.search_on(), "next"),
-    ScreenKey("N", "N", "the previous match", lambda screen: screen.state.search_on(backwards=True)),
+    ScreenKey(
+        "N", "N", "the previous match", lambda screen: screen.state.search_on(backwards=True)
+    ),
     ScreenKey(
         "&",
         "&",
@@ -180,19 +256,42 @@ KEYS: Final = (
         "filter",
     ),
     ScreenKey(
-        "f", "f", "fold equal records of two traces, or runs of one function", lambda screen: screen.state.toggle_fold(), "fold"
+        "f",
+        "f",
+        "fold equal records of two traces, or runs of one function",
+        lambda screen: screen.state.toggle_fold(),
+        "fold",
     ),
-    ScreenKey("s", "s", "show the source of the current record", lambda screen: screen.state.toggle_source(), "source"),
     ScreenKey(
-        "d", "d", "show all frames and operands of the current record", lambda screen: screen.state.toggle_detail(), "frames"
+        "s",
+        "s",
+        "show the source of the current record",
+        lambda screen: screen.state.toggle_source(),
+        "source",
+    ),
+    ScreenKey(
+        "d",
+        "d",
+        "show all frames and operands of the current record",
+        lambda screen: screen.state.toggle_detail(),
+        "frames",
     ),
     ScreenKey("i", "i", "show all notes", lambda screen: screen.pop_up(screen.notes)),
-    ScreenKey("c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
     ScreenKey(
-        "c-z", "C-z", "return to the shell, whose fg continues", lambda screen: screen.application.suspend_to_background()
+        "c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()
     ),
-    ScreenKey("? f1", "? F1", "show this help", lambda screen: screen.pop_up(screen.help_lines), "help"),
-    ScreenKey("q escape c-c c-q", "q Esc", "leave", lambda screen: screen.application.exit(), "leave"),
+    ScreenKey(
+        "c-z",
+        "C-z",
+        "return to the shell, whose fg continues",
+        lambda screen: screen.application.suspend_to_background(),
+    ),
+    ScreenKey(
+        "? f1", "? F1", "show this help", lambda screen: screen.pop_up(screen.help_lines), "help"
+    ),
+    ScreenKey(
+        "q escape c-c c-q", "q Esc", "leave", lambda screen: screen.application.exit(), "leave"
+    ),
 )
 
 

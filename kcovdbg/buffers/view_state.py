@@ -85,7 +85,11 @@ class ViewState(RowCursor):
     def position(self) -> str:
         """Return the position of the cursor, in words."""
         total = len(self.rows)
-        text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%" if total else "no records"
+        text = (
+            f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%"
+            if total
+            else "no records"
+        )
         if self.ending:
             text += f"  {self.ending}"
         elif self.view.renew is not None:
@@ -125,7 +129,9 @@ class ViewState(RowCursor):
                 if not self.top <= number < self.top + self.height:
                     self.top = number - self.height // 3
                 self.go_to(number)
-                self.message = f"/{self._pattern}{' (wrapped)' if wrapped else ''}{self._found_address()}"
+                self.message = (
+                    f"/{self._pattern}{' (wrapped)' if wrapped else ''}{self._found_address()}"
+                )
                 return
         self.message = f"no match for '{self._pattern}'"
 
@@ -192,9 +198,13 @@ class ViewState(RowCursor):
         self.clamp()
 
     def _find_matches(self, text: str) -> Callable[[ViewRow], bool] | None:
-        """Return a test of rows by a regular expression, which ignores case unless it has capitals; None where it is none."""
+        """Return a test of rows by a regular expression, which ignores case unless it has capitals;
+        None where it is none.
+        """
         try:
-            pattern = re.compile(text, 0 if any(character.isupper() for character in text) else re.IGNORECASE)
+            pattern = re.compile(
+                text, 0 if any(character.isupper() for character in text) else re.IGNORECASE
+            )
             address_pattern = re.compile(text, re.IGNORECASE)
         except re.error as error:
             self.message = f"'{text}' is not a regular expression: {error}"
@@ -203,6 +213,9 @@ class ViewState(RowCursor):
         def test(location: Location, pc: int) -> bool:
             if any(address_pattern.search(address) for address in self.view.addresses(pc)):
                 return True
-            return any(pattern.search(frame.function or "") or pattern.search(place_text(frame)) for frame in location.frames)
+            return any(
+                pattern.search(frame.function or "") or pattern.search(place_text(frame))
+                for frame in location.frames
+            )
 
         return self.view.matching(test)

@@ -51,7 +51,12 @@ _FINDING_COLUMNS: Final = (
 _STACK_COLUMNS: Final = (
     Column("address", ADDRESS, value=lambda frame: frame.pc),
     Column("function", SYMBOL, meaning="name of the function", null="no symbol has its address"),
-    Column("file", PATH, meaning="source file, relative to the build root", null="debug info does not cover it"),
+    Column(
+        "file",
+        PATH,
+        meaning="source file, relative to the build root",
+        null="debug info does not cover it",
+    ),
     Column("line", NUMBER, meaning="line in the file", null="debug info does not cover it"),
     Column("inline", BOOL, value=lambda frame: frame.is_inline),
 )
@@ -62,14 +67,34 @@ _COLUMNS: Final = (
     Column("cpu", CPU, meaning="CPU that wrote", null="the machine does not report it"),
     Column("pid", PID, meaning="thread id of the task on that CPU", null="it is unknown"),
     Column("comm", COMM, meaning="name of that task", null="it is unknown"),
-    Column("function", SYMBOL, value=lambda caught: next((frame.function for frame in caught.stack), None)),
-    Column("reason", meaning="why another CPU may have written", null="it is certain that this one did"),
-    Column("findings", ANY, items=_FINDING_COLUMNS, meaning="the rules that the write broke, as `check` reports them"),
-    Column("stack", ANY, items=_STACK_COLUMNS, meaning="stack of the CPU that wrote, the innermost frame first"),
+    Column(
+        "function",
+        SYMBOL,
+        value=lambda caught: next((frame.function for frame in caught.stack), None),
+    ),
+    Column(
+        "reason", meaning="why another CPU may have written", null="it is certain that this one did"
+    ),
+    Column(
+        "findings",
+        ANY,
+        items=_FINDING_COLUMNS,
+        meaning="the rules that the write broke, as `check` reports them",
+    ),
+    Column(
+        "stack",
+        ANY,
+        items=_STACK_COLUMNS,
+        meaning="stack of the CPU that wrote, the innermost frame first",
+    ),
 )
 _MEANINGS: Final = {
-    "function": Meaning("function that wrote, the innermost inlined one", "no symbol has its address"),
-    "stack[].address": Meaning("address in the function; of the innermost frame, in the instruction that wrote"),
+    "function": Meaning(
+        "function that wrote, the innermost inlined one", "no symbol has its address"
+    ),
+    "stack[].address": Meaning(
+        "address in the function; of the innermost frame, in the instruction that wrote"
+    ),
     "stack[].inline": Meaning("whether the function is inlined into that of the next frame"),
 }
 
@@ -95,7 +120,16 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     watched = _find_watched(context, args.what, args.field)
     if context.terminal.is_terminal and context.format is Format.TEXT:
-        yield Lines(((("remark", f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends"),),))
+        yield Lines(
+            (
+                (
+                    (
+                        "remark",
+                        f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends",
+                    ),
+                ),
+            )
+        )
         yield Flush()
     catch = catch_write(context.target, context.layout, watched, args.seconds)
     caught = catch.caught
@@ -112,13 +146,22 @@ def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
     for finding in catch.broken_before:
         yield f"broken before the first write: {finding.rule}, {finding.object}: {finding.message}"
     for finding in catch.broken_after:
-        yield f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: {finding.message}"
+        yield (
+            f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: "
+            f"{finding.message}"
+        )
     if catch.caught is not None and catch.caught.stack_problem is not None:
         yield f"the callers are unknown: {catch.caught.stack_problem}"
     if catch.caught is None:
         writes = f"{catch.writes} writes to {watched.name}"
-        reason = catch.reason or ("something else stopped the machine" if catch.end is RunEnd.OTHER else None)
-        yield f"{writes} broke no rule" if reason is None else f"{reason}; {writes} before broke no rule"
+        reason = catch.reason or (
+            "something else stopped the machine" if catch.end is RunEnd.OTHER else None
+        )
+        yield (
+            f"{writes} broke no rule"
+            if reason is None
+            else f"{reason}; {writes} before broke no rule"
+        )
 
 
 def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
@@ -128,10 +171,18 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
     yield (
         ("error", "caught: "),
         ("header", escape(watched.name)),
-        ("", f" changed from {caught.old:#x} to {caught.new:#x} at {caught.memory:#x}, after {catch.writes - 1} other writes"),
+        (
+            "",
+            f" changed from {caught.old:#x} to {caught.new:#x} at {caught.memory:#x}, after "
+            f"{catch.writes - 1} other writes",
+        ),
     )
     for finding in caught.findings:
-        yield (("key", f"  {finding.rule} "), ("header", escape(f"{finding.object}: ")), ("", escape(finding.message)))
+        yield (
+            ("key", f"  {finding.rule} "),
+            ("header", escape(f"{finding.object}: ")),
+            ("", escape(finding.message)),
+        )
         rule = find_rule(finding.rule)
         if rule is not None:
             yield (("remark", f"  {finding.rule}: {rule.sentence}"),)
@@ -143,7 +194,11 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
 
 def _describe_writer(caught: CaughtWrite) -> str:
     where = "an unknown CPU" if caught.cpu is None else f"CPU {caught.cpu}"
-    return where if caught.pid is None else f"{where} in task {caught.pid} ({escape(caught.comm or '')})"
+    return (
+        where
+        if caught.pid is None
+        else f"{where} in task {caught.pid} ({escape(caught.comm or '')})"
+    )
 
 
 COMMAND: Final = Command(
@@ -153,25 +208,40 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS),),
     description=(
-        "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or in GDB. Each write is judged by "
-        "the rules of check where it happened; the kernel goes on after one that breaks none. The answer is the stack of the "
+        "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or "
+        "in GDB. Each write is judged by "
+        "the rules of check where it happened; the kernel goes on after one that breaks none. "
+        "The answer is the stack of the "
         "CPU that wrote, the old and the new value, and the rules.\n\n"
-        "Writes by KCOV's own functions pass, because they change several fields one after the other; so does the scheduler's "
-        "flag for tasks that are switched out. The header of an area is watched while the area is on a list of free areas.\n\n"
-        "On a terminal, the shell opens with the kernel stopped at the write; elsewhere the kernel stays stopped until resume "
-        "lets it go on. Nothing is written to the kernel's memory. C-c and the end of the time remove the "
+        "Writes by KCOV's own functions pass, because they change several fields one after the "
+        "other; so does the scheduler's "
+        "flag for tasks that are switched out. The header of an area is watched while the area "
+        "is on a list of free areas.\n\n"
+        "On a terminal, the shell opens with the kernel stopped at the write; elsewhere the "
+        "kernel stays stopped until resume "
+        "lets it go on. Nothing is written to the kernel's memory. C-c and the end of the time "
+        "remove the "
         "watchpoint. The exit status is 1 if a write was caught.\n\n"
-        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle and others with the prefix kcov "
-        "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, sequence; of an area: header."
+        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle "
+        "and others with the prefix kcov "
+        "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, "
+        "sequence; of an area: header."
     ),
     arguments=(
-        Argument("what TASK|kcov:ADDR|area:ADDR", Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS"),
+        Argument(
+            "what TASK|kcov:ADDR|area:ADDR", Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS"
+        ),
         Argument("field FIELD", Value.TEXT, "the field to watch"),
-        Argument("--for TIME", Value.SECONDS, "give up after this time: 60, 60s, 5m", key="seconds"),
+        Argument(
+            "--for TIME", Value.SECONDS, "give up after this time: 60, 60s, 5m", key="seconds"
+        ),
     ),
     examples=(
         Example("catch 41 kcov_mode", "who changes the mode of task 41 to something wrong?"),
-        Example("catch kcov:0xffff888004a3c000 refcount --for 60s", "who changes a refcount without a reference?"),
+        Example(
+            "catch kcov:0xffff888004a3c000 refcount --for 60s",
+            "who changes a refcount without a reference?",
+        ),
     ),
     endless=True,
     acts=True,

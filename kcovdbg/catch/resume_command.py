@@ -20,7 +20,11 @@ _COLUMNS: Final = (
 def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     target = context.target
     remark = target.connection.resume()
-    return Fields(_COLUMNS, {"target": target.name, "state": target.state()}, remarks=[remark] if remark else [])
+    return Fields(
+        _COLUMNS,
+        {"target": target.name, "state": target.state()},
+        remarks=[remark] if remark else [],
+    )
 
 
 COMMAND: Final = Command(
@@ -30,8 +34,10 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
     description=(
-        "kcovdbg stops a guest while it writes a slice, and as long as it reads through a GDB stub, and resumes it when it "
-        "ends, unless SIGKILL ends it. A record beside the guest's socket then says which run stopped it; info "
+        "kcovdbg stops a guest while it writes a slice, and as long as it reads through a GDB "
+        "stub, and resumes it when it "
+        "ends, unless SIGKILL ends it. A record beside the guest's socket then says which run "
+        "stopped it; info "
         "and the start of kcovdbg show it. A guest that something else stopped is left alone."
     ),
     examples=(Example("resume", "let the guest go on"),),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Catching of the write that breaks a rule: the fields that can be watched, and the run under a watchpoint.
+"""Catching of the write that breaks a rule: the fields that can be watched, and the run under a
+watchpoint.
 
 Each write is judged where it happened.
 """
@@ -11,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kcovdbg.abi.generations import AREA, KCOV, TASK
-from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, is_context_switch, is_innocent
+from kcovdbg.check.kcov_functions import (
+    find_kcov_function,
+    find_kcov_writer,
+    is_context_switch,
+    is_innocent,
+)
 from kcovdbg.check.runner import check, find_violations, list_rules
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.limits import renew_time_for_replies
@@ -51,7 +57,10 @@ class WatchedField(NamedTuple):
         """Its name in messages."""
         if self.type_name == TASK:
             return f"{self.field} of {name_task(self)}"
-        return f"{self.field} of {name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"
+        return (
+            f"{self.field} of "
+            f"{name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"
+        )
 
 
 def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]:
@@ -69,12 +78,23 @@ def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]
         # The list entry at the start of a free area is watched as a whole.
         fields = {"header": tuple(members.values())}
     else:
-        fields = {name: (member,) for name, member in members.items() if member.size in _SIZES and name not in _UNWATCHED}
+        fields = {
+            name: (member,)
+            for name, member in members.items()
+            if member.size in _SIZES and name not in _UNWATCHED
+        }
         if type_name == TASK:
-            fields = {name: found for name, found in fields.items() if name.startswith(_TASK_PREFIXES)}
+            fields = {
+                name: found for name, found in fields.items() if name.startswith(_TASK_PREFIXES)
+            }
     if watched.field not in fields:
-        raise UsageError(f"{type_name} has no field '{watched.field}' that can be watched", hint=f"one of {', '.join(fields)}")
-    return tuple(MemorySpan(watched.address + member.offset, member.size) for member in fields[watched.field])
+        raise UsageError(
+            f"{type_name} has no field '{watched.field}' that can be watched",
+            hint=f"one of {', '.join(fields)}",
+        )
+    return tuple(
+        MemorySpan(watched.address + member.offset, member.size) for member in fields[watched.field]
+    )
 
 
 class CaughtWrite(NamedTuple):
@@ -98,7 +118,9 @@ class CaughtWrite(NamedTuple):
     """Why the stack lacks callers, None when it is complete."""
 
 
-def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: float | None) -> Catch:
+def catch_write(
+    target: Target, layout: Layout, watched: WatchedField, seconds: float | None
+) -> Catch:
     """Let the kernel run until a write breaks a rule.
 
     :param seconds: after which to give up; None: never.
@@ -107,7 +129,8 @@ def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: 
     """
     if target.watchpoints is None:
         raise CapabilityError(
-            f"{target.name} has no hardware watchpoints", hint="--gdb-remote ADDRESS, or kcov-show catch in GDB, has them"
+            f"{target.name} has no hardware watchpoints",
+            hint="--gdb-remote ADDRESS, or kcov-show catch in GDB, has them",
         )
     catch = Catch(target, layout, target.watchpoints, watched)
     catch.run(seconds)
@@ -117,7 +140,9 @@ def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: 
 class Catch:
     """An attempt to catch a write: judges the writes to one field."""
 
-    def __init__(self, target: Target, layout: Layout, watchpoints: Watchpoints, watched: WatchedField) -> None:
+    def __init__(
+        self, target: Target, layout: Layout, watchpoints: Watchpoints, watched: WatchedField
+    ) -> None:
         self._target = target
         self._layout = layout
         self._watchpoints = watchpoints
@@ -148,25 +173,40 @@ class Catch:
             spans = self._field_spans if is_free else self._find_heads()
             self._values = {span: self._read(span) for span in spans}
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
-            self.end = self._watchpoints.run(spans, self._judge if is_free else self._is_listed_again, remaining)
+            self.end = self._watchpoints.run(
+                spans, self._judge if is_free else self._is_listed_again, remaining
+            )
             if self.end is not RunEnd.WRITE or self._is_free is is_free:
                 if self.caught is None and self.reason is None:
                     self.broken_after = self._find_missed()
                 return
 
     def _find_missed(self) -> tuple[Finding, ...]:
-        """Return what is broken now, and is not about to be resolved: two CPUs that write at once are seen as one write."""
+        """Return what is broken now, and is not about to be resolved: two CPUs that write at once
+        are seen as one write.
+        """
         known = {_identity(finding) for finding in self.broken_before}
-        rules = [rule.name for rule in list_rules() if rule.name[0] in self._groups and rule.severity.is_violation]
+        rules = [
+            rule.name
+            for rule in list_rules()
+            if rule.name[0] in self._groups and rule.severity.is_violation
+        ]
         report = check(StateReader(self._target, self._layout), wanted=rules)
-        found = (finding for finding in report.findings if finding.severity.is_violation and not finding.more)
+        found = (
+            finding
+            for finding in report.findings
+            if finding.severity.is_violation and not finding.more
+        )
         return tuple(finding for finding in found if _identity(finding) not in known)
 
     def _read(self, span: MemorySpan) -> bytes:
         return self._target.read(span.address, span.size)
 
     def _is_listed(self) -> bool:
-        return any(area.address == self._watched.address for area in read_area_lists(self._target, self._layout).found.areas)
+        return any(
+            area.address == self._watched.address
+            for area in read_area_lists(self._target, self._layout).found.areas
+        )
 
     def _is_listed_again(self) -> bool:
         self._is_free = self._is_listed()
@@ -202,7 +242,9 @@ class Catch:
         return self._is_end_of_life()
 
     def _is_plausible(self, old: int, new: int) -> bool:
-        """Return whether KCOV itself may have changed the field so; two CPUs that write at once are seen as one write."""
+        """Return whether KCOV itself may have changed the field so; two CPUs that write at once are
+        seen as one write.
+        """
         if self._watched.field == _REFCOUNT:
             return abs(new - old) == 1
         if self._watched.field == _MODE:
@@ -223,7 +265,9 @@ class Catch:
         if self._watched.type_name == AREA:
             self._is_free = self._is_listed()
             return not self._is_free
-        if self._watched.field == _REFCOUNT and not any(any(value) for value in self._values.values()):
+        if self._watched.field == _REFCOUNT and not any(
+            any(value) for value in self._values.values()
+        ):
             self.reason = f"{name_kcov(self._watched.address)} was freed"
         return self.reason is not None
 
@@ -262,15 +306,28 @@ class Catch:
         )
         return True
 
-    def _find_writer(self, *, is_other: bool) -> tuple[int | None, Sequence[StackFrame], str | None]:
+    def _find_writer(
+        self, *, is_other: bool
+    ) -> tuple[int | None, Sequence[StackFrame], str | None]:
         """Return the CPU that wrote, its stack, and why that is not certain."""
         if not is_other:
             return self._watchpoints.cpu, self._watchpoints.stack(), None
-        others = [(cpu, stack) for cpu, stack in self._watchpoints.other_stacks() if stack and not is_innocent(stack)]
+        others = [
+            (cpu, stack)
+            for cpu, stack in self._watchpoints.other_stacks()
+            if stack and not is_innocent(stack)
+        ]
         if len(others) == 1:
             cpu, stack = others[0]
-            return cpu, stack, "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
-        reason = "the write of this CPU is legal, and another one was not reported, as when two CPUs write at once"
+            return (
+                cpu,
+                stack,
+                "two CPUs wrote at once; the other one is KCOV's own or the scheduler's",
+            )
+        reason = (
+            "the write of this CPU is legal, and another one was not reported, as when two CPUs "
+            "write at once"
+        )
         return self._watchpoints.cpu, self._watchpoints.stack(), reason
 
     def _find_end(self, state: State) -> str | None:
@@ -278,9 +335,17 @@ class Catch:
         watched = self._watched
         if watched.type_name == TASK:
             task = state.task_by_address.get(watched.address)
-            return None if task is not None and task.pid == watched.pid else f"{name_task(watched)} has ended"
+            return (
+                None
+                if task is not None and task.pid == watched.pid
+                else f"{name_task(watched)} has ended"
+            )
         if watched.type_name == KCOV:
-            return None if watched.address in state.objects else f"{name_kcov(watched.address)} was freed"
+            return (
+                None
+                if watched.address in state.objects
+                else f"{name_kcov(watched.address)} was freed"
+            )
         return None
 
     def _find_violations(self, target: Target) -> tuple[Finding, ...]:

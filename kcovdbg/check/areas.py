@@ -45,12 +45,16 @@ def _name_user(state: State, session: Session) -> str:
     "A1",
     "the lists of free areas are intact",
     guaranteed_by="list_add(), list_del() under kcov_remote_lock",
-    consequence="Taking or returning an area runs forever or writes into other memory; areas behind the damage are lost.",
+    consequence="Taking or returning an area runs forever or writes into other memory; areas "
+    "behind the "
+    "damage are lost.",
     needs=Part.LINKS,
 )
 def _check_links(state: State) -> Iterator[Violation]:
     for link in state.area_links:
-        yield from check_link(f"list of {link.list} areas", link, "it", element="area", member="prev")
+        yield from check_link(
+            f"list of {link.list} areas", link, "it", element="area", member="prev"
+        )
 
 
 @_remote_rule(
@@ -67,11 +71,20 @@ def _check_memory(state: State) -> Iterator[Violation]:
         found = state.vmalloc.get(area.address)
         shown = values(area=Hex(area.address), size=area.size, list=area.list)
         if found is None:
-            message = f"it is on the list of {area.list} areas, but is not the start of a vmalloc area"
-        elif area.size is not None and state.kernel.page_align(found.size) < state.kernel.bytes_of(area.size):
-            message = f"its list entry says {area.size} words, but it has {_words(state, found.size)}"
+            message = (
+                f"it is on the list of {area.list} areas, but is not the start of a vmalloc area"
+            )
+        elif area.size is not None and state.kernel.page_align(found.size) < state.kernel.bytes_of(
+            area.size
+        ):
+            message = (
+                f"its list entry says {area.size} words, but it has {_words(state, found.size)}"
+            )
         elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
-            message = f"it is on the list of {area.list} areas, but {found.caller}() allocated it for something else"
+            message = (
+                f"it is on the list of {area.list} areas, but {found.caller}() allocated it for "
+                f"something else"
+            )
             shown += (("caller", found.caller),)
         else:
             continue
@@ -97,7 +110,9 @@ def _check_free(state: State) -> Iterator[Violation]:
         found = users.get(area.address, ())
         # A7 checks the areas of CPUs.
         if found and area.address not in of_cpus:
-            user = ("the saved session of " if found[-1].is_saved else "the session of ") + _name_user(state, found[-1])
+            user = (
+                "the saved session of " if found[-1].is_saved else "the session of "
+            ) + _name_user(state, found[-1])
             yield Violation(
                 _name(area),
                 f"it is free, but {user} uses it: the next section will use it at the same time",
@@ -118,7 +133,10 @@ def _check_once(state: State) -> Iterator[Violation]:
     for address, count in Counter(area.address for area in state.cached_areas).items():
         if count > 1:
             yield Violation(
-                f"area {address:#x}", f"it is listed {count} times", values(area=Hex(address), count=count), remote_lock=True
+                f"area {address:#x}",
+                f"it is listed {count} times",
+                values(area=Hex(address), count=count),
+                remote_lock=True,
             )
     users = _find_users(session for session in state.sessions if session.is_section)
     owners: dict[int, list[int]] = defaultdict(list)
@@ -128,8 +146,15 @@ def _check_once(state: State) -> Iterator[Violation]:
         about, shown = f"area {address:#x}", values(area=Hex(address))
         tasks = tuple(session.task for session in sessions if session.task is not None)
         if len(sessions) > 1:
-            named = name_some([_name_user(state, user) + (" (saved)" if user.is_saved else "") for user in sessions])
-            yield Violation(about, f"{len(sessions)} sections use it at once: {named}", shown, tasks=tasks)
+            named = name_some(
+                [
+                    _name_user(state, user) + (" (saved)" if user.is_saved else "")
+                    for user in sessions
+                ]
+            )
+            yield Violation(
+                about, f"{len(sessions)} sections use it at once: {named}", shown, tasks=tasks
+            )
         for owner in owners.get(address, ()):
             message = f"it is also the buffer of {name_kcov(owner)}"
             yield Violation(about, message, (*shown, *values(kcov=Hex(owner))), tasks=tasks)
@@ -142,16 +167,23 @@ def _check_once(state: State) -> Iterator[Violation]:
     consequence="Softirq sections get no area and record nothing, or write past the end of one.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.LINKS,
     features=(Feature.AREA_LISTS,),
-    detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where there are at most three CPUs.",
+    detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where "
+    "there "
+    "are at most three CPUs.",
 )
 def _check_pool(state: State) -> Iterator[Violation]:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
     used = {
         task.session.area: task.session.size
         for task in state.tasks
-        if task.fields.kcov_softirq and task.session.kcov and task.session.is_tracing and task.session.area
+        if task.fields.kcov_softirq
+        and task.session.kcov
+        and task.session.is_tracing
+        and task.session.area
     }
-    sizes = Counter(size for size in (*(area.size for area in listed), *used.values()) if size is not None)
+    sizes = Counter(
+        size for size in (*(area.size for area in listed), *used.values()) if size is not None
+    )
     usual = sizes.most_common(1)[0][0] if sizes else None
     for area in listed:
         if area.size not in (None, usual):
@@ -161,7 +193,9 @@ def _check_pool(state: State) -> Iterator[Violation]:
                 values(area=Hex(area.address), size=area.size, others=usual),
                 remote_lock=True,
             )
-    is_unknown = any(task.fields.kcov_softirq and task.fields.kcov_area is None for task in state.tasks)
+    is_unknown = any(
+        task.fields.kcov_softirq and task.fields.kcov_area is None for task in state.tasks
+    )
     if is_unknown or state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links:
         return
     cpus = len(state.kernel.cpus)
@@ -172,7 +206,8 @@ def _check_pool(state: State) -> Iterator[Violation]:
         difference = f"{made - found} lost" if found < made else f"{found - made} too many"
         yield Violation(
             "list of irq areas",
-            f"{len(listed)} areas for softirqs are free and {len(used)} are in use, but {made} were allocated: {difference}",
+            f"{len(listed)} areas for softirqs are free and {len(used)} are in use, but {made} "
+            f"were allocated: {difference}",
             values(free=len(listed), used=len(used), made=made, possible_cpus=cpus),
             anybody=True,
             remote_lock=True,
@@ -188,7 +223,9 @@ def _check_pool(state: State) -> Iterator[Violation]:
     needs=Part.CACHED_AREAS,
 )
 def _check_amount(state: State) -> Iterator[Violation]:
-    sizes = Counter(area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST)
+    sizes = Counter(
+        area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST
+    )
     held = sum(state.kernel.bytes_of(size) * count for size, count in sizes.items())
     if held > _MUCH:
         named = name_some([f"{count} of {size} words" for size, count in sorted(sizes.items())])
@@ -203,7 +240,8 @@ def _check_amount(state: State) -> Iterator[Violation]:
     "A7",
     "a CPU's area for softirqs is never on the list of free areas",
     guaranteed_by="kcov_remote_stop()",
-    consequence="A section in a task gets a CPU's area, into which softirqs write at the same time.",
+    consequence="A section in a task gets a CPU's area, into which softirqs write at the same "
+    "time.",
     needs=Part.CACHED_AREAS | Part.SAVED,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
@@ -213,7 +251,8 @@ def _check_cpu_area(state: State) -> Iterator[Violation]:
         if area.address in irq:
             yield Violation(
                 _name(area),
-                f"it is the softirq area of CPU {irq[area.address]}, but a softirq section put it on the list of free areas",
+                f"it is the softirq area of CPU {irq[area.address]}, but a softirq section put "
+                f"it on the list of free areas",
                 values(area=Hex(area.address), cpu=irq[area.address]),
                 remote_lock=True,
             )

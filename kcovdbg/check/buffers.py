@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """B: invariants of the contents of buffers.
 
-User space can write its own buffers, count and records; only the kernel writes the areas of sections.
+User space can write its own buffers, count and records; only the kernel writes the areas of
+sections.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def _holds_comparisons(mode: str | None) -> bool:
     "a buffer's count is at most its capacity",
     severity=Severity.WARNING,
     guaranteed_by="__sanitizer_cov_trace_pc(), kcov_move_area()",
-    consequence="Nothing is recorded until user space resets the count; a reader that trusts the count reads past the buffer.",
+    consequence="Nothing is recorded until user space resets the count; a reader that trusts the "
+    "count "
+    "reads past the buffer.",
     needs=Part.OBJECTS,
     rests_on=(Source.COUNTS,),
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
@@ -53,7 +56,8 @@ def _check_count(state: State) -> Iterator[Violation]:
                 f"its buffer's count is {kcov.count:#x}, but {capacity} records fit",
                 values(count=Hex(kcov.count), capacity=capacity),
                 Certainty.LIKELY,
-                "user space can write it, and the kernel does when it takes the buffer for a free area (K10)",
+                "user space can write it, and the kernel does when it takes the buffer for a "
+                "free area (K10)",
             )
 
 
@@ -63,7 +67,8 @@ def _check_count(state: State) -> Iterator[Violation]:
     severity=Severity.WARNING,
     guaranteed_by="write_comp_data(), kcov_move_area()",
     consequence=(
-        "Nothing is recorded until user space resets the count; kernels before autumn 2026 may write outside of the buffer."
+        "Nothing is recorded until user space resets the count; kernels before autumn 2026 may "
+        "write outside of the buffer."
     ),
     needs=Part.OBJECTS,
     rests_on=(Source.COUNTS,),
@@ -98,7 +103,8 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
     "B3",
     "a section's count is at most the capacity of its area",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
-    consequence="When the section ends, memory behind its area may be merged into its owner's buffer.",
+    consequence="When the section ends, memory behind its area may be merged into its owner's "
+    "buffer.",
     needs=Part.BUFFERS,
     features=(Feature.REMOTE,),
     detail="User space cannot write it.",
@@ -106,8 +112,16 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
 def _check_private_count(state: State) -> Iterator[Violation]:
     for contents in state.buffers:
         count, capacity = contents.buffer.stored_count, contents.buffer.capacity
-        if contents.section is not None and count is not None and capacity is not None and count > capacity:
-            message = f"its count is {count:#x}, but {capacity} records fit, and only the kernel writes it"
+        if (
+            contents.section is not None
+            and count is not None
+            and capacity is not None
+            and count > capacity
+        ):
+            message = (
+                f"its count is {count:#x}, but {capacity} records fit, and only the kernel writes "
+                f"it"
+            )
             yield contents_violation(contents, message, values(count=Hex(count), capacity=capacity))
 
 
@@ -121,12 +135,16 @@ def _find_b4_obstacle(state: State) -> str | None:
     "B4",
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
-    consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input for it.",
+    consequence="The record is fake coverage: it names no function, and a fuzzer may keep an "
+    "input for "
+    "it.",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
     obstacle=_find_b4_obstacle,
     detail=(
-        "The last record may be stale, because the count is raised before it is written. Objects in their second session or "
-        "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."
+        "The last record may be stale, because the count is raised before it is written. "
+        "Objects in their second session or "
+        "later are not checked: records of an earlier mode may be left. Where code is "
+        "readable, B12 applies instead."
     ),
 )
 def _check_addresses(state: State) -> Iterator[Violation]:
@@ -142,17 +160,29 @@ def _check_addresses(state: State) -> Iterator[Violation]:
     for contents in state.buffers:
         buffer, words = contents.buffer, contents.written
         if low < 0 and words and max(words) > high:
-            # On s390x the image is linked to 1 MiB, and modules lie below it: their PCs are negative numbers.
+            # On s390x the image is linked to 1 MiB, and modules lie below it: their PCs are
+            # negative numbers.
             words = [word - _WORD if word >> 63 else word for word in words]
-        if not buffer.encoding.codec.has_plain_pcs or not words or (min(words) >= low and max(words) <= high):
+        if (
+            not buffer.encoding.codec.has_plain_pcs
+            or not words
+            or (min(words) >= low and max(words) <= high)
+        ):
             continue
         missing = contents.buffer.missing
-        wrong = [number for number, word in enumerate(words) if not low <= word <= high and number not in missing]
+        wrong = [
+            number
+            for number, word in enumerate(words)
+            if not low <= word <= high and number not in missing
+        ]
         if wrong:
-            shown = ", ".join(f"{number}: {contents.written[number]:#x}" for number in wrong[:_SHOWN])
+            shown = ", ".join(
+                f"{number}: {contents.written[number]:#x}" for number in wrong[:_SHOWN]
+            )
             yield contents_violation(
                 contents,
-                f"{len(wrong)} of {buffer.count} records are not addresses of code, first number {wrong[0]}: "
+                f"{len(wrong)} of {buffer.count} records are not addresses of code, first "
+                f"number {wrong[0]}: "
                 f"{contents.written[wrong[0]]:#x}",
                 values(records=shown, text=Hex(start)),
             )
@@ -185,7 +215,8 @@ def _check_types(state: State) -> Iterator[Violation]:
             reported.add(contents.about)
             yield contents_violation(
                 contents,
-                f"comparison {number} has type {comparison.type:#x}, but a type has three bits: the size of its operands, and "
+                f"comparison {number} has type {comparison.type:#x}, but a type has three "
+                f"bits: the size of its operands, and "
                 "whether one of them is a constant",
                 values(record=number, type=Hex(comparison.type)),
             )
@@ -236,11 +267,15 @@ def _check_overlay(state: State) -> Iterator[Violation]:
             continue
         room = kernel.page_align(found.size)
         # Some kernels count the guard page.
-        if max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size) < room - kernel.page_size:
+        if (
+            max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size)
+            < room - kernel.page_size
+        ):
             words = room // state.kernel.buffer_word
             yield Violation(
                 f"area {area.address:#x}",
-                f"its list entry says {area.size} words, but it was allocated for {words}: the entry was overwritten",
+                f"its list entry says {area.size} words, but it was allocated for {words}: the "
+                f"entry was overwritten",
                 values(area=Hex(area.address), size=area.size, allocated=found.size),
                 remote_lock=True,
             )
@@ -248,15 +283,20 @@ def _check_overlay(state: State) -> Iterator[Violation]:
 
 @Rule(
     "B12",
-    "a record is a coverage point of this build: a call of the sanitizer's callback ends at its address",
+    "a record is a coverage point of this build: a call of the sanitizer's callback ends at "
+    "its address",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
-    consequence="The record is fake coverage: a fuzzer may keep an input for code that it never ran.",
+    consequence="The record is fake coverage: a fuzzer may keep an input for code that it never "
+    "ran.",
     needs=Part.TASKS | Part.BUFFERS | Part.PROOF,
     obstacle=lambda state: state.proof_problem,
     detail=(
-        "A function may end in a jump to the callback; then the return address of its own call is recorded. The last record "
-        "may be stale, because the count is raised before it is written. In later sessions of an object, buffers with "
-        "comparisons of an earlier one are not checked. Code that is unreadable is not compared: that of unloaded modules, or "
+        "A function may end in a jump to the callback; then the return address of its own call "
+        "is recorded. The last record "
+        "may be stale, because the count is raised before it is written. In later sessions of "
+        "an object, buffers with "
+        "comparisons of an earlier one are not checked. Code that is unreadable is not "
+        "compared: that of unloaded modules, or "
         "missing from a dump."
     ),
 )
@@ -268,30 +308,48 @@ def _check_points(state: State) -> Iterator[Violation]:
             before=_describe_records(wrong.neighbors, range(number)),
             after=_describe_records(wrong.neighbors, range(number + 1, buffer.count)),
             offset=Hex(wrong.offset),
-            mapped="; ".join((*(_describe_mapping(state, mapping) for mapping in wrong.mappings), *wrong.problems)) or None,
+            mapped="; ".join(
+                (
+                    *(_describe_mapping(state, mapping) for mapping in wrong.mappings),
+                    *wrong.problems,
+                )
+            )
+            or None,
             vmalloc__before=_describe_area(wrong.vmalloc[0]),
             vmalloc__after=_describe_area(wrong.vmalloc[1]),
         )
         yield contents_violation(
             wrong.contents,
-            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first number {number}: "
+            f"{wrong.count} of {buffer.count} records are not coverage points of this build, "
+            f"first number {number}: "
             f"{word:#x} ({wrong.problem})",
             tuple((name, value) for name, value in shown if value != "None"),
         )
 
 
 def _describe_records(near: Mapping[int, int], numbers: range) -> str | None:
-    return ", ".join(f"{number}: {word:#x}" for number, word in near.items() if number in numbers) or None
+    return (
+        ", ".join(f"{number}: {word:#x}" for number, word in near.items() if number in numbers)
+        or None
+    )
 
 
 def _describe_mapping(state: State, mapping: BufferMapping) -> str:
-    owner = next((task for task in state.task_fields if task.tgid == mapping.pid and task.pid == mapping.pid), None)
+    owner = next(
+        (
+            task
+            for task in state.task_fields
+            if task.tgid == mapping.pid and task.pid == mapping.pid
+        ),
+        None,
+    )
     name = f"process {mapping.pid}" if owner is None else name_task(owner)
     access = "writable" if mapping.writable else "read-only"
     before = "nothing" if mapping.before is None else _describe_neighbor(mapping.before)
     after = "nothing" if mapping.after is None else _describe_neighbor(mapping.after)
     return (
-        f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset {mapping.offset:#x}, "
+        f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset "
+        f"{mapping.offset:#x}, "
         f"directly before it {before}, directly after it {after}"
     )
 

@@ -21,7 +21,10 @@ from kcovdbg.model.rule import Rule
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "warning"}
 
-_VALUE_COLUMNS: Final = (Column("name", meaning="name of the value"), Column("value", meaning="the value as text"))
+_VALUE_COLUMNS: Final = (
+    Column("name", meaning="name of the value"),
+    Column("value", meaning="the value as text"),
+)
 _CAUSE_COLUMNS: Final = (
     Column("bug", meaning="the bug"),
     Column("fixed", meaning="the commit that fixes it", null="it is not fixed"),
@@ -51,8 +54,20 @@ _RULE_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, meaning="name of the rule"),
     Column("severity", TEXT),
     Column("sentence", elastic=40, wraps=True, meaning="what the rule says"),
-    Column("eras", value=lambda rule: rule.kernels, elastic=12, priority=DETAIL, meaning="kernels that the rule applies to"),
-    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
+    Column(
+        "eras",
+        value=lambda rule: rule.kernels,
+        elastic=12,
+        priority=DETAIL,
+        meaning="kernels that the rule applies to",
+    ),
+    Column(
+        "guarantee",
+        value=lambda rule: rule.guaranteed_by,
+        title="BY",
+        elastic=16,
+        priority=DETAIL + 1,
+    ),
     Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
     Column(
@@ -63,17 +78,34 @@ _RULE_COLUMNS: Final = (
         json_only=True,
     ),
 )
-_EXPLAIN_TITLES: Final = {"eras": "kernels", "guarantee": "by", "detail": "legal", "bugs": "known bugs"}
+_EXPLAIN_TITLES: Final = {
+    "eras": "kernels",
+    "guarantee": "by",
+    "detail": "legal",
+    "bugs": "known bugs",
+}
 _EXPLAIN_COLUMNS: Final = tuple(
     replace(column, title=_EXPLAIN_TITLES.get(column.key, column.key), json_only=False)
-    for key in ("rule", "severity", "sentence", "consequence", "eras", "guarantee", "detail", "bugs")
+    for key in (
+        "rule",
+        "severity",
+        "sentence",
+        "consequence",
+        "eras",
+        "guarantee",
+        "detail",
+        "bugs",
+    )
     for column in _RULE_COLUMNS
     if column.key == key
 )
 
 
 _MEANINGS: Final = {
-    "severity": Meaning("`error`, `warning`, `advice` or `info`; of a finding also `transient`, `racing` or `unknown`"),
+    "severity": Meaning(
+        "`error`, `warning`, `advice` or `info`; of a finding also `transient`, `racing` or "
+        "`unknown`"
+    ),
     "guarantee": Meaning("the kernel function that maintains it"),
     "consequence": Meaning("what a violation leads to"),
     "detail": Meaning("legal state that looks like a violation", "there is none"),
@@ -91,7 +123,11 @@ def _find(name: str) -> Rule:
     rule = find_rule(name)
     if rule is None:
         known = [rule.name for rule in list_rules()]
-        raise WordError(f"unknown rule '{name}'", name, hint=suggest(name.upper(), known) or "check --list shows the rules")
+        raise WordError(
+            f"unknown rule '{name}'",
+            name,
+            hint=suggest(name.upper(), known) or "check --list shows the rules",
+        )
     return rule
 
 
@@ -100,7 +136,11 @@ def _run(context: Context, args: Namespace) -> CommandResult:
     if args.explain is not None:
         return Fields(_EXPLAIN_COLUMNS, _find(args.explain))
     if args.list:
-        return Table(_RULE_COLUMNS, wanted or list_rules(), show=("rule", "severity", "eras", "guarantee", "sentence"))
+        return Table(
+            _RULE_COLUMNS,
+            wanted or list_rules(),
+            show=("rule", "severity", "eras", "guarantee", "sentence"),
+        )
     return _check(context, args, [rule.name for rule in wanted])
 
 
@@ -117,7 +157,10 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
         if finding.severity is Severity.UNKNOWN and not finding.values:
             # The summary names the rule.
             continue
-        head = ((_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "), ("key", f"{finding.rule} "))
+        head = (
+            (_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "),
+            ("key", f"{finding.rule} "),
+        )
         if finding.more:
             yield (*head, ("", f"and {finding.object}"))
             continue
@@ -138,7 +181,9 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
     summary = f"{_rules(report.applied)} applied: {said}{tail}"
     if report.unjudged:
         total = report.applied + len(report.unjudged)
-        summary = f"{report.applied} of {_rules(total)} applied: {said}{tail}; {report.unjudged_text}"
+        summary = (
+            f"{report.applied} of {_rules(total)} applied: {said}{tail}; {report.unjudged_text}"
+        )
     yield (("header" if violations or report.unjudged else "remark", summary),)
     skipped = [(count, reason) for count, reason in report.skipped if count]
     if skipped:
@@ -165,19 +210,32 @@ COMMAND: Final = Command(
         RowType(_EXPLAIN_COLUMNS, _MEANINGS, when="with `--explain`"),
     ),
     description=(
-        "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with what the kernel's code "
+        "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with "
+        "what the kernel's code "
         "guarantees in this generation. The exit status is 1 if a rule is violated, "
-        "and 3 if none is but some could not be judged, because what they rest on could not be read.\n\n"
-        "An error cannot happen in a correct kernel; a warning can also be caused by user space. A finding is transient if a "
-        "lock is held, or a task is inside KCOV, so that the state may be about to become consistent. On a running kernel "
-        "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is "
-        "racing. A finding is unknown if what could not be read may explain it; so is a rule that could not be judged."
+        "and 3 if none is but some could not be judged, because what they rest on could not be "
+        "read.\n\n"
+        "An error cannot happen in a correct kernel; a warning can also be caused by user "
+        "space. A finding is transient if a "
+        "lock is held, or a task is inside KCOV, so that the state may be about to become "
+        "consistent. On a running kernel "
+        "inconsistent state is read again a few times: a finding that disappears is dropped, "
+        "one that keeps changing is "
+        "racing. A finding is unknown if what could not be read may explain it; so is a rule "
+        "that could not be judged."
     ),
     arguments=(
-        Argument("rules [RULE…]", Value.TEXT, "check only these rules", find_candidates=_name_rules),
+        Argument(
+            "rules [RULE…]", Value.TEXT, "check only these rules", find_candidates=_name_rules
+        ),
         Argument("-a, --all", Value.FLAG, "also report legal but probably unintended state"),
         Argument("--list", Value.FLAG, "list the rules"),
-        Argument("--explain RULE", Value.TEXT, "show a rule and the known bugs that violate it", find_candidates=_name_rules),
+        Argument(
+            "--explain RULE",
+            Value.TEXT,
+            "show a rule and the known bugs that violate it",
+            find_candidates=_name_rules,
+        ),
     ),
     examples=(
         Example("check", "is KCOV's state consistent?"),

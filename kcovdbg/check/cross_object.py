@@ -25,20 +25,27 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
     "X1",
     "an object's refcount covers the files that lead to it",
     guaranteed_by="kcov_get(), kcov_put()",
-    consequence="The object is freed while a file leads to it: the next use of the file reads freed memory.",
+    consequence="The object is freed while a file leads to it: the next use of the file reads "
+    "freed "
+    "memory.",
     needs=Part.OBJECTS,
-    detail="In kernels that count mappings each holds a reference of its own; in merged ones it shares that of its file.",
+    detail="In kernels that count mappings each holds a reference of its own; in merged ones it "
+    "shares that of its file.",
 )
 def _check_holders(state: State) -> Iterator[Violation]:
     what = "files and mappings" if state.kernel.counts_mappings else "files"
     for kcov, fields in state.readable:
         if fields.refcount is None:
             continue
-        holders = sum(reference.kind in ("fd", "vma") and bool(reference.counts) for reference in kcov.references)
+        holders = sum(
+            reference.kind in ("fd", "vma") and bool(reference.counts)
+            for reference in kcov.references
+        )
         if fields.refcount < holders:
             yield kcov_violation(
                 fields.address,
-                f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used after it was freed, or will be",
+                f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used "
+                f"after it was freed, or will be",
                 values(refcount=fields.refcount, holders=holders),
                 anybody=True,
             )
@@ -51,8 +58,10 @@ def _check_holders(state: State) -> Iterator[Violation]:
     consequence="The memory stays allocated until the next boot.",
     needs=_USERS | Part.VMALLOC | Part.CACHED_AREAS | Part.AREAS,
     detail=(
-        "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported as transient. Files in flight "
-        "are found in their slab cache; where that cannot be searched, leaks are reported with --all only."
+        "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported "
+        "as transient. Files in flight "
+        "are found in their slab cache; where that cannot be searched, leaks are reported with "
+        "--all only."
     ),
 )
 def _check_leaks(state: State) -> Iterator[Violation]:
@@ -61,14 +70,17 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     doubt = state.doubt(_USERS | Part.AREAS)
     # A file in flight over a socket is legal, and only its slab cache shows it.
     severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
-    claimed = {session.area for session in state.sessions}.union(*(kcov.own_areas for kcov, _ in state.readable))
+    claimed = {session.area for session in state.sessions}.union(
+        *(kcov.own_areas for kcov, _ in state.readable)
+    )
     knows_all = all(kcov.knows_own_areas for kcov, _ in state.readable)
     allocators = user_allocators()
     for area in state.kcov_areas if knows_all else ():
         if area.allocator in allocators and area.start not in claimed:
             yield Violation(
                 f"buffer {area.start:#x}",
-                f"{area.caller}() allocated it with {area.size} bytes, but no object refers to it: it is leaked",
+                f"{area.caller}() allocated it with {area.size} bytes, but no object refers to "
+                f"it: it is leaked",
                 values(area=Hex(area.start), size=area.size, caller=area.caller),
                 *doubt,
                 anybody=True,
@@ -79,7 +91,8 @@ def _check_leaks(state: State) -> Iterator[Violation]:
             sections = "softirq" if found.list == IRQ_LIST else "remote"
             yield Violation(
                 f"area {found.address:#x}",
-                f"it was allocated for {sections} sections with {found.size} words, but is on no list and in no section: it is "
+                f"it was allocated for {sections} sections with {found.size} words, but is on "
+                f"no list and in no section: it is "
                 "leaked",
                 values(area=Hex(found.address), size=found.size, list=found.list),
                 *doubt,
@@ -92,17 +105,22 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     "X3",
     "an object is reachable by more than its handles",
     guaranteed_by="kcov_remote_reset()",
-    consequence="Nothing ever releases the object: its buffer stays allocated, and its handles fail with EEXIST for others.",
+    consequence="Nothing ever releases the object: its buffer stays allocated, and its handles "
+    "fail with "
+    "EEXIST for others.",
     needs=_USERS,
     features=(Feature.REMOTE,),
 )
 def _check_forgotten(state: State) -> Iterator[Violation]:
     for kcov, fields in state.readable:
-        if set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
+        if set(kcov.found_by) != {"remote"} or (
+            fields.task and fields.task in state.task_by_address
+        ):
             continue
         yield kcov_violation(
             fields.address,
-            f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, which nobody can unregister",
+            f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, "
+            f"which nobody can unregister",
             values(t=Hex(fields.task or 0), refcount=fields.refcount),
             *state.doubt(_USERS),
             remote_lock=True,
@@ -120,7 +138,9 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
 def _check_claims(state: State) -> Iterator[Violation]:
     for address, sessions in state.sessions_of.items():
         kcov = state.kcovs.get(address)
-        local = dict.fromkeys(session.task for session in sessions if session.is_local and session.task is not None)
+        local = dict.fromkeys(
+            session.task for session in sessions if session.is_local and session.task is not None
+        )
         if kcov is not None and len(local) > 1:
             named = name_some([name_task(state.task_by_address[task]) for task in local])
             yield kcov_violation(
@@ -142,7 +162,13 @@ def _check_claims(state: State) -> Iterator[Violation]:
 def _check_mappings(state: State) -> Iterator[Violation]:
     for file in state.files:
         kcov = state.kcovs.get(file.kcov)
-        if file.start is None or file.end is None or file.pgoff is None or kcov is None or kcov.size is None:
+        if (
+            file.start is None
+            or file.end is None
+            or file.pgoff is None
+            or kcov is None
+            or kcov.size is None
+        ):
             continue
         size = state.kernel.bytes_of(kcov.size)
         end = file.pgoff * state.kernel.page_size + file.end - file.start
@@ -152,7 +178,9 @@ def _check_mappings(state: State) -> Iterator[Violation]:
             message = f"process {file.pid} maps it up to byte {end}, but its buffer has {size}"
         else:
             continue
-        shown = values(start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=size)
+        shown = values(
+            start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=size
+        )
         yield kcov_violation(file.kcov, message, shown)
 
 
@@ -164,7 +192,8 @@ def _check_mappings(state: State) -> Iterator[Violation]:
     consequence="What the bit changes is unknown: for instance the format of records.",
     needs=Part.OBJECTS | Part.TASKS,
     detail=(
-        "kcov_start() copies an object's mode. A bit that an object has and its session lacks may be damage. Records of a "
+        "kcov_start() copies an object's mode. A bit that an object has and its session lacks "
+        "may be damage. Records of a "
         "buffer whose mode has such a bit are not checked."
     ),
 )
@@ -179,8 +208,14 @@ def _check_mode_bits(state: State) -> Iterator[Violation]:
         tasks = sum(bool(bits & bit) for bits in of_tasks)
         objects = sum(bool(bits & bit) for bits in of_objects)
         counts = ((tasks, "task"), (objects, "object"))
-        where = [f"{count} {what}" if count == 1 else f"{count} {what}s" for count, what in counts if count]
-        message = f"unknown mode bit {number}, in {' and '.join(where)}" + (" alike" if tasks and objects else "")
+        where = [
+            f"{count} {what}" if count == 1 else f"{count} {what}s"
+            for count, what in counts
+            if count
+        ]
+        message = f"unknown mode bit {number}, in {' and '.join(where)}" + (
+            " alike" if tasks and objects else ""
+        )
         yield Violation("modes", message, values(bit=Hex(bit), tasks=tasks, objects=objects))
 
 
@@ -193,7 +228,9 @@ def _unknown_bits_of(state: State, task: Task) -> int:
 
 
 def _unknown_bits(state: State, session: Session, word: int | None) -> int:
-    """Return the unknown bits of a session's mode word: no known flag of a task is in its object's mode."""
+    """Return the unknown bits of a session's mode word: no known flag of a task is in its object's
+    mode.
+    """
     word = word or 0
     kcov = state.kcovs.get(session.kcov or 0)
     of_object = 0 if kcov is None else state.kernel.split_mode(kcov.mode or 0)[1]

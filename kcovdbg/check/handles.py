@@ -26,12 +26,19 @@ def _name(handle: int) -> str:
     return f"handle {handles.decode_handle(handle)}"
 
 
-def _violation(handle: int, message: str, *, kcovs: tuple[int, ...] = (), **shown: object) -> Violation:
-    return Violation(_name(handle), message, values(handle=Hex(handle), **shown), kcovs=kcovs, remote_lock=True)
+def _violation(
+    handle: int, message: str, *, kcovs: tuple[int, ...] = (), **shown: object
+) -> Violation:
+    return Violation(
+        _name(handle), message, values(handle=Hex(handle), **shown), kcovs=kcovs, remote_lock=True
+    )
 
 
-def check_link(about: str, link: ListLink, what: str, *, element: str, member: str) -> Iterator[Violation]:
-    """Check that a list can be followed to its end, and that an element leads back to the one before it.
+def check_link(
+    about: str, link: ListLink, what: str, *, element: str, member: str
+) -> Iterator[Violation]:
+    """Check that a list can be followed to its end, and that an element leads back to the one
+    before it.
 
     :param what: the list, for the message.
     :param element: what the element is, as its address is named among the values.
@@ -41,20 +48,27 @@ def check_link(about: str, link: ListLink, what: str, *, element: str, member: s
         certainty = Certainty.UNKNOWN if link.is_missing else Certainty.CERTAIN
         reason = "the memory may be missing from the target" if link.is_missing else None
         message = f"{what} is broken: {link.problem}"
-        yield Violation(about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True)
+        yield Violation(
+            about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True
+        )
     elif link.back is not None and link.back != link.expected:
         # An area is its own list entry.
         element_text = "" if element == "area" else f"the {element} at "
-        message = f"{member} of {element_text}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
+        message = (
+            f"{member} of {element_text}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
+        )
         shown = {element: Hex(link.address), member: Hex(link.back), "expected": Hex(link.expected)}
         yield Violation(about, message, values(**shown), remote_lock=True)
 
 
 @_remote_rule(
     "R1",
-    f"the chains of kcov_remote_map are intact, and an object has at most {handles.MAX_HANDLES + 1} handles",
+    f"the chains of kcov_remote_map are intact, and an object has at most "
+    f"{handles.MAX_HANDLES + 1} handles",
     guaranteed_by="hash_add(), hash_del() under kcov_remote_lock",
-    consequence="Looking up or removing a handle runs forever or into freed memory; handles behind the damage are lost.",
+    consequence="Looking up or removing a handle runs forever or into freed memory; handles "
+    "behind the "
+    "damage are lost.",
     needs=Part.REMOTE | Part.LINKS,
 )
 def _check_chain(state: State) -> Iterator[Violation]:
@@ -64,7 +78,8 @@ def _check_chain(state: State) -> Iterator[Violation]:
         if len(entries) > handles.MAX_HANDLES + 1:
             yield Violation(
                 name_kcov(kcov),
-                f"{len(entries)} handles lead to it, but KCOV_REMOTE_ENABLE accepts {handles.MAX_HANDLES + 1}",
+                f"{len(entries)} handles lead to it, but KCOV_REMOTE_ENABLE accepts "
+                f"{handles.MAX_HANDLES + 1}",
                 values(handles=len(entries)),
                 remote_lock=True,
             )
@@ -74,7 +89,9 @@ def _check_chain(state: State) -> Iterator[Violation]:
     "R2",
     "a handle is in its hash bucket",
     guaranteed_by="kcov_remote_add()",
-    consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
+    consequence="It is not found: sections under it record nothing, and it can be registered a "
+    "second "
+    "time.",
     needs=Part.REMOTE,
 )
 def _check_bucket(state: State) -> Iterator[Violation]:
@@ -102,7 +119,9 @@ def _check_unique(state: State) -> Iterator[Violation]:
             found[entry.handle].append(entry.kcov or 0)
     for handle, owners in found.items():
         if len(owners) > 1:
-            message = f"it is registered {len(owners)} times: the object found first gets the coverage"
+            message = (
+                f"it is registered {len(owners)} times: the object found first gets the coverage"
+            )
             shown = values(handle=Hex(handle), kcovs=name_some([*map(hex, owners)]))
             yield Violation(_name(handle), message, shown, remote_lock=True)
 
@@ -113,7 +132,9 @@ def _check_unique(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_check_handle()",
     consequence="No section uses it: its owner gets no coverage under it.",
     needs=Part.REMOTE,
-    detail="A USB handle may have any instance. Other trees have more subsystems: those are reported with --all only.",
+    detail="A USB handle may have any instance. Other trees have more subsystems: those are "
+    "reported "
+    "with --all only.",
 )
 def _check_valid(state: State) -> Iterator[Violation]:
     for entry in state.handles:
@@ -138,7 +159,8 @@ def _check_valid(state: State) -> Iterator[Violation]:
     "a handle leads to an object that takes remote coverage for a task",
     guaranteed_by="kcov_remote_reset()",
     consequence=(
-        "Sections record into an object that nobody reads or that is freed; registering the handle again fails with EEXIST."
+        "Sections record into an object that nobody reads or that is freed; registering the "
+        "handle again fails with EEXIST."
     ),
     needs=Part.REMOTE | Part.OBJECTS,
 )
@@ -153,7 +175,10 @@ def _check_target(state: State) -> Iterator[Violation]:
                 yield _violation(entry.handle, message, kcov=Hex(entry.kcov))
         elif not (kcov.remote and kcov.task):
             problem = "whose owner is gone" if kcov.remote else "which takes no remote coverage"
-            message = f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with EEXIST"
+            message = (
+                f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with "
+                f"EEXIST"
+            )
             shown = {"kcov": Hex(entry.kcov), "remote": kcov.remote, "t": Hex(kcov.task or 0)}
             yield _violation(entry.handle, message, kcovs=(kcov.address,), **shown)
 
@@ -167,19 +192,34 @@ def _check_target(state: State) -> Iterator[Violation]:
 )
 def _check_common(state: State) -> Iterator[Violation]:
     for address, entries in state.handles_of.items():
-        common = [entry.handle for entry in entries if entry.handle is not None and handles.is_common(entry.handle)]
+        common = [
+            entry.handle
+            for entry in entries
+            if entry.handle is not None and handles.is_common(entry.handle)
+        ]
         about = name_kcov(address)
         if len(common) > 1:
             named = name_some([str(handles.decode_handle(handle)) for handle in common])
-            yield Violation(about, f"it has {len(common)} common handles", values(handles=named), remote_lock=True)
+            yield Violation(
+                about,
+                f"it has {len(common)} common handles",
+                values(handles=named),
+                remote_lock=True,
+            )
             continue
         kcov = state.kcovs.get(address)
         task = None if kcov is None else state.task_by_address.get(kcov.task or 0)
-        if task is not None and common and task.kcov_handle is not None and task.kcov_handle != common[0]:
+        if (
+            task is not None
+            and common
+            and task.kcov_handle is not None
+            and task.kcov_handle != common[0]
+        ):
             carried = str(handles.decode_handle(task.kcov_handle)) if task.kcov_handle else "none"
             yield Violation(
                 about,
-                f"its common handle is {handles.decode_handle(common[0])}, but {name_task(task)}, which registered it, "
+                f"its common handle is {handles.decode_handle(common[0])}, but "
+                f"{name_task(task)}, which registered it, "
                 f"carries {carried}",
                 values(handle=Hex(common[0]), kcov_handle=Hex(task.kcov_handle)),
                 kcovs=(address,),
@@ -216,7 +256,9 @@ def _check_poison(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         for byte in _POISON:
             pointers = (int.from_bytes(bytes([byte]) * state.kernel.word_size, "little"), byte)
-            if entry.kcov in pointers or entry.handle == int.from_bytes(bytes([byte]) * 8, "little"):
+            if entry.kcov in pointers or entry.handle == int.from_bytes(
+                bytes([byte]) * 8, "little"
+            ):
                 yield Violation(
                     f"entry {entry.address:#x}",
                     f"it is filled with {byte:#x}, the pattern of freed memory",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions of KCOV in which a task may hold a reference or an area that is not in a list yet."""
+"""The functions of KCOV in which a task may hold a reference or an area that is not in a list
+yet.
+"""
 
 from __future__ import annotations
 
@@ -50,19 +52,37 @@ _ENTRIES: Final = (
     "nmi_",
 )
 # The functions that set and clear the flag of a task that is switched out.
-_SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switch", "prepare_task_switch", "context_switch")
+_SWITCHING: Final = (
+    "__schedule",
+    "schedule",
+    "__switch_to",
+    "finish_task_switch",
+    "prepare_task_switch",
+    "context_switch",
+)
 # The functions in which a CPU waits for work.
-_IDLE: Final = ("default_idle", "cpuidle_", "do_idle", "pv_native_safe_halt", "acpi_", "poll_idle", "arch_cpu_idle")
+_IDLE: Final = (
+    "default_idle",
+    "cpuidle_",
+    "do_idle",
+    "pv_native_safe_halt",
+    "acpi_",
+    "poll_idle",
+    "arch_cpu_idle",
+)
 # The innermost frames in which these are looked for.
 _NEAR: Final = 4
 
 
 def find_kcov_writer(stack: Iterable[StackFrame]) -> str | None:
-    """Return the function of KCOV that wrote, itself or by a helper that it called; None where none did.
+    """Return the function of KCOV that wrote, itself or by a helper that it called; None where none
+    did.
 
     :param stack: of the CPU that wrote; what an interrupt interrupted did not write.
     """
-    return find_kcov_function(takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack))
+    return find_kcov_function(
+        takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack)
+    )
 
 
 def is_context_switch(function: str | None) -> bool:
@@ -71,9 +91,11 @@ def is_context_switch(function: str | None) -> bool:
 
 
 def is_innocent(stack: Iterable[StackFrame]) -> bool:
-    """Return whether a CPU with this stack cannot just have written to a field against the rules: it is in KCOV, switches
-    tasks, or is idle.
+    """Return whether a CPU with this stack cannot just have written to a field against the rules:
+    it is in KCOV, switches tasks, or is idle.
     """
     frames = tuple(takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack))
     functions = [frame.function or "" for frame in frames[:_NEAR]]
-    return find_kcov_function(frames) is not None or any(function.startswith((*_SWITCHING, *_IDLE)) for function in functions)
+    return find_kcov_function(frames) is not None or any(
+        function.startswith((*_SWITCHING, *_IDLE)) for function in functions
+    )

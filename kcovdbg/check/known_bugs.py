@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Known bugs of KCOV and of its callers that leave a state which violates rules (kcov-abi.md 12)."""
+"""Known bugs of KCOV and of its callers that leave a state which violates rules (kcov-abi.md
+12).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,28 @@ BUGS: Final = (
         ("T3",),
         ("E0", "E1", "E2"),
     ),
-    KnownBug("kcov_remote_start() reads the object after dropping its reference", "v5.8", ("K1",), ("E3",)),
-    KnownBug("a softirq that started no section calls kcov_remote_stop()", "v5.8", ("T7", "S2"), ("E4",)),
     KnownBug(
-        "lost remote references: a softirq section interrupts the owner of a KCOV_REMOTE_ENABLE, whose state is not saved "
-        "because its mode is 0; its handles stay registered forever, and registering them again fails with EEXIST",
+        "kcov_remote_start() reads the object after dropping its reference",
+        "v5.8",
+        ("K1",),
+        ("E3",),
+    ),
+    KnownBug(
+        "a softirq that started no section calls kcov_remote_stop()", "v5.8", ("T7", "S2"), ("E4",)
+    ),
+    KnownBug(
+        "lost remote references: a softirq section interrupts the owner of a "
+        "KCOV_REMOTE_ENABLE, whose state is not saved "
+        "because its mode is 0; its handles stay registered forever, and registering them "
+        "again fails with EEXIST",
         "v6.10 (back-ported to stable kernels, such as 6.1.96)",
         ("K5", "K6", "T1", "T4", "R5", "X3"),
         ("E4", "E5-E6"),
         marks=("K6", "T4", "X3"),
     ),
     KnownBug(
-        "on PREEMPT_RT a softirq section is preempted, and another one on the CPU uses the same area and saved state",
+        "on PREEMPT_RT a softirq section is preempted, and another one on the CPU uses the "
+        "same area and saved state",
         "August 2026 (6.1.185, 6.12.106)",
         ("S1", "S2", "S3", "T2", "T5", "T7", "T12"),
         ("E4", "E5-E6", "E7", "E8"),
@@ -50,8 +62,10 @@ BUGS: Final = (
         ("E4", "E5-E6", "E7"),
     ),
     KnownBug(
-        "mac80211 runs its receive section in the context of a user task that has KCOV enabled: the section does not begin, "
-        "but its end ends the task's session and makes its buffer a free area (syzbot: WARNING in kcov_remote_start (6))",
+        "mac80211 runs its receive section in the context of a user task that has KCOV "
+        "enabled: the section does not begin, "
+        "but its end ends the task's session and makes its buffer a free area (syzbot: WARNING "
+        "in kcov_remote_start (6))",
         "not yet",
         ("K10", "T1", "T6", "A2", "B1"),
         ("E7", "E8", "E9a", "E9b"),
@@ -64,7 +78,8 @@ BUGS: Final = (
         ("E3", "E4", "E5-E6"),
     ),
     KnownBug(
-        "a count that user space wrote passes the bounds check of comparisons, and the kernel writes outside of the buffer",
+        "a count that user space wrote passes the bounds check of comparisons, and the kernel "
+        "writes outside of the buffer",
         "autumn 2026 (6.12.117)",
         ("B2",),
         ("E2", "E3", "E4", "E5-E6", "E7", "E8", "E9a", "E9b"),

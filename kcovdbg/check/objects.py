@@ -27,30 +27,46 @@ def describe_reference(reference: Reference) -> str:
         return f"section in task {pid}"
     if reference.kind == "saved":
         return f"interrupted section of task {pid}"
-    where = f"descriptor {pid}/{reference.fd}" if reference.fd is not None else f"mapping of process {pid}"
-    return where if reference.kind == "vma" or reference.fd is not None else f"file {reference.file or 0:#x}"
+    where = (
+        f"descriptor {pid}/{reference.fd}"
+        if reference.fd is not None
+        else f"mapping of process {pid}"
+    )
+    return (
+        where
+        if reference.kind == "vma" or reference.fd is not None
+        else f"file {reference.file or 0:#x}"
+    )
 
 
 @Rule(
     "K1",
-    "an object's refcount is the number of its open files, plus one if a task has it enabled, plus its remote sections",
+    "an object's refcount is the number of its open files, plus one if a task has it enabled, "
+    "plus its remote sections",
     guaranteed_by="kcov_get(), kcov_put()",
-    consequence="Too low: the object is freed while it is in use. Too high: object and buffer are never freed.",
+    consequence="Too low: the object is freed while it is in use. Too high: object and buffer are "
+    "never "
+    "freed.",
     needs=_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED,
     about_leaks=True,
     detail=(
-        "Duplicated and inherited descriptors and all mappings share one file, which counts once. (In "
-        "unmerged kernels each mapping may count.) Handles hold no reference. An interrupted section keeps its own."
+        "Duplicated and inherited descriptors and all mappings share one file, which counts "
+        "once. (In "
+        "unmerged kernels each mapping may count.) Handles hold no reference. An interrupted "
+        "section keeps its own."
     ),
 )
 def _check_references(state: State) -> Iterator[Violation]:
-    # If each mapping has a reference of its own and mappings cannot be listed, too few are always found.
+    # If each mapping has a reference of its own and mappings cannot be listed, too few are always
+    # found.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
     for kcov, fields in state.readable:
         if fields.refcount is None or fields.task is None:
             continue
         found = kcov.counted
-        holders = sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma"))
+        holders = sum(
+            reference.counts for reference in kcov.references if reference.kind in ("fd", "vma")
+        )
         if fields.refcount == found and found >= 1:
             continue
         if lacks_mappings and found < fields.refcount <= _MAX_REFERENCES:
@@ -64,11 +80,15 @@ def _check_references(state: State) -> Iterator[Violation]:
         elif fields.refcount > found:
             leaked = fields.refcount - found
             message = (
-                f"refcount is {fields.refcount}, but {found} {'reference was' if found == 1 else 'references were'} found: "
+                f"refcount is {fields.refcount}, but {found} "
+                f"{'reference was' if found == 1 else 'references were'} found: "
                 f"{leaked} {'is' if leaked == 1 else 'are'} leaked, and the buffer is never freed"
             )
         else:
-            message = f"refcount is {fields.refcount}, but {found} references were found: it will be freed while in use"
+            message = (
+                f"refcount is {fields.refcount}, but {found} references were found: it will be "
+                f"freed while in use"
+            )
         yield kcov_violation(
             fields.address,
             message,
@@ -83,17 +103,29 @@ def _check_references(state: State) -> Iterator[Violation]:
     "K2",
     "an object's mode is a mode of its kernel, and never KCOV_MODE_REMOTE",
     guaranteed_by="kcov_get_mode()",
-    consequence="KCOV_ENABLE fails with EINVAL, and a task that takes the mode over records nothing.",
+    consequence="KCOV_ENABLE fails with EINVAL, and a task that takes the mode over records "
+    "nothing.",
     needs=Part.OBJECTS,
 )
 def _check_mode(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     if not kernel.modes:
         return
-    never = {number for name, number in kernel.modes.items() if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))}
+    never = {
+        number
+        for name, number in kernel.modes.items()
+        if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))
+    }
     for _, fields in state.readable:
-        if fields.mode is not None and kernel.split_mode(fields.mode)[0] not in kernel.mode_values - never:
-            yield kcov_violation(fields.address, f"an object cannot be in mode {fields.mode:#x}", values(mode=Hex(fields.mode)))
+        if (
+            fields.mode is not None
+            and kernel.split_mode(fields.mode)[0] not in kernel.mode_values - never
+        ):
+            yield kcov_violation(
+                fields.address,
+                f"an object cannot be in mode {fields.mode:#x}",
+                values(mode=Hex(fields.mode)),
+            )
 
 
 @Rule(
@@ -120,7 +152,8 @@ def _check_size(state: State) -> Iterator[Violation]:
 
 @Rule(
     "K4",
-    "an initialized object has a buffer: a vmalloc area for user space that is large enough for its size",
+    "an initialized object has a buffer: a vmalloc area for user space that is large enough "
+    "for its size",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE), up to v5.17 kcov_mmap()",
     consequence="Recording faults, or overwrites what is behind the buffer.",
     needs=Part.OBJECTS | Part.VMALLOC,
@@ -136,20 +169,26 @@ def _check_area(state: State) -> Iterator[Violation]:
             message = "it has a buffer but was never initialized"
         elif mode and not fields.area and always:
             message = "it is initialized but has no buffer"
-        elif fields.area and (problem := _find_problem(state, fields.area, fields.size)) is not None:
+        elif (
+            fields.area and (problem := _find_problem(state, fields.area, fields.size)) is not None
+        ):
             message = f"its buffer {fields.area:#x} {problem}"
         else:
             continue
-        yield kcov_violation(fields.address, message, values(mode=kcov.mode, size=fields.size, area=Hex(fields.area)))
+        yield kcov_violation(
+            fields.address, message, values(mode=kcov.mode, size=fields.size, area=Hex(fields.area))
+        )
 
 
 def _allocates_at_once(state: State) -> bool:
     """Return whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later) rather than mmap().
 
-    The types do not show it, because stable kernels up to v5.15 took later changes of the structures; the functions that
-    allocated the existing buffers do.
+    The types do not show it, because stable kernels up to v5.15 took later changes of the
+    structures; the functions that allocated the existing buffers do.
     """
-    return state.kernel.has(Feature.OWNER_MEMBER) or any(area.allocator == "kcov_ioctl" for area in state.kcov_areas)
+    return state.kernel.has(Feature.OWNER_MEMBER) or any(
+        area.allocator == "kcov_ioctl" for area in state.kcov_areas
+    )
 
 
 def _find_problem(state: State, start: int, size: int) -> str | None:
@@ -161,7 +200,9 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     if state.kernel.page_align(area.size) < state.kernel.page_align(wanted):
         return f"is a vmalloc area of {area.size} bytes, but {wanted} are needed"
     if not area.has_user_pages:
-        return f"is a vmalloc area that {area.caller}() allocated for the kernel, not for user space"
+        return (
+            f"is a vmalloc area that {area.caller}() allocated for the kernel, not for user space"
+        )
     return None
 
 
@@ -193,22 +234,27 @@ def _check_enabled(state: State) -> Iterator[Violation]:
     "K6",
     "the task that an object is enabled for exists",
     guaranteed_by="kcov_task_exit()",
-    consequence="The object can be neither disabled nor enabled again, and its handles stay registered.",
+    consequence="The object can be neither disabled nor enabled again, and its handles stay "
+    "registered.",
     needs=_OBJECTS_AND_TASKS,
 )
 def _check_owner(state: State) -> Iterator[Violation]:
     for _, fields in state.readable:
         if fields.task and fields.task not in state.task_by_address:
             message = f"it is enabled for {fields.task:#x}, which is not a task, or no longer one"
-            yield kcov_violation(fields.address, message, values(t=Hex(fields.task)), *state.doubt(Part.TASKS))
+            yield kcov_violation(
+                fields.address, message, values(t=Hex(fields.task)), *state.doubt(Part.TASKS)
+            )
 
 
 @Rule(
     "K7",
-    "an object takes remote coverage only while it is enabled, and has handles and a remote_size only then",
+    "an object takes remote coverage only while it is enabled, and has handles and a "
+    "remote_size only then",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
     consequence=(
-        "Sections under its handles record for nobody, or its handles stay registered: registering them "
+        "Sections under its handles record for nobody, or its handles stay registered: "
+        "registering them "
         "again fails with EEXIST."
     ),
     needs=Part.OBJECTS | Part.REMOTE,
@@ -227,7 +273,12 @@ def _check_remote(state: State) -> Iterator[Violation]:
             message = f"{len(handles)} handles lead to it, but it takes no remote coverage"
         else:
             continue
-        shown = {"remote": fields.remote, "t": Hex(fields.task or 0), "mode": kcov.mode, "remote_size": fields.remote_size}
+        shown = {
+            "remote": fields.remote,
+            "t": Hex(fields.task or 0),
+            "mode": kcov.mode,
+            "remote_size": fields.remote_size,
+        }
         yield kcov_violation(
             fields.address,
             message,
@@ -241,7 +292,9 @@ def _check_remote(state: State) -> Iterator[Violation]:
     "an object's sequence is at least 1",
     severity=Severity.WARNING,
     guaranteed_by="kcov_open(), kcov_reset()",
-    consequence="A section may take an ended session for the current one, and merge its coverage into it.",
+    consequence="A section may take an ended session for the current one, and merge its coverage "
+    "into "
+    "it.",
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
@@ -258,14 +311,18 @@ def _check_sequence(state: State) -> Iterator[Violation]:
     "areas for remote coverage have a size",
     severity=Severity.ADVICE,
     guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts 0",
-    consequence="Sections in tasks record nothing, and the kernel warns of an allocation of no bytes.",
+    consequence="Sections in tasks record nothing, and the kernel warns of an allocation of no "
+    "bytes.",
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
 def _check_remote_size(state: State) -> Iterator[Violation]:
     for _, fields in state.readable:
         if fields.remote and fields.remote_size == 0:
-            message = "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns"
+            message = (
+                "its areas for remote coverage have no size: the coverage of task sections is "
+                "lost, and the kernel warns"
+            )
             yield kcov_violation(fields.address, message, values(remote_size=0))
 
 
@@ -274,7 +331,8 @@ def _check_remote_size(state: State) -> Iterator[Violation]:
     "an object's buffer belongs to no other object, is on no free list, and is no CPU's area",
     guaranteed_by="vmalloc_user(), kcov_remote_area_put()",
     consequence=(
-        "Two users write into the same memory: records are mixed, and when one frees it the other goes on in freed memory."
+        "Two users write into the same memory: records are mixed, and when one frees it the "
+        "other goes on in freed memory."
     ),
     needs=Part.OBJECTS | Part.CACHED_AREAS | Part.SAVED,
 )
@@ -303,7 +361,9 @@ def _check_sharing(state: State) -> Iterator[Violation]:
     "K11",
     "exactly one open file leads to an object, and every file of KCOV leads to an object",
     guaranteed_by="kcov_open(), kcov_close()",
-    consequence="A file without an object crashes the kernel when it is used; an object with two files is freed too early.",
+    consequence="A file without an object crashes the kernel when it is used; an object with two "
+    "files is "
+    "freed too early.",
     needs=Part.OBJECTS,
 )
 def _check_file(state: State) -> Iterator[Violation]:
@@ -312,13 +372,28 @@ def _check_file(state: State) -> Iterator[Violation]:
         if len(files) > 1:
             named = name_some([f"{file:#x}" for file in sorted(files)])
             yield kcov_violation(
-                fields.address, f"{len(files)} open files lead to it, but each open() creates an object", values(files=named)
+                fields.address,
+                f"{len(files)} open files lead to it, but each open() creates an object",
+                values(files=named),
             )
     for kcov in state.objects.values():
-        if kcov.fields is None and kcov.address is not None and not state.kernel.is_kernel_pointer(kcov.address):
+        if (
+            kcov.fields is None
+            and kcov.address is not None
+            and not state.kernel.is_kernel_pointer(kcov.address)
+        ):
             holders = name_some(
-                [f"{reference.pid}/{reference.fd}" for reference in kcov.references if reference.kind in ("fd", "vma")]
+                [
+                    f"{reference.pid}/{reference.fd}"
+                    for reference in kcov.references
+                    if reference.kind in ("fd", "vma")
+                ]
             )
             if holders:
-                message = f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an object"
-                yield Violation(name_kcov(kcov.address), message, values(private_data=Hex(kcov.address)))
+                message = (
+                    f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an "
+                    f"object"
+                )
+                yield Violation(
+                    name_kcov(kcov.address), message, values(private_data=Hex(kcov.address))
+                )

@@ -33,7 +33,8 @@ _FOUND_IN_SLABS: Final = frozenset(("file", "vmalloc"))
 
 
 class TransienceSearch:
-    """Finds in one look at a kernel why a violation is transient; what a violation does not need is not read.
+    """Finds in one look at a kernel why a violation is transient; what a violation does not need is
+    not read.
 
     :param source: the look.
     """
@@ -42,15 +43,25 @@ class TransienceSearch:
         self._read = cache(source.read)
 
     def find(self, violation: Violation) -> str | None:
-        """Return why a violation may be about to be resolved, None where nothing speaks for that."""
+        """Return why a violation may be about to be resolved, None where nothing speaks for
+        that.
+        """
         for kcov in violation.kcovs:
             if self._read(Part.OBJECTS).is_locked(kcov):
                 return f"the lock of {name_kcov(kcov)} is held"
         if violation.remote_lock and self._read(Part.LOCKS).remote_lock_held is not False:
             unread = self._read(Part.LOCKS).unread(Part.LOCKS)
-            return f"whether kcov_remote_lock is held is unknown: {unread[0]}" if unread else "kcov_remote_lock is held"
+            return (
+                f"whether kcov_remote_lock is held is unknown: {unread[0]}"
+                if unread
+                else "kcov_remote_lock is held"
+            )
         for address in violation.tasks:
-            function = find_kcov_function(self._stack(address)) if address in self._read(_TASKS).running else None
+            function = (
+                find_kcov_function(self._stack(address))
+                if address in self._read(_TASKS).running
+                else None
+            )
             if function is not None:
                 return f"{self._name(address)} is inside {function}(), which may be changing it"
         if violation.anybody and len(self._busy) >= violation.most:
@@ -59,11 +70,20 @@ class TransienceSearch:
         return None
 
     def find_doubtful_object(self, violation: Violation) -> str | None:
-        """Return the object that may have been freed: a live kernel's free slab objects may look allocated."""
+        """Return the object that may have been freed: a live kernel's free slab objects may look
+        allocated.
+        """
         for address in violation.kcovs:
             kcov = self._read(Part.OBJECTS).objects.get(address)
-            if kcov is not None and kcov.fields is not None and kcov.found_by and _FOUND_IN_SLABS.issuperset(kcov.found_by):
-                return f"{name_kcov(address)} was found only in slab memory, and may have been freed"
+            if (
+                kcov is not None
+                and kcov.fields is not None
+                and kcov.found_by
+                and _FOUND_IN_SLABS.issuperset(kcov.found_by)
+            ):
+                return (
+                    f"{name_kcov(address)} was found only in slab memory, and may have been freed"
+                )
         return None
 
     def _name(self, address: int) -> str:
@@ -75,7 +95,9 @@ class TransienceSearch:
 
     @cached_property
     def _busy(self) -> tuple[tuple[int, str], ...]:
-        """The tasks inside a KCOV call that may not have linked a reference or an area yet, each with the function."""
+        """The tasks inside a KCOV call that may not have linked a reference or an area yet, each
+        with the function.
+        """
         state = self._read(_TASKS)
         order = dict.fromkeys((*state.running, *(fields.address for fields in state.task_fields)))
         stacks = ((address, self._stack(address)) for address in islice(order, _MAX_STACKS))
@@ -87,7 +109,9 @@ class TransienceSearch:
         )
 
     def _shows_reference(self, address: int, stack: Sequence[StackFrame], function: str) -> bool:
-        """Return whether a task that is ending a section still refers to the object, so that it hides nothing."""
+        """Return whether a task that is ending a section still refers to the object, so that it
+        hides nothing.
+        """
         task = self._read(_TASKS).tasks_with_state.get(address)
         if task is None or not function.startswith("kcov_remote_stop"):
             return False
@@ -101,14 +125,16 @@ class TransienceSearch:
 # Groups of rules in the order in which they are listed; those of posted series alone come after B.
 _GROUPS: Final = (objects, tasks, saved, handles, areas, buffers, cross_object)
 _LAST_GROUP: Final = "X"
-# Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task may last as long as the
-# device that it waits for.
+# Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task
+# may last as long as the device that it waits for.
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
-# A damaged list may violate a rule once per element: limit for the findings of a rule that are shown.
+# A damaged list may violate a rule once per element: limit for the findings of a rule that are
+# shown.
 _SHOWN: Final = 20
 # The same for a live kernel, where the next look has to find the same ones.
 _COMPARED: Final = 4096
-# Limit for counting the rest: a looped hash has a hundred thousand objects, each of which violates ten rules.
+# Limit for counting the rest: a looped hash has a hundred thousand objects, each of which violates
+# ten rules.
 _COUNTED: Final = 1 << 14
 _DOUBTS: Final = list(Certainty)
 
@@ -126,23 +152,28 @@ class _Look:
     obstacles: Counter[str] = field(default_factory=Counter)
     """Why rules were not applied."""
     unjudged: dict[str, str] = field(default_factory=dict)
-    """The rules that found no violation in what could be read, and of each what could not be read."""
+    """The rules that found no violation in what could be read, and of each what could not be read.
+    """
 
 
 class Report(NamedTuple):
     """The result of a check."""
 
     findings: tuple[Finding, ...]
-    """Of each rule and severity the first ones, then one with the number of those that are left out."""
+    """Of each rule and severity the first ones, then one with the number of those that are left
+    out.
+    """
     applied: int
     """How many rules were applied."""
     skipped: tuple[tuple[int, str], ...]
     """How many rules were not applied, by the reason."""
     remarks: tuple[str, ...]
-    """Lines on unreadable data, which was not checked, and on disagreements of a live kernel that were gone in a later look."""
+    """Lines on unreadable data, which was not checked, and on disagreements of a live kernel that
+    were gone in a later look.
+    """
     unjudged: Mapping[str, str] = MappingProxyType({})
-    """The rules that could not be judged: they found no violation, and what they rest on could not be read whole. Of each, what
-    could not be read."""
+    """The rules that could not be judged: they found no violation, and what they rest on could not
+    be read whole. Of each, what could not be read."""
 
     @property
     def violations(self) -> int:
@@ -220,14 +251,20 @@ def check(
         pause(seconds)
         source = source.renew()
         disagreeing = {finding.rule for finding in findings}
-        look = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
+        look = _look(
+            [rule for rule in chosen if rule.name in disagreeing], source, advice, about, most
+        )
         findings = list(_compare(findings, look.findings))
-        unjudged = {rule: reason for rule, reason in unjudged.items() if rule not in disagreeing} | look.unjudged
+        unjudged = {
+            rule: reason for rule, reason in unjudged.items() if rule not in disagreeing
+        } | look.unjudged
     remarks = dict.fromkeys(source.read(Part.NOTHING).notes)
     if settled := first - _count_known(findings):
         gone = "1 disagreement was" if settled == 1 else f"{settled} disagreements were"
         remarks[f"{gone} transient: gone when the kernel was read again"] = None
-    return Report(tuple(_shorten(look, findings)), applied - len(unjudged), skipped, tuple(remarks), unjudged)
+    return Report(
+        tuple(_shorten(look, findings)), applied - len(unjudged), skipped, tuple(remarks), unjudged
+    )
 
 
 def _count_known(findings: Iterable[Finding]) -> int:
@@ -235,23 +272,29 @@ def _count_known(findings: Iterable[Finding]) -> int:
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
-    """Return the violations in one look at a kernel that was stopped at a write; none of them counts as transient.
+    """Return the violations in one look at a kernel that was stopped at a write; none of them
+    counts as transient.
 
     :param groups: the letters of the groups of rules to apply.
     """
     kernel = source.read(Part.NOTHING).kernel
-    rules = [rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)]
+    rules = [
+        rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)
+    ]
     look = _look(rules, source, False, (), _SHOWN, finds_transient=False)
     return tuple(finding for finding in look.findings if finding.severity.is_violation)
 
 
 def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield of each rule and severity the first findings, and the number of those that are left out.
+    """Yield of each rule and severity the first findings, and the number of those that are left
+    out.
 
     :param findings: those that persisted.
     """
     for name, of_rule in groupby(findings, key=attrgetter("rule")):
-        found: dict[Severity, list[Finding]] = {severity: [] for rule, severity in look.left if rule == name}
+        found: dict[Severity, list[Finding]] = {
+            severity: [] for rule, severity in look.left if rule == name
+        }
         for finding in of_rule:
             alike = found.setdefault(finding.severity, [])
             alike.append(finding)
@@ -285,7 +328,10 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
             continue
         if finding.severity is Severity.UNKNOWN or known.severity is Severity.UNKNOWN:
             yield finding
-        elif known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
+        elif known.severity is Severity.RACING or (known.message, known.values) != (
+            finding.message,
+            finding.values,
+        ):
             reason = "the kernel is live, and its state changed during the check"
             yield finding._replace(severity=Severity.RACING, reason=reason, causes=())
         else:
@@ -293,7 +339,13 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
 
 
 def _look(
-    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, finds_transient: bool = True
+    rules: Sequence[Rule],
+    source: StateSource,
+    advice: bool,
+    about: Collection[str],
+    most: int,
+    *,
+    finds_transient: bool = True,
 ) -> _Look:
     """Apply rules to one look at the kernel.
 
@@ -317,7 +369,9 @@ def _look(
         found: Counter[Severity] = Counter()
         for violation in rule.check(state):
             severity = violation.severity or rule.severity
-            if (about and violation.object not in about) or (severity is Severity.ADVICE and not advice):
+            if (about and violation.object not in about) or (
+                severity is Severity.ADVICE and not advice
+            ):
                 continue
             finding = _judge(rule, violation, severity, state.kernel, search)
             found[finding.severity] += 1
@@ -328,7 +382,9 @@ def _look(
             if found.total() >= _COUNTED:
                 look.cut.add(rule.name)
                 break
-        if any(severity.is_violation for severity in found) or not (unread or found[Severity.UNKNOWN]):
+        if any(severity.is_violation for severity in found) or not (
+            unread or found[Severity.UNKNOWN]
+        ):
             continue
         look.unjudged[rule.name] = unread[0] if unread else _find_reason(look.findings, rule)
         if not about and not found[Severity.UNKNOWN]:
@@ -337,7 +393,11 @@ def _look(
 
 
 def _find_reason(findings: Iterable[Finding], rule: Rule) -> str:
-    reasons = (finding.reason for finding in findings if finding.rule == rule.name and finding.severity is Severity.UNKNOWN)
+    reasons = (
+        finding.reason
+        for finding in findings
+        if finding.rule == rule.name and finding.severity is Severity.UNKNOWN
+    )
     return next(filter(None, reasons), "what it rests on could not be read")
 
 
@@ -345,13 +405,21 @@ def _report_unjudged(rule: Rule, unread: Sequence[str]) -> Finding:
     """Return the finding that stands for a rule that could not be judged."""
     more = "" if len(unread) == 1 else f", and {len(unread) - 1} more"
     message = f"it could not be judged: {unread[0]}{more}"
-    return Finding(rule.name, Severity.UNKNOWN, f"rule {rule.name}", message, (), Certainty.UNKNOWN, unread[0])
+    return Finding(
+        rule.name, Severity.UNKNOWN, f"rule {rule.name}", message, (), Certainty.UNKNOWN, unread[0]
+    )
 
 
 def _judge(
-    rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, search: TransienceSearch | None
+    rule: Rule,
+    violation: Violation,
+    severity: Severity,
+    kernel: KernelFacts,
+    search: TransienceSearch | None,
 ) -> Finding:
-    """Return a violation as a finding: with what may explain it, and the known bugs that leave it."""
+    """Return a violation as a finding: with what may explain it, and the known bugs that leave
+    it.
+    """
     certainty, reason = violation.certainty, violation.reason
     message = violation.message
     if severity.is_violation and certainty is Certainty.UNKNOWN:
@@ -365,6 +433,11 @@ def _judge(
             severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, why_transient
         elif certainty is Certainty.CERTAIN and kernel.generation.missing:
             # The rule may compare what could not be read.
-            certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(kernel.generation.missing)}"
+            certainty, reason = (
+                Certainty.UNSURE,
+                f"the debug info lacks {', '.join(kernel.generation.missing)}",
+            )
     causes = find_causes(rule.name, kernel, certainty) if severity.is_violation else ()
-    return Finding(rule.name, severity, violation.object, message, violation.values, certainty, reason, causes)
+    return Finding(
+        rule.name, severity, violation.object, message, violation.values, certainty, reason, causes
+    )

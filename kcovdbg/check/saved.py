@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: invariants of saved state, and those of a session, whether a task's fields or its saved state describe it."""
+"""S: invariants of saved state, and those of a session, whether a task's fields or its saved state
+describe it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, 
             yield session, kcov, kcov.fields
 
 
-def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Iterator[Violation]:
+def check_local(
+    state: State, session: Session, kcov: Kcov, fields: KcovFields
+) -> Iterator[Violation]:
     """Compare a local session with its object, of which it is a copy."""
     pairs = (
         ("mode", session.mode, kcov.mode),
@@ -37,8 +41,15 @@ def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) 
     )
     for name, mine, its in pairs:
         if None not in (mine, its) and mine != its:
-            message = f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is {its}"
-            shown = (("kcov", hex(fields.address)), (f"task {name}", str(mine)), (f"kcov {name}", str(its)))
+            message = (
+                f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is "
+                f"{its}"
+            )
+            shown = (
+                ("kcov", hex(fields.address)),
+                (f"task {name}", str(mine)),
+                (f"kcov {name}", str(its)),
+            )
             yield session_violation(state, session, message, shown)
 
 
@@ -46,7 +57,9 @@ def _hex(address: int | None) -> Hex | None:
     return None if address is None else Hex(address)
 
 
-def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Iterator[Violation]:
+def check_section(
+    state: State, session: Session, kcov: Kcov, fields: KcovFields
+) -> Iterator[Violation]:
     """Compare a remote section with its object and with the memory that it collects into."""
     in_softirq = session.role is Role.SOFTIRQ_SECTION
     start, size = session.area or 0, session.size or 0
@@ -54,30 +67,51 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
     if state.vmalloc is not None and session.area is not None:
         area = state.vmalloc.get(start)
         if area is None:
-            message = f"its section collects into {start:#x}, which is not the start of a vmalloc area"
+            message = (
+                f"its section collects into {start:#x}, which is not the start of a vmalloc area"
+            )
             yield session_violation(state, session, message, shown)
         elif state.kernel.page_align(area.size) < state.kernel.bytes_of(size):
             words = state.kernel.page_align(area.size) // state.kernel.buffer_word
             message = f"its section uses {size} words of area {start:#x}, which has {words}"
             yield session_violation(state, session, message, shown)
-    if not in_softirq and not session.is_saved and state.kernel.has(Feature.MODE_REMOTE) and fields.task == session.task:
-        yield session_violation(state, session, "it is in a section for an object that it has enabled itself", shown)
+    if (
+        not in_softirq
+        and not session.is_saved
+        and state.kernel.has(Feature.MODE_REMOTE)
+        and fields.task == session.task
+    ):
+        yield session_violation(
+            state, session, "it is in a section for an object that it has enabled itself", shown
+        )
     if session.sequence is None or fields.sequence is None:
         return
     # Sequences wrap, so that only their difference gives the order.
     ahead = (session.sequence - fields.sequence + (1 << 31)) % (1 << 32) - (1 << 31)
     shown += values(task_sequence=session.sequence, kcov_sequence=fields.sequence)
     if ahead > 0:
-        message = f"its section has sequence {session.sequence}, but the object only reached {fields.sequence}"
+        message = (
+            f"its section has sequence {session.sequence}, but the object only reached "
+            f"{fields.sequence}"
+        )
         yield session_violation(state, session, message, shown)
     if ahead != 0:
-        # The object was disabled during the section, which is legal: the coverage will be discarded.
+        # The object was disabled during the section, which is legal: the coverage will be
+        # discarded.
         return
     if not fields.remote:
-        yield session_violation(state, session, "its section is for an object that takes no remote coverage", shown)
+        yield session_violation(
+            state, session, "its section is for an object that takes no remote coverage", shown
+        )
         return
-    if not in_softirq and None not in (fields.remote_size, session.size) and session.size != fields.remote_size:
-        message = f"its section's area has {session.size} words, but remote_size is {fields.remote_size}"
+    if (
+        not in_softirq
+        and None not in (fields.remote_size, session.size)
+        and session.size != fields.remote_size
+    ):
+        message = (
+            f"its section's area has {session.size} words, but remote_size is {fields.remote_size}"
+        )
         yield session_violation(state, session, message, shown)
     if session.mode != kcov.mode:
         message = f"its section is in mode {session.mode}, but the object is in {kcov.mode}"
@@ -85,7 +119,9 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
 
 
 def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iterator[Violation]:
-    """Check the mark of the owner of a KCOV_REMOTE_ENABLE, on kernels where it is in the task's own ``kcov``."""
+    """Check the mark of the owner of a KCOV_REMOTE_ENABLE, on kernels where it is in the task's own
+    ``kcov``.
+    """
     if state.kernel.has(Feature.OWNER_MEMBER):
         return
     wanted = modes.REMOTE if state.kernel.has(Feature.MODE_REMOTE) else modes.DISABLED
@@ -94,7 +130,8 @@ def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iter
         yield session_violation(
             state,
             session,
-            f"it owns remote kcov {fields.address:#x}, but has mode {session.mode}, size {session.size} and area {area} "
+            f"it owns remote kcov {fields.address:#x}, but has mode {session.mode}, size "
+            f"{session.size} and area {area} "
             f"instead of {wanted}, 0 and 0",
             values(kcov=Hex(fields.address), mode=session.mode, size=session.size, area=area),
         )
@@ -125,7 +162,11 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
 def _check_whole(state: State) -> Iterator[Violation]:
     keeps_mode = state.kernel.leaves_saved_state
     for cpu, saved in state.cpu_states.items():
-        rest = (saved.size, saved.area) if keeps_mode else (saved.mode, saved.size, saved.area, saved.sequence)
+        rest = (
+            (saved.size, saved.area)
+            if keeps_mode
+            else (saved.mode, saved.size, saved.area, saved.sequence)
+        )
         if not saved.kcov and any(rest):
             current = state.current.get(cpu)
             yield Violation(
@@ -150,7 +191,8 @@ def _check_on_top(state: State) -> Iterator[Violation]:
         if saved.kcov and task is not None and task.kcov_softirq == 0:
             yield Violation(
                 f"CPU {cpu}",
-                f"a session is saved, but {name_task(task)}, which runs there, is not in a softirq section",
+                f"a session is saved, but {name_task(task)}, which runs there, is not in a "
+                f"softirq section",
                 (*_shown(saved), ("kcov_softirq", "0")),
                 tasks=(task.address,),
                 kcovs=(saved.kcov,),
@@ -164,7 +206,9 @@ def _check_on_top(state: State) -> Iterator[Violation]:
     consequence="After the softirq the task records nothing, or into the wrong buffer.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=(Feature.SOFTIRQ,),
-    detail="A softirq section that interrupts a task without a session saves nothing. The saved mode may have bit 30.",
+    detail="A softirq section that interrupts a task without a session saves nothing. The saved "
+    "mode "
+    "may have bit 30.",
 )
 def _check_session(state: State) -> Iterator[Violation]:
     for session in state.sessions:
@@ -188,12 +232,17 @@ def _check_session(state: State) -> Iterator[Violation]:
     for task in (task.fields for task in state.tasks):
         pointer = task.saved_kcov
         if pointer and not state.kernel.is_kernel_pointer(pointer):
-            yield task_violation(task, f"its saved kcov {pointer:#x} is not a kernel address", values(saved_kcov=Hex(pointer)))
+            yield task_violation(
+                task,
+                f"its saved kcov {pointer:#x} is not a kernel address",
+                values(saved_kcov=Hex(pointer)),
+            )
 
 
 @Rule(
     "S4",
-    "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
+    "a task's saved state is entirely empty, unless the task is in a softirq section that "
+    "interrupted a session of its own",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="The session that a softirq interrupted is lost, or restored over another one.",
     needs=Part.TASKS,
@@ -208,7 +257,10 @@ def _check_left_over(state: State) -> Iterator[Violation]:
         if not saved.kcov:
             message = "its saved state has no object, but is not empty"
         elif fields.kcov_softirq == 0:
-            message = "a session of its own is saved, but it is not in a softirq section: it lost that session"
+            message = (
+                "a session of its own is saved, but it is not in a softirq section: it lost that "
+                "session"
+            )
             shown += (("kcov_softirq", "0"),)
         else:
             continue
@@ -224,7 +276,9 @@ def _check_left_over(state: State) -> Iterator[Violation]:
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
 def _check_cpu_areas(state: State) -> Iterator[Violation]:
-    areas = {cpu: saved.irq_area for cpu, saved in state.cpu_states.items() if saved.irq_area is not None}
+    areas = {
+        cpu: saved.irq_area for cpu, saved in state.cpu_states.items() if saved.irq_area is not None
+    }
     if not any(areas.values()):
         # kcov_init() has not run yet.
         return
@@ -244,11 +298,18 @@ def _check_cpu_areas(state: State) -> Iterator[Violation]:
     for area, cpus in owners.items():
         if len(cpus) > 1:
             named = name_some([*map(str, cpus)])
-            yield Violation(f"CPU {cpus[0]}", f"CPUs {named} share one area for softirq sections", values(irq_area=Hex(area)))
+            yield Violation(
+                f"CPU {cpus[0]}",
+                f"CPUs {named} share one area for softirq sections",
+                values(irq_area=Hex(area)),
+            )
     usual = max(sizes, key=lambda size: len(sizes[size]), default=0)
     for size, cpus in sizes.items():
         if size != usual:
-            message = f"its area for softirq sections has {size} bytes, but those of other CPUs have {usual}"
+            message = (
+                f"its area for softirq sections has {size} bytes, but those of other CPUs have "
+                f"{usual}"
+            )
             yield Violation(f"CPU {cpus[0]}", message, values(size=size))
 
 
@@ -275,4 +336,8 @@ def _check_lock(state: State) -> Iterator[Violation]:
             problem = f"{name_task(task)}, which is not inside a function of KCOV"
         else:
             continue
-        yield Violation(f"CPU {cpu}", f"the lock of its KCOV state is held by {problem}", values(owner=Hex(owner)))
+        yield Violation(
+            f"CPU {cpu}",
+            f"the lock of its KCOV state is held by {problem}",
+            values(owner=Hex(owner)),
+        )

@@ -14,12 +14,27 @@ from kcovdbg.check.saved import check_local, check_owner_mark, check_section, wi
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, session_violation, task_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Violation,
+    kcov_violation,
+    session_violation,
+    task_violation,
+    values,
+)
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task
 
 # On a task's stack while it is switched out or in.
-_SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switch", "context_switch", "ret_from_fork")
+_SWITCHING: Final = (
+    "__schedule",
+    "schedule",
+    "__switch_to",
+    "finish_task_switch",
+    "context_switch",
+    "ret_from_fork",
+)
 # The function in which a worker waits for work, and those on its stack while it does some.
 _WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_works")}
 # The functions that allocate what a softirq section does not collect into.
@@ -34,7 +49,8 @@ _SESSIONS: Final = Part.TASKS | Part.SAVED
     "the object that is enabled for a task is the one that the task collects into, and vice versa",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE), kcov_disable()",
     consequence=(
-        "The task collects into a buffer that is not its own, or the object stays enabled for a task that collects nothing."
+        "The task collects into a buffer that is not its own, or the object stays enabled for "
+        "a task that collects nothing."
     ),
     needs=Part.OBJECTS | Part.TASKS,
     detail="While a task is in a softirq section, its own session is in its saved state.",
@@ -55,16 +71,30 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
     for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
         if session.is_local:
             if fields.task != session.task or fields.remote:
-                problem = "takes remote coverage" if fields.remote and fields.task == session.task else "is not enabled for it"
-                message = f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}"
-                shown = values(kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote)
+                problem = (
+                    "takes remote coverage"
+                    if fields.remote and fields.task == session.task
+                    else "is not enabled for it"
+                )
+                message = (
+                    f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}"
+                )
+                shown = values(
+                    kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote
+                )
                 yield session_violation(state, session, message, shown)
         elif session.mode == modes.DISABLED and not session.is_owner_mark:
             message = f"it refers to kcov {fields.address:#x}, but collects nothing for it"
-            yield session_violation(state, session, message, values(kcov=Hex(fields.address), mode=session.mode))
+            yield session_violation(
+                state, session, message, values(kcov=Hex(fields.address), mode=session.mode)
+            )
     for task in (task.fields for task in state.tasks):
         if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
-            yield task_violation(task, f"its kcov {task.kcov:#x} is not a kernel address", values(kcov=Hex(task.kcov)))
+            yield task_violation(
+                task,
+                f"its kcov {task.kcov:#x} is not a kernel address",
+                values(kcov=Hex(task.kcov)),
+            )
 
 
 @Rule(
@@ -73,7 +103,9 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_start()",
     consequence="Records go into another buffer, or past the end of the task's own.",
     needs=Part.OBJECTS | Part.TASKS,
-    detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is switched out.",
+    detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is "
+    "switched "
+    "out.",
 )
 def _check_copies(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
@@ -87,7 +119,8 @@ def _check_copies(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_stop(), kcov_task_init()",
     consequence="The task records into memory that no object keeps allocated.",
     needs=Part.TASKS,
-    detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode without an area.",
+    detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode "
+    "without an area.",
 )
 def _check_rest(state: State) -> Iterator[Violation]:
     has_self_test = state.kernel.has(Feature.MODE_REMOTE) or state.kernel.has(Feature.OWNER_MEMBER)
@@ -95,7 +128,9 @@ def _check_rest(state: State) -> Iterator[Violation]:
         fields = task.fields
         if fields.kcov != 0:
             continue
-        has_mode, _ = state.kernel.split_mode(modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags))
+        has_mode, _ = state.kernel.split_mode(
+            modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags)
+        )
         if not (has_mode or fields.kcov_size or fields.kcov_area):
             continue
         # The boot-time self-test traces into no buffer, in the task that becomes init.
@@ -115,11 +150,13 @@ def _check_rest(state: State) -> Iterator[Violation]:
     "the owner of a KCOV_REMOTE_ENABLE is marked as the owner, and the mark collects nothing",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_start(), kcov_remote_stop()",
     consequence=(
-        "Remote coverage is never disabled: the handles stay registered after the owner exits, and fail with EEXIST for others."
+        "Remote coverage is never disabled: the handles stay registered after the owner exits, "
+        "and fail with EEXIST for others."
     ),
     needs=Part.OBJECTS | Part.TASKS,
     features=_REMOTE,
-    detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has kcov_remote.",
+    detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has "
+    "kcov_remote.",
 )
 def _check_owners(state: State) -> Iterator[Violation]:
     for session, _, kcov in with_objects(state, saved=False):
@@ -134,7 +171,9 @@ def _check_owners(state: State) -> Iterator[Violation]:
             knows = task.kcov_remote == kcov.address
         else:
             of_object = state.sessions_of.get(kcov.address, ())
-            knows = any(session.task == task.address and not session.is_tracing for session in of_object)
+            knows = any(
+                session.task == task.address and not session.is_tracing for session in of_object
+            )
         if not knows:
             yield kcov_violation(
                 kcov.address,
@@ -163,11 +202,18 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
                 continue
             problem = "is not a kernel address"
         elif not owned.remote or owned.task != task.address:
-            problem = "takes no remote coverage" if not owned.remote else "is enabled for another task"
+            problem = (
+                "takes no remote coverage" if not owned.remote else "is enabled for another task"
+            )
             shown += values(remote=owned.remote, t=Hex(owned.task or 0))
         else:
             continue
-        yield task_violation(task, f"its kcov_remote {pointer:#x} {problem}", shown, kcovs=() if owned is None else (pointer,))
+        yield task_violation(
+            task,
+            f"its kcov_remote {pointer:#x} {problem}",
+            shown,
+            kcovs=() if owned is None else (pointer,),
+        )
 
 
 @Rule(
@@ -181,7 +227,11 @@ def _check_modes(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     if not kernel.modes:
         return
-    init = {number for name, number in kernel.modes.items() if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")}
+    init = {
+        number
+        for name, number in kernel.modes.items()
+        if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")
+    }
     legal = kernel.mode_values - (init if kernel.has(Feature.COMPARISONS) else set())
     for task in state.tasks:
         fields = task.fields
@@ -205,17 +255,24 @@ def _check_modes(state: State) -> Iterator[Violation]:
 def _owns(state: State, task: Task) -> bool:
     """Return whether a task's object may be that of its own KCOV_REMOTE_ENABLE."""
     kcov = state.kcovs.get(task.fields.kcov or 0)
-    return bool(task.fields.kcov) and (kcov is None or (bool(kcov.remote) and kcov.task == task.fields.address))
+    return bool(task.fields.kcov) and (
+        kcov is None or (bool(kcov.remote) and kcov.task == task.fields.address)
+    )
 
 
 @Rule(
     "T6",
-    "a remote section collects into an area of its own that is large enough, and its sequence is not ahead of its object's",
+    "a remote section collects into an area of its own that is large enough, and its sequence "
+    "is not ahead of its object's",
     guaranteed_by="kcov_remote_start()",
-    consequence="The section's coverage is lost, written past its area, or merged into a session that it is no part of.",
+    consequence="The section's coverage is lost, written past its area, or merged into a session "
+    "that it "
+    "is no part of.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=_REMOTE,
-    detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and its coverage is discarded.",
+    detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and "
+    "its "
+    "coverage is discarded.",
 )
 def _check_sections(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
@@ -227,7 +284,9 @@ def _check_sections(state: State) -> Iterator[Violation]:
     "T7",
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
-    consequence="The interrupted session is not restored: the task loses its coverage, or records into an area for softirqs.",
+    consequence="The interrupted session is not restored: the task loses its coverage, or records "
+    "into an "
+    "area for softirqs.",
     needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.SOFTIRQS,
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
@@ -237,7 +296,9 @@ def _check_softirq(state: State) -> Iterator[Violation]:
         fields = task.fields
         if not fields.kcov_softirq:
             continue
-        shown = values(kcov_softirq=fields.kcov_softirq, cpu=fields.cpu, kcov_area=Hex(fields.kcov_area or 0))
+        shown = values(
+            kcov_softirq=fields.kcov_softirq, cpu=fields.cpu, kcov_area=Hex(fields.kcov_area or 0)
+        )
         if fields.kcov_softirq != 1:
             yield task_violation(fields, f"kcov_softirq is {fields.kcov_softirq:#x}", shown)
             continue
@@ -247,14 +308,20 @@ def _check_softirq(state: State) -> Iterator[Violation]:
             yield task_violation(fields, message, shown, certainty=certainty, reason=reason)
         elif state.serving_softirq.get(fields.address) is False:
             who = "it" if state.kernel.is_rt else "its CPU"
-            yield task_violation(fields, f"it is in a softirq section, but {who} serves no softirq", shown)
+            yield task_violation(
+                fields, f"it is in a softirq section, but {who} serves no softirq", shown
+            )
         yield from _check_softirq_area(state, task, shown)
 
 
-def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], ...]) -> Iterator[Violation]:
+def _check_softirq_area(
+    state: State, task: Task, shown: tuple[tuple[str, str], ...]
+) -> Iterator[Violation]:
     fields = task.fields
     area = fields.kcov_area or 0
-    is_free = any(cached.address == area and cached.list == IRQ_LIST for cached in state.cached_areas)
+    is_free = any(
+        cached.address == area and cached.list == IRQ_LIST for cached in state.cached_areas
+    )
     if not task.session.is_tracing:
         yield task_violation(fields, "it is in a softirq section that collects nothing", shown)
     elif state.kernel.has(Feature.IRQ_AREA_PER_CPU) and not state.kernel.is_rt:
@@ -274,7 +341,10 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
         message = f"its softirq section has {fields.kcov_size} words, but its area has {words}"
         yield task_violation(fields, message, shown)
     elif found.allocator in _OTHER_ALLOCATORS:
-        message = f"its softirq section collects into {area:#x}, which {found.caller}() did not allocate for softirqs"
+        message = (
+            f"its softirq section collects into {area:#x}, which {found.caller}() did not allocate "
+            f"for softirqs"
+        )
         yield task_violation(fields, message, (*shown, ("caller", found.caller)))
 
 
@@ -291,7 +361,9 @@ def _check_handle(state: State) -> Iterator[Violation]:
     for task in (task.fields for task in state.tasks):
         if task.kcov_handle and not handles.is_common(task.kcov_handle):
             yield task_violation(
-                task, f"its handle {task.kcov_handle:#x} is not a common handle", values(kcov_handle=Hex(task.kcov_handle))
+                task,
+                f"its handle {task.kcov_handle:#x} is not a common handle",
+                values(kcov_handle=Hex(task.kcov_handle)),
             )
 
 
@@ -323,7 +395,9 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
             continue
         if fields.address in marked_running:
             stack = state.stacks[fields.address]
-            if stack is None or any((frame.function or "").startswith(_SWITCHING) for frame in stack):
+            if stack is None or any(
+                (frame.function or "").startswith(_SWITCHING) for frame in stack
+            ):
                 # It is being switched in or out, or may be.
                 continue
             message = "it runs, but is marked as switched out, so that it records nothing"
@@ -334,15 +408,23 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
             and task.session.is_tracing
             and fields.kcov
         ):
-            message = "it is switched out, but not marked as such, so that its context switches are recorded"
+            message = (
+                "it is switched out, but not marked as such, so that its context switches are "
+                "recorded"
+            )
         else:
             continue
-        yield task_violation(fields, message, values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))))
+        yield task_violation(
+            fields,
+            message,
+            values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))),
+        )
 
 
 @Rule(
     "T10",
-    "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by KCOV_REMOTE_ENABLE",
+    "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by "
+    "KCOV_REMOTE_ENABLE",
     since="v4.16 and later; before, a bug",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE)",
     consequence="One of the objects is lost: neither KCOV_DISABLE nor the task's exit releases it.",
@@ -376,10 +458,13 @@ def _check_number(state: State) -> Iterator[Violation]:
     "T11",
     "an exiting task has no object",
     guaranteed_by="kcov_task_exit()",
-    consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that is freed.",
+    consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that "
+    "is "
+    "freed.",
     needs=Part.TASKS | Part.EXITS,
     detail=(
-        "An exiting task may be in a softirq section; and what it closes may begin remote sections in it until it is dead."
+        "An exiting task may be in a softirq section; and what it closes may begin remote "
+        "sections in it until it is dead."
     ),
 )
 def _check_exiting(state: State) -> Iterator[Violation]:
@@ -392,7 +477,8 @@ def _check_exiting(state: State) -> Iterator[Violation]:
             if pointer and not (name == "kcov" and in_section):
                 yield task_violation(
                     fields,
-                    f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() warned and left it",
+                    f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() "
+                    f"warned and left it",
                     values(**{name: Hex(pointer)}, flags=Hex(fields.flags or 0)),
                     kcovs=(pointer,),
                 )
@@ -403,7 +489,9 @@ def _find_threads_in_sections(state: State) -> list[int]:
     return [
         task.fields.address
         for task in state.tasks
-        if task.fields.is_kernel_thread and task.session.role is Role.REMOTE_SECTION and not task.fields.on_cpu
+        if task.fields.is_kernel_thread
+        and task.session.role is Role.REMOTE_SECTION
+        and not task.fields.on_cpu
     ]
 
 
@@ -411,7 +499,9 @@ def _find_threads_in_sections(state: State) -> list[int]:
     "T12",
     "a kernel thread collects only inside remote sections, and ends them with its work",
     guaranteed_by="kcov_remote_stop() and its callers",
-    consequence="What the thread does next is recorded for the wrong work, and its next section warns and records nothing.",
+    consequence="What the thread does next is recorded for the wrong work, and its next section "
+    "warns and "
+    "records nothing.",
     needs=Part.OBJECTS | Part.TASKS,
     stacks=_find_threads_in_sections,
 )
@@ -431,6 +521,7 @@ def _check_kernel_threads(state: State) -> Iterator[Violation]:
                     yield session_violation(
                         state,
                         session,
-                        "it is idle inside a remote section that never ended: whatever it does next is recorded as well",
+                        "it is idle inside a remote section that never ended: whatever it does "
+                        "next is recorded as well",
                         values(kcov=Hex(kcov.address), stack=f"in {idle}()"),
                     )

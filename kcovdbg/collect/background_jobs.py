@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collectors in the background: starting one for a line that ends with ``&``, and reporting the ones that have ended."""
+"""Collectors in the background: starting one for a line that ends with ``&``, and reporting the
+ones that have ended.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,14 @@ class BackgroundJob:
     """
 
     def __init__(
-        self, number: int, program: Sequence[str], words: Sequence[str], *, output: str | None, name: str | None, title: str
+        self,
+        number: int,
+        program: Sequence[str],
+        words: Sequence[str],
+        *,
+        output: str | None,
+        name: str | None,
+        title: str,
     ) -> None:
         self.number = number
         self.name = name
@@ -63,11 +72,15 @@ class BackgroundJob:
                 )
         except OSError as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise CollectError(f"collector: could not be started: {error.strerror or error}") from error
+            raise CollectError(
+                f"collector: could not be started: {error.strerror or error}"
+            ) from error
 
     @property
     def pid(self) -> int:
-        """Process ID of the collector, which has the buffers mapped; the command is another process."""
+        """Process ID of the collector, which has the buffers mapped; the command is another
+        process.
+        """
         return self._process.pid
 
     @property
@@ -120,13 +133,19 @@ class BackgroundJob:
         return self.status is not None
 
     def ask_to_end(self) -> None:
-        """Ask the collector to end its command, without waiting. Only once: at a second signal it would kill the command."""
+        """Ask the collector to end its command, without waiting.
+
+        Only once: at a second signal it would kill the command.
+        """
         if self.status is None and not self._is_ending:
             self._is_ending = True
             self._process.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """End the command and keep its coverage. A collector that does not exit in time is killed; its coverage is lost."""
+        """End the command and keep its coverage.
+
+        A collector that does not exit in time is killed; its coverage is lost.
+        """
         if self.status is None:
             self.ask_to_end()
             if not self.wait(_PATIENCE):
@@ -168,7 +187,9 @@ class Jobs:
         """Collectors that have not ended."""
         return [job for job in self if job.status is None]
 
-    def start(self, words: Sequence[str], *, output: str | None, name: str | None, title: str) -> BackgroundJob:
+    def start(
+        self, words: Sequence[str], *, output: str | None, name: str | None, title: str
+    ) -> BackgroundJob:
         """Start a collector.
 
         :raises CollectError: when it cannot be started.
@@ -176,7 +197,9 @@ class Jobs:
         number = max(self._jobs, default=0) + 1
         if name is None and output is None:
             name = f"@collect{number}"
-        self._jobs[number] = BackgroundJob(number, self._program, words, output=output, name=name, title=title)
+        self._jobs[number] = BackgroundJob(
+            number, self._program, words, output=output, name=name, title=title
+        )
         return self._jobs[number]
 
     def find(self, number: int) -> BackgroundJob:
@@ -189,12 +212,16 @@ class Jobs:
         return self._jobs[number]
 
     def announce(self) -> list[Line]:
-        """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
+        """Keep what ended collectors collected, and return a line for each one that has ended since
+        the last call.
+        """
         ended = [job for job in self if not job.is_told and job.status is not None]
         return [(("", text),) for job in ended for text in _announce(self._workspace, job)]
 
     def end(self) -> list[Line]:
-        """End all collectors that run, at the same time, because the program ends; return what to report."""
+        """End all collectors that run, at the same time, because the program ends; return what to
+        report.
+        """
         lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in self.running]
         for job in self.running:
             job.ask_to_end()
@@ -216,7 +243,8 @@ def find_jobs(workspace: Workspace) -> Jobs:
     if found is None:
         if workspace.find_program is None:
             raise CapabilityError(
-                "cannot run commands in the background here", hint="use kcovdbg's own shell, or collect without &"
+                "cannot run commands in the background here",
+                hint="use kcovdbg's own shell, or collect without &",
             )
         found = Jobs(workspace, workspace.find_program())
         workspace.background.append(found)
@@ -232,12 +260,20 @@ def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Li
     """
     jobs = find_jobs(context.workspace)
     if not args.command:
-        raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG… &, for instance collect -- sleep 60 &")
+        raise WordError(
+            "collect: missing command",
+            None,
+            hint="collect -- COMMAND ARG… &, for instance collect -- sleep 60 &",
+        )
     for name in ("syscall", "repeat", "json", "jsonl", "csv"):
         if getattr(args, name):
-            raise WordError(f"collect: --{name} cannot be combined with &", f"--{name}", hint="run it without &")
+            raise WordError(
+                f"collect: --{name} cannot be combined with &", f"--{name}", hint="run it without &"
+            )
     if args.format != "kcov" and args.output is None:
-        raise WordError(f"collect: --format {args.format} needs an output file", "--format", hint="add -o FILE")
+        raise WordError(
+            f"collect: --format {args.format} needs an output file", "--format", hint="add -o FILE"
+        )
     job = jobs.start(words, output=args.output, name=args.keep, title=shlex.join(args.command))
     return Lines(((("", f"[{job.number}] collector {job.pid}: {job.title}"),),))
 
@@ -249,7 +285,9 @@ def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
     files = job.files
     if not files:
         errors = [line for line in job.lines if line.startswith(("kcovdbg:", "hint:", "  "))]
-        ended = f"ended by signal {status - 128}" if status > 128 else f"failed with status {status}"
+        ended = (
+            f"ended by signal {status - 128}" if status > 128 else f"failed with status {status}"
+        )
         yield f"{head}{ended}, nothing was collected: {job.title}"
         yield from (f"  {line}" for line in errors[:_SHOWN_LINES] or job.lines[-_SHOWN_LINES:])
         return
@@ -268,9 +306,14 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
     files = job.files
     stem = files[0].stem
     for index, path in enumerate(files):
-        name = f"{job.name}{'' if not index else '-' + (path.stem.removeprefix(stem).strip('.') or str(index))}"
+        name = f"{job.name}"
+        if index:
+            label = path.stem.removeprefix(stem).strip(".")
+            name = f"{name}-{label or index}"
         try:
-            buffer = read_trace_file(str(path), workspace.kernel.trace_kernel, confinement=workspace.confinement)
+            buffer = read_trace_file(
+                str(path), workspace.kernel.trace_kernel, confinement=workspace.confinement
+            )
         except KcovdbgError as error:
             messages.append(str(error))
             continue

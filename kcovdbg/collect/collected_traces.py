@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers of ``collect``: its buffers as parts, and tables of records, system calls and repeated runs."""
+"""Answers of ``collect``: its buffers as parts, and tables of records, system calls and repeated
+runs.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,27 @@ from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.console.buffer_arguments import make_filters
-from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    BOOL,
+    COMM,
+    LIST,
+    NUMBER,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.context import Context
-from kcovdbg.console.record_columns import RECORD_ROWS, frames_column, record_columns, record_errors, where_column
+from kcovdbg.console.record_columns import (
+    RECORD_ROWS,
+    frames_column,
+    record_columns,
+    record_errors,
+    where_column,
+)
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import place_text
 from kcovdbg.model.buffer import Buffer
@@ -54,7 +74,11 @@ def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]
     parts: list[CollectedPart] = []
     if per_thread:
         parts += [CollectedPart(str(task.tid), task.buffer, task.pid) for task in traced]
-        parts += [CollectedPart(f"{task.tid}.edges", task.edges, task.pid) for task in traced if task.edges is not None]
+        parts += [
+            CollectedPart(f"{task.tid}.edges", task.edges, task.pid)
+            for task in traced
+            if task.edges is not None
+        ]
     elif traced:
         parts.append(CollectedPart("", merge([task.buffer for task in traced]), traced[0].pid))
         edges = [task.edges for task in traced if task.edges is not None]
@@ -77,14 +101,22 @@ class _PartRow(NamedTuple):
     part: str
 
 
-def records_table(context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]) -> Table:
+def records_table(
+    context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]
+) -> Table:
     """Return one table of all records, for programs."""
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
 
     def rows(part: CollectedPart) -> Iterator[_PartRow]:
         for row in locate_records(part.buffer, names, find_indices(part.buffer, wanted)):
-            yield _PartRow(*row, row.symbol, part.buffer.pid, part.buffer.comm, "remote" if part.label == "remote" else "task")
+            yield _PartRow(
+                *row,
+                row.symbol,
+                part.buffer.pid,
+                part.buffer.comm,
+                "remote" if part.label == "remote" else "task",
+            )
 
     return Table(
         _part_columns(record_columns(parts[0].buffer)),
@@ -113,7 +145,9 @@ def call_text(call: TracedSyscall) -> str:
     if call.is_compat:
         return f"32-bit call {call.number}({', '.join(f'{value:#x}' for value in call.arguments)})"
     name = syscall_name(call.number)
-    shown = [hex(value) if value > 9 else str(value) for value in call.arguments[: argument_count(name)]]
+    shown = [
+        hex(value) if value > 9 else str(value) for value in call.arguments[: argument_count(name)]
+    ]
     if call.text_argument is not None and call.text_argument < len(shown):
         shown[call.text_argument] = f'"{call.text}"'
     return f"{name}({', '.join(shown)})"
@@ -130,26 +164,68 @@ def _result_text(call: TracedSyscall) -> str:
 _CALL_COLUMNS: Final = (
     Column("tid", PID, value=lambda row: row.call.tid),
     Column("comm", COMM, json_only=True),
-    Column("number", NUMBER, value=lambda row: row.call.number, json_only=True, meaning="number of the system call"),
-    Column("name", TEXT, value=lambda row: None if row.call.is_compat else syscall_name(row.call.number), json_only=True),
-    Column("call", TEXT, value=lambda row: call_text(row.call), elastic=30, meaning="the call as it is written in C"),
-    Column("arguments", LIST, value=lambda row: [hex(value) for value in row.call.arguments], json_only=True),
+    Column(
+        "number",
+        NUMBER,
+        value=lambda row: row.call.number,
+        json_only=True,
+        meaning="number of the system call",
+    ),
+    Column(
+        "name",
+        TEXT,
+        value=lambda row: None if row.call.is_compat else syscall_name(row.call.number),
+        json_only=True,
+    ),
+    Column(
+        "call",
+        TEXT,
+        value=lambda row: call_text(row.call),
+        elastic=30,
+        meaning="the call as it is written in C",
+    ),
+    Column(
+        "arguments",
+        LIST,
+        value=lambda row: [hex(value) for value in row.call.arguments],
+        json_only=True,
+    ),
     Column("text", TEXT, value=lambda row: row.call.text, json_only=True),
-    Column("result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)),
-    Column("first", NUMBER, value=lambda row: row.call.first, json_only=True, meaning="index of its first record"),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row.records, meaning="number of its records", unit="records"),
+    Column(
+        "result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)
+    ),
+    Column(
+        "first",
+        NUMBER,
+        value=lambda row: row.call.first,
+        json_only=True,
+        meaning="index of its first record",
+    ),
+    Column(
+        "count",
+        NUMBER,
+        title="RECORDS",
+        value=lambda row: row.records,
+        meaning="number of its records",
+        unit="records",
+    ),
     Column("distinct", NUMBER, title="POINTS", priority=1),
     Column("functions", LIST, json_only=True, meaning="functions that it covers"),
     Column("covers", SYMBOL, text=lambda row: ", ".join(row.functions), elastic=30, text_only=True),
 )
 
 
-def calls_table(context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]) -> Table:
+def calls_table(
+    context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]
+) -> Table:
     """Return a table of system calls, each with what it covers."""
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
-    # Without a table of locations each name is slow to find: skip those of calls that are not shown.
-    shown = collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
+    # Without a table of locations each name is slow to find: skip those of calls that are not
+    # shown.
+    shown = (
+        collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
+    )
     pcs_of = [_find_pcs(collected, call) for call in shown]
     names.prefetch(set(chain.from_iterable(pcs_of)))
     # The same few thousand PCs are in every call.
@@ -161,12 +237,20 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
 
     def rows() -> Iterator[_CallRow]:
         for call, pcs in zip(shown, pcs_of, strict=True):
-            own = [pcs[index] for index in own_records([*map(functions_of, pcs)]) if is_wanted(pcs[index])]
+            own = [
+                pcs[index]
+                for index in own_records([*map(functions_of, pcs)])
+                if is_wanted(pcs[index])
+            ]
             if own or wanted.passes_all:
                 distinct = dict.fromkeys(own)
                 # All frames: users look for inlined functions as well.
-                functions = dict.fromkeys(name for pc in distinct for name in reversed(functions_of(pc)))
-                yield _CallRow(call, collected.tasks[call.task].comm, list(functions), len(distinct), len(own))
+                functions = dict.fromkeys(
+                    name for pc in distinct for name in reversed(functions_of(pc))
+                )
+                yield _CallRow(
+                    call, collected.tasks[call.task].comm, list(functions), len(distinct), len(own)
+                )
 
     notes = [
         *remarks,
@@ -174,7 +258,10 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
         *context.kernel.name_remarks,
     ]
     if collected.request.mode.request.records_once:
-        notes.append("in this mode each point is recorded once per task: a call shows what no earlier call covered")
+        notes.append(
+            "in this mode each point is recorded once per task: a call shows what no earlier "
+            "call covered"
+        )
     return Table(_CALL_COLUMNS, islice(rows(), args.n), remarks=notes, empty="no system call")
 
 
@@ -193,8 +280,8 @@ _HEAD: Final = 200
 def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
     """Return the indices of a call's records that are not ptrace's.
 
-    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit ptrace_notify() runs the
-    call's deferred work first, and then calls ptrace_do_notify() to stop.
+    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit
+    ptrace_notify() runs the call's deferred work first, and then calls ptrace_do_notify() to stop.
 
     :param functions: of each record, the names of all its frames, innermost first.
     """
@@ -211,7 +298,9 @@ def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
             end = index
             break
     return [
-        index for index in range(start, end) if "ptrace_notify" not in functions[index] or "task_work_run" in functions[index]
+        index
+        for index in range(start, end)
+        if "ptrace_notify" not in functions[index] or "task_work_run" in functions[index]
     ]
 
 
@@ -222,18 +311,32 @@ class _OccurrenceRow(NamedTuple):
 
 
 _OCCURRENCE_COLUMNS: Final = (
-    Column("stable", BOOL, value=lambda row: row.occurrence.is_stable, meaning="whether every run covers the point"),
-    Column("runs", NUMBER, value=lambda row: row.occurrence.runs, text=lambda row: f"{row.occurrence.runs}/{row.of}"),
+    Column(
+        "stable",
+        BOOL,
+        value=lambda row: row.occurrence.is_stable,
+        meaning="whether every run covers the point",
+    ),
+    Column(
+        "runs",
+        NUMBER,
+        value=lambda row: row.occurrence.runs,
+        text=lambda row: f"{row.occurrence.runs}/{row.of}",
+    ),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row.occurrence.records),
     Column("pc", WORD, value=lambda row: row.occurrence.pc, priority=2),
     Column("symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, elastic=16),
-    where_column(lambda row: place_text(row.location.frames[0]) if row.location.frames else "", priority=1),
+    where_column(
+        lambda row: place_text(row.location.frames[0]) if row.location.frames else "", priority=1
+    ),
     frames_column(lambda row: row.location.frames),
 )
 
 
 _PART_MEANINGS: Final = {
-    "tid": Meaning("thread id of the task", "the record is of a remote section, or of several tasks"),
+    "tid": Meaning(
+        "thread id of the task", "the record is of a remote section, or of several tasks"
+    ),
     "comm": Meaning("name of the task", "the record is of a remote section, or of several tasks"),
     "part": Meaning("`task`, or `remote` for remote sections"),
 }
@@ -269,15 +372,21 @@ COLLECT_ROWS: Final = (
 
 
 def count_run(collected: Collected) -> Counter[int]:
-    """Return how often each PC was recorded in one run of a command: by its tasks, and for it in the background."""
+    """Return how often each PC was recorded in one run of a command: by its tasks, and for it in
+    the background.
+    """
     counts: Counter[int] = Counter()
     for buffer in collected.buffers:
         counts.update(count_pcs(buffer))
     return counts
 
 
-def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]) -> Table:
-    """Return a table of the points that several runs cover: those that flicker, and with ``--raw`` those that are stable."""
+def stability_table(
+    context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]
+) -> Table:
+    """Return a table of the points that several runs cover: those that flicker, and with ``--raw``
+    those that are stable.
+    """
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
     found = find_occurrences(runs)
@@ -290,4 +399,9 @@ def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks:
     chosen = chosen[: args.n]
     names.prefetch(one.pc for one in chosen)
     rows = [_OccurrenceRow(one, runs.total, names[one.pc]) for one in chosen]
-    return Table(_OCCURRENCE_COLUMNS, rows, remarks=[summary, *remarks, *context.kernel.name_remarks], empty="nothing flickers")
+    return Table(
+        _OCCURRENCE_COLUMNS,
+        rows,
+        remarks=[summary, *remarks, *context.kernel.name_remarks],
+        empty="nothing flickers",
+    )

@@ -20,7 +20,14 @@ from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
-from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_text_file, write_trace
+from kcovdbg.collect.trace_writer import (
+    find_loaded_modules,
+    make_header,
+    text_bytes,
+    trace_bytes,
+    write_text_file,
+    write_trace,
+)
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
@@ -37,7 +44,12 @@ from kcovdbg.model.state import Part
 from kcovdbg.output_file import find_output
 from kcovdbg.records.pc_counts import RunCounts
 from kcovdbg.records.trace_file import keep
-from kcovdbg.target.local_kernel import is_this_machine, running_build_id, running_kaslr_offset, running_release
+from kcovdbg.target.local_kernel import (
+    is_this_machine,
+    running_build_id,
+    running_kaslr_offset,
+    running_release,
+)
 
 if TYPE_CHECKING:
     from kcovdbg.collect.collected_traces import CollectedPart
@@ -58,7 +70,9 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise WordError(f"'{text}' is not a buffer size", text, hint="words of the kernel: 65536, 512K, 1M")
+        raise WordError(
+            f"'{text}' is not a buffer size", text, hint="words of the kernel: 65536, 512K, 1M"
+        )
     words = int(match[1], 0) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
     page = os.sysconf("SC_PAGESIZE") // 8
     largest = _MAX_SIZE // page * page
@@ -82,13 +96,21 @@ def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
             try:
                 value = handles.parse_handle(word)
             except ValueError:
-                raise WordError(f"'{word}' is not a remote handle", word, hint="usb:1, common:0x42, common:auto") from None
+                raise WordError(
+                    f"'{word}' is not a remote handle", word, hint="usb:1, common:0x42, common:auto"
+                ) from None
         if handles.decode_handle(value).subsystem != handles.COMMON:
             found.append(value)
         elif common is not None:
-            raise WordError("collect: more than one common handle given", word, hint="add handles of USB buses: usb:1")
+            raise WordError(
+                "collect: more than one common handle given",
+                word,
+                hint="add handles of USB buses: usb:1",
+            )
         elif not value and word != "common:auto":
-            raise WordError("'common:0' is not a remote handle", word, hint="common:auto uses a free one")
+            raise WordError(
+                "'common:0' is not a remote handle", word, hint="common:auto uses a free one"
+            )
         else:
             common = value
     return tuple(found), common
@@ -98,7 +120,11 @@ def _make_request(context: Context, args: Namespace) -> Request:
     from kcovdbg.collect.command_run import Request
 
     if not args.command:
-        raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG…, for instance collect -- ls /")
+        raise WordError(
+            "collect: missing command",
+            None,
+            hint="collect -- COMMAND ARG…, for instance collect -- ls /",
+        )
     plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
     features = None if plain in ("PC", "CMP") else context.running_features
     found, common = parse_remote(args.remote or ())
@@ -116,7 +142,9 @@ def _make_request(context: Context, args: Namespace) -> Request:
 
 
 def _find_holder(context: Context, handle: int) -> str | None:
-    """Return who holds a remote handle, None where this kernel cannot be inspected or nobody does."""
+    """Return who holds a remote handle, None where this kernel cannot be inspected or nobody
+    does.
+    """
     target = context.kernel.optional_target
     if target is None or not is_this_machine(target):
         return None
@@ -124,7 +152,11 @@ def _find_holder(context: Context, handle: int) -> str | None:
         for entry in context.state(Part.REMOTE).handles:
             if entry.handle == handle:
                 kcov = "an unknown object" if entry.kcov is None else name_kcov(entry.kcov)
-                return f"{kcov} holds it" if entry.pid is None else f"{name_task(entry)} holds it with {kcov}"
+                return (
+                    f"{kcov} holds it"
+                    if entry.pid is None
+                    else f"{name_task(entry)} holds it with {kcov}"
+                )
     except KcovdbgError:
         return None
     return None
@@ -148,7 +180,9 @@ def _collect(context: Context, args: Namespace, request: Request) -> tuple[Colle
         larger = request.size * _GROWTH
         full = f"a buffer of {request.size} words was full"
         if not args.grow:
-            return collected, [f"{full}: later records are missing; use --buffer-size {larger} or --grow"]
+            return collected, [
+                f"{full}: later records are missing; use --buffer-size {larger} or --grow"
+            ]
         if larger > _MAX_GROWN or collected.status >= 128:
             return collected, [*remarks, f"{full}: later records are missing"]
         remarks.append(f"{full}: running the command again with {larger} words")
@@ -187,7 +221,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield _write(context, args, collected, parts, remarks)
         return
     if args.keep is not None and not args.syscall and args.repeat is None:
-        yield Lines(((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks)
+        yield Lines(
+            ((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks
+        )
         return
     target = context.kernel.optional_target
     if target is not None and not is_this_machine(target):
@@ -210,7 +246,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 _SEVERAL: Final = "it holds several tasks' records"
 _FILE_COLUMNS: Final = (
     Column("file", PATH, value=lambda row: row[0], meaning="path of the written file"),
-    Column("tid", PID, value=lambda row: row[1].pid, meaning="thread id of the task", null=_SEVERAL),
+    Column(
+        "tid", PID, value=lambda row: row[1].pid, meaning="thread id of the task", null=_SEVERAL
+    ),
     Column("comm", COMM, value=lambda row: row[1].comm, meaning="name of the task", null=_SEVERAL),
     Column("count", NUMBER, value=lambda row: row[1].count, title="RECORDS"),
     Column("capacity", NUMBER, value=lambda row: row[1].capacity),
@@ -222,23 +260,35 @@ def _check_parts(context: Context, args: Namespace, request: Request) -> None:
     """Check before the run that one trace is asked for where only one can be written."""
     if args.output == STDOUT and context.format is not Format.TEXT:
         raise UsageError(
-            "collect: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+            "collect: cannot write JSON or CSV to standard output",
+            hint="add -o FILE; then --json describes the file",
         )
-    _check_number(args, 2 if args.per_thread or request.handles or request.common_handle is not None else 1)
+    _check_number(
+        args, 2 if args.per_thread or request.handles or request.common_handle is not None else 1
+    )
 
 
 def _check_number(args: Namespace, number: int) -> None:
     if number > 1 and (args.output == STDOUT or not find_output(args.output).is_replaceable):
-        raise CollectError(f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file")
+        raise CollectError(
+            f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file"
+        )
 
 
 def _write(
-    context: Context, args: Namespace, collected: Collected, parts: Sequence[CollectedPart], remarks: Sequence[str]
+    context: Context,
+    args: Namespace,
+    collected: Collected,
+    parts: Sequence[CollectedPart],
+    remarks: Sequence[str],
 ) -> Renderable:
     call = args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller")
     length = CALL_LENGTHS.get(platform.machine(), 0) if call else 0
     if call and not length:
-        raise CollectError(f"the length of a call instruction on {platform.machine()} is unknown", hint="use --pc raw")
+        raise CollectError(
+            f"the length of a call instruction on {platform.machine()} is unknown",
+            hint="use --pc raw",
+        )
     _check_number(args, len(parts))
 
     def text(part: CollectedPart) -> bytes:
@@ -292,29 +342,45 @@ COMMAND: Final = Command(
         RowType(_FILE_COLUMNS, when="with `-o FILE`"),
     ),
     description=(
-        "Coverage begins with the command's first instruction after exec. Its threads and children are followed by ptrace, "
-        "each with a KCOV object of its own; the command stops only when it creates one, at signals and at exec. Notes list "
-        "tasks that cannot be followed: 32-bit tasks, tasks that a seccomp filter keeps from the system calls needed, tasks "
-        "created with CLONE_UNTRACED, and all tasks on kernels before 5.6. Background work of the kernel belongs to none of "
-        "these tasks: --remote collects what runs under a handle. A task that uses KCOV itself gets EBUSY from "
-        "KCOV_ENABLE, and before 7.2 from KCOV_REMOTE_ENABLE; a note names it (without CONFIG_FANOTIFY or CAP_SYS_ADMIN only "
+        "Coverage begins with the command's first instruction after exec. Its threads and "
+        "children are followed by ptrace, "
+        "each with a KCOV object of its own; the command stops only when it creates one, at "
+        "signals and at exec. Notes list "
+        "tasks that cannot be followed: 32-bit tasks, tasks that a seccomp filter keeps from "
+        "the system calls needed, tasks "
+        "created with CLONE_UNTRACED, and all tasks on kernels before 5.6. Background work of "
+        "the kernel belongs to none of "
+        "these tasks: --remote collects what runs under a handle. A task that uses KCOV itself "
+        "gets EBUSY from "
+        "KCOV_ENABLE, and before 7.2 from KCOV_REMOTE_ENABLE; a note names it (without "
+        "CONFIG_FANOTIFY or CAP_SYS_ADMIN only "
         "if it has KCOV's file open or mapped when it exits).\n\n"
-        "The exit status is the command's: 128 plus the number of the signal that ended it; 125 if collecting failed, 126 if "
-        "the command cannot be run, 127 if it was not found. C-c and SIGTERM end the command; what was collected until then "
+        "The exit status is the command's: 128 plus the number of the signal that ended it; "
+        "125 if collecting failed, 126 if "
+        "the command cannot be run, 127 if it was not found. C-c and SIGTERM end the command; "
+        "what was collected until then "
         "is kept.\n\n"
-        "-o FILE writes the buffer as the kernel laid it out, with FILE.json beside it, and shows no records. With --json, "
+        "-o FILE writes the buffer as the kernel laid it out, with FILE.json beside it, and "
+        "shows no records. With --json, "
         "--csv and -o - the command's own output goes to standard error."
     ),
     arguments=(
-        Argument("--mode MODE", Value.MODE, f"what to record: {', '.join(mode_names())}", default="PC"),
+        Argument(
+            "--mode MODE", Value.MODE, f"what to record: {', '.join(mode_names())}", default="PC"
+        ),
         Argument(
             "--remote HANDLE…",
             Value.TEXT,
-            "also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by commas",
+            "also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by "
+            "commas",
         ),
         Argument("--per-thread", Value.FLAG, "keep the records of tasks apart"),
         Argument("--syscall", Value.FLAG, "show what each system call covers"),
-        Argument("--repeat N", Value.NUMBER, "run it N times and separate stable points from flickering ones"),
+        Argument(
+            "--repeat N",
+            Value.NUMBER,
+            "run it N times and separate stable points from flickering ones",
+        ),
         Argument(
             "--buffer-size WORDS",
             Value.TEXT,
@@ -337,7 +403,8 @@ COMMAND: Final = Command(
         Argument(
             "--pc",
             Value.CHOICE,
-            "PCs in a text file: raw (as recorded) or call (the call before); auto is the format's way",
+            "PCs in a text file: raw (as recorded) or call (the call before); auto is the "
+            "format's way",
             choices=("auto", "raw", "call"),
             default="auto",
         ),
@@ -350,8 +417,12 @@ COMMAND: Final = Command(
         Example("collect -- ls /", "which kernel code does ls execute?"),
         Example("collect --syscall -- cat /etc/hostname", "what does each system call cover?"),
         Example("collect -o run.kcov --per-thread -- make", "a trace file for each process"),
-        Example("collect --mode cmp -- ./parser input", "what does the kernel compare its input with?"),
-        Example("collect --remote usb:1,common:auto -- ./plug", "what do kernel threads execute for it?"),
+        Example(
+            "collect --mode cmp -- ./parser input", "what does the kernel compare its input with?"
+        ),
+        Example(
+            "collect --remote usb:1,common:auto -- ./plug", "what do kernel threads execute for it?"
+        ),
         Example("collect -- sleep 60 &", "collect in the background; jobs lists its buffers"),
         Example("collect --repeat 10 -- ./test", "which points are stable, and which flicker?"),
     ),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects coverage of a command: all its threads and children, each with a KCOV object of its own."""
+"""Collects coverage of a command: all its threads and children, each with a KCOV object of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -159,10 +161,13 @@ class Collected:
         return any(buffer.full for buffer in self.buffers)
 
 
-def collect_command(request: Request, find_holder: Callable[[int], str | None] | None = None) -> Collected:
+def collect_command(
+    request: Request, find_holder: Callable[[int], str | None] | None = None
+) -> Collected:
     """Run a command to its end and collect the coverage of all its threads and children.
 
-    In the main thread, C-c and SIGTERM are passed on to the command, and what was collected until its end is returned.
+    In the main thread, C-c and SIGTERM are passed on to the command, and what was collected until
+    its end is returned.
 
     :param find_holder: says who holds a remote handle.
     :raises CapabilityError: without the compiled collector.
@@ -170,7 +175,8 @@ def collect_command(request: Request, find_holder: Callable[[int], str | None] |
     """
     if request.common_handle != 0:
         return _Run(request, find_holder).run()
-    # Several tries: another process may be taking random handles as well. Two, if another handle may be the one that is taken.
+    # Several tries: another process may be taking random handles as well. Two, if another handle
+    # may be the one that is taken.
     for _ in range(_NAMED_TRIES if request.handles else _MAX_TRIES):
         handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311 - need not be hard to guess
         try:
@@ -189,7 +195,13 @@ class _TakenError(CollectError):
 class _Run:
     """One run of a command; keeps alive the memory to which the C side points."""
 
-    def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None, *, is_random: bool = False) -> None:
+    def __init__(
+        self,
+        request: Request,
+        find_holder: Callable[[int], str | None] | None,
+        *,
+        is_random: bool = False,
+    ) -> None:
         self.request = request
         self.is_random = is_random
         self.ffi, self.lib = load_native()
@@ -248,7 +260,8 @@ class _Run:
                 if waiter is not None:
                     signal.pthread_kill(waiter, _WAKE)
 
-            # In a thread of its own the tracer has no other children to wait for, and its waiting does not block C-c.
+            # In a thread of its own the tracer has no other children to wait for, and its waiting
+            # does not block C-c.
             worker = threading.Thread(target=work, name="kcovdbg-follow", daemon=True)
             worker.start()
             if wanted:
@@ -281,7 +294,10 @@ class _Run:
         request, lib = self.request, self.lib
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
-            asked = [*request.handles, *([request.common_handle] if request.common_handle and not self.is_random else [])]
+            asked = [
+                *request.handles,
+                *([request.common_handle] if request.common_handle and not self.is_random else []),
+            ]
             is_refused = step == Step.ENABLE and -self.error == errno.EINVAL
             error = explain_errno(
                 step,
@@ -291,13 +307,20 @@ class _Run:
                 handles=asked,
                 find_holder=self.find_holder,
                 command=request.argv[0],
-                refusal=find_refusal(request.device_path, self.command.mode, request.size, self.device) if is_refused else None,
+                refusal=find_refusal(
+                    request.device_path, self.command.mode, request.size, self.device
+                )
+                if is_refused
+                else None,
                 mode=request.mode,
             )
             if self.is_random and step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST:
                 raise _TakenError(str(error), hint=error.hint)
             raise error
-        tasks = tuple(self._task(lib.kcovdbg_run_task(self.native, i)) for i in range(lib.kcovdbg_run_task_count(self.native)))
+        tasks = tuple(
+            self._task(lib.kcovdbg_run_task(self.native, i))
+            for i in range(lib.kcovdbg_run_task_count(self.native))
+        )
         calls = tuple(
             self._call(lib.kcovdbg_run_call(self.native, index), tasks)
             for index in range(lib.kcovdbg_run_call_count(self.native))
@@ -332,22 +355,31 @@ class _Run:
             comm=comm,
             status=int(raw.status),
             stops=int(raw.stops),
-            buffer=mode.decode(str(tid), self._copy(raw.trace), size - mode.prefix_words(size), tid, comm),
-            edges=None if second is None else second.decode(f"{tid} edges", self._copy(raw.edges), size, tid, comm),
+            buffer=mode.decode(
+                str(tid), self._copy(raw.trace), size - mode.prefix_words(size), tid, comm
+            ),
+            edges=None
+            if second is None
+            else second.decode(f"{tid} edges", self._copy(raw.edges), size, tid, comm),
             problem=explain_not_followed(raw.step, raw.error) if raw.error else None,
             uses_kcov=bool(raw.uses_kcov) or tid in self.openers,
         )
 
     def _call(self, raw: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
         task = tasks[raw.task]
-        first, end = self._record_index(task.buffer, raw.first), self._record_index(task.buffer, raw.end)
+        first, end = (
+            self._record_index(task.buffer, raw.first),
+            self._record_index(task.buffer, raw.end),
+        )
         return TracedSyscall(
             tid=task.tid,
             number=int(raw.number),
             is_compat=bool(raw.compat),
             arguments=tuple(raw.arguments),
             text_argument=raw.text_argument - 1 if raw.text_argument else None,
-            text=self.ffi.string(raw.text).decode("utf-8", "backslashreplace") if raw.text_argument else None,
+            text=self.ffi.string(raw.text).decode("utf-8", "backslashreplace")
+            if raw.text_argument
+            else None,
             result=int(raw.result) if raw.returned else None,
             task=int(raw.task),
             first=first,
@@ -356,19 +388,29 @@ class _Run:
 
     @staticmethod
     def _record_index(buffer: Buffer, position: int) -> int:
-        """Return the index of the record at a position of the count word, which counts words where records differ in length."""
+        """Return the index of the record at a position of the count word, which counts words where
+        records differ in length.
+        """
         starts = buffer.encoding.starts
-        return min(int(position), buffer.count) if starts is None else bisect_left(starts, int(position))
+        return (
+            min(int(position), buffer.count)
+            if starts is None
+            else bisect_left(starts, int(position))
+        )
 
 
 def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     for task in tasks:
         if task.problem is not None:
-            yield f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
+            yield (
+                f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
+            )
         if task.uses_kcov:
             yield (
-                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} itself: as collect has enabled "
-                "KCOV for it, KCOV_ENABLE fails with EBUSY, and before 7.2 KCOV_REMOTE_ENABLE as well; run it without collect "
+                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} "
+                f"itself: as collect has enabled "
+                "KCOV for it, KCOV_ENABLE fails with EBUSY, and before 7.2 KCOV_REMOTE_ENABLE "
+                "as well; run it without collect "
                 "for its own coverage"
             )
     if request.mode.request.remark is not None:
@@ -377,8 +419,15 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     if stops == 1:
         yield "the first records are of the ptrace stop at exec"
     elif stops:
-        where = "system calls, new tasks and signals" if request.syscalls else "new tasks, signals and exec"
-        yield f"ptrace stopped the command {stops} times (at {where}); each stop adds records of the kernel's ptrace code"
+        where = (
+            "system calls, new tasks and signals"
+            if request.syscalls
+            else "new tasks, signals and exec"
+        )
+        yield (
+            f"ptrace stopped the command {stops} times (at {where}); each stop adds records of the "
+            f"kernel's ptrace code"
+        )
 
 
 def _exit_status(status: int) -> int:
@@ -399,14 +448,18 @@ _FAN_EVENT: Final = struct.Struct("=IBBHQii")
 
 @contextlib.contextmanager
 def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
-    """Have fanotify(7) note who opens a file; None without CAP_SYS_ADMIN or CONFIG_FANOTIFY, and before 4.20."""
+    """Have fanotify(7) note who opens a file; None without CAP_SYS_ADMIN or CONFIG_FANOTIFY, and
+    before 4.20.
+    """
     libc = ctypes.CDLL(None)
     descriptor = libc.fanotify_init(_FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_REPORT_TID, os.O_CLOEXEC)
     if descriptor < 0:
         yield None
         return
     with io.FileIO(descriptor) as events:
-        marked = libc.fanotify_mark(descriptor, _FAN_MARK_ADD, ctypes.c_uint64(_FAN_OPEN), _AT_FDCWD, os.fsencode(path))
+        marked = libc.fanotify_mark(
+            descriptor, _FAN_MARK_ADD, ctypes.c_uint64(_FAN_OPEN), _AT_FDCWD, os.fsencode(path)
+        )
         yield events if marked == 0 else None
 
 
@@ -427,7 +480,8 @@ _ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[tuple[set[int], frozenset[int]]]:
-    """Block the signals that end a program, so that they can be waited for; outside the main thread, change nothing.
+    """Block the signals that end a program, so that they can be waited for; outside the main
+    thread, change nothing.
 
     :return: the signals that were blocked before, and those to wait for.
     """
@@ -441,7 +495,8 @@ def _signals_held() -> Iterator[tuple[set[int], frozenset[int]]]:
     try:
         yield mask, frozenset({*map(int, wanted), _WAKE})
     finally:
-        # A signal that arrived after the command's exit must not end this process: its coverage would be lost.
+        # A signal that arrived after the command's exit must not end this process: its coverage
+        # would be lost.
         while signal.sigtimedwait({*wanted, _WAKE}, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -26,7 +26,12 @@ from kcovdbg.series.table import device_modes
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
-from kcovdbg.target.local_kernel import is_this_machine, read_config, running_build_id, running_release
+from kcovdbg.target.local_kernel import (
+    is_this_machine,
+    read_config,
+    running_build_id,
+    running_release,
+)
 
 
 class Diagnosis(NamedTuple):
@@ -62,14 +67,24 @@ def _check_kernel(_context: Context) -> Diagnosis:
         # Only root can search debugfs.
         is_there = None
     if is_there:
-        lacking = [] if config is None else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
-        return Diagnosis(True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
+        lacking = (
+            []
+            if config is None
+            else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
+        )
+        return Diagnosis(
+            True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else "")
+        )
     if config is None:
         fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
         return Diagnosis(None, "no kernel configuration found", fix)
     if config.get("CONFIG_KCOV") == "y":
         return Diagnosis(True, f"{running_release()}: CONFIG_KCOV=y")
-    return Diagnosis(False, f"no, {running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y")
+    return Diagnosis(
+        False,
+        f"no, {running_release()} is not",
+        "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y",
+    )
 
 
 _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
@@ -83,21 +98,37 @@ def _check_points(context: Context) -> Diagnosis:
         found = find_calls(image)
         if found is not None:
             if found[0]:
-                amount = f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
+                amount = (
+                    f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
+                )
                 return Diagnosis(True, f"{amount}, {image}")
-            return Diagnosis(False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE)
+            return Diagnosis(
+                False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE
+            )
     has_callback = has_symbol(_CALLBACKS)
     if has_callback is False:
-        return Diagnosis(False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
+        return Diagnosis(
+            False,
+            "none: the kernel has no __sanitizer_cov_trace_pc",
+            "build one with CONFIG_KCOV=y",
+        )
     config = read_config()
     if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
-        return Diagnosis(None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE)
+        return Diagnosis(
+            None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE
+        )
     there = "" if has_callback is None else "; __sanitizer_cov_trace_pc exists"
     said = "no kernel configuration found" if config is None else "everywhere, by its configuration"
-    return Diagnosis(None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX")
+    return Diagnosis(
+        None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX"
+    )
 
 
-_CALLBACKS: Final = ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_pc_guard", "__sanitizer_cov_trace_pc_entry")
+_CALLBACKS: Final = (
+    "__sanitizer_cov_trace_pc",
+    "__sanitizer_cov_trace_pc_guard",
+    "__sanitizer_cov_trace_pc_entry",
+)
 
 
 # Enough code to contain a call if there are any; searching all of it takes seconds.
@@ -109,8 +140,8 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
 
     Search the first MiB of code, and all of it if that has none.
 
-    :return: calls, and bytes of code that were searched; None where calls cannot be found: the file has no code or no
-        symbols, or the architecture is not supported.
+    :return: calls, and bytes of code that were searched; None where calls cannot be found: the file
+        has no code or no symbols, or the architecture is not supported.
     """
     try:
         with ElfFile(image) as elf:
@@ -129,7 +160,9 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> bool | None:
-    """Return whether the running kernel has a symbol with one of these names, None where its symbols are hidden."""
+    """Return whether the running kernel has a symbol with one of these names, None where its
+    symbols are hidden.
+    """
     is_empty = True
     try:
         with Path(path).open(encoding="ascii", errors="replace") as lines:
@@ -157,10 +190,14 @@ def _try_open(path: Path) -> Diagnosis:
     except OSError as error:
         problem = explain_errno(Step.OPEN, error.errno or 0, path=str(path))
         return Diagnosis(False, str(problem), problem.hint)
-    return Diagnosis(True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
+    return Diagnosis(
+        True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}"
+    )
 
 
-def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None) -> Iterator[Diagnosis]:
+def check_devices(
+    folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None
+) -> Iterator[Diagnosis]:
     """Yield what is known of the devices of posted series that the running kernel has.
 
     :param folder: where KCOV's file is.
@@ -176,16 +213,24 @@ def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] 
         except OSError as error:
             # Only root can search debugfs, but the kernel's symbols are for everybody.
             if has_symbol((device.operations,)):
-                fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
+                fix = (
+                    "run kcovdbg as root"
+                    if isinstance(error, PermissionError)
+                    else f"mount -t debugfs none {folder}"
+                )
                 yield Diagnosis(False, f"{path}: {error.strerror}", fix, f"can I open {path.name}?")
             continue
         opened = _try_open(path)
         yield opened._replace(question=f"can I open {path.name}?")
         if opened.ok:
-            yield _check_records(path, mode, request, features)._replace(question=f"does {path.name} record?")
+            yield _check_records(path, mode, request, features)._replace(
+                question=f"does {path.name} record?"
+            )
 
 
-def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collection[str] | None) -> Diagnosis:
+def _check_records(
+    path: Path, mode: Mode, request: EnableRequest, known: Collection[str] | None
+) -> Diagnosis:
     if known is not None and request.feature not in (None, *known):
         # An earlier form of it may still be enabled for a task that has ended.
         return Diagnosis(
@@ -194,14 +239,17 @@ def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collec
             "tasks and buffer show what other programs record",
         )
     try:
-        # Enabling it is safe on any kernel: the file is the series' own. Without debug info the records cannot be read.
+        # Enabling it is safe on any kernel: the file is the series' own. Without debug info the
+        # records cannot be read.
         features = () if request.feature is None else (request.feature,)
         with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
             os.getpriority(os.PRIO_PROCESS, 0)
     except KcovdbgError as error:
         return Diagnosis(False, str(error), error.hint)
     if trace.count:
-        return Diagnosis(True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
+        return Diagnosis(
+            True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}"
+        )
     return Diagnosis(
         None,
         f"{path.name} was enabled, but getpriority() left nothing",
@@ -230,13 +278,23 @@ def _check_symbols(context: Context) -> Diagnosis:
     if target is None:
         # Debug info is compared with the kernel's memory.
         is_readable = os.access("/proc/kcore", os.R_OK)
-        fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
+        fix = (
+            "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX"
+            if is_readable
+            else "see the line above"
+        )
         return Diagnosis(False if is_readable else None, context.kernel.target_problem, fix)
     if not is_this_machine(target):
-        return Diagnosis(None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
+        return Diagnosis(
+            None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor"
+        )
     image = None if target.lines is None else target.lines.image
     if image is None:
-        return Diagnosis(False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
+        return Diagnosis(
+            False,
+            "no vmlinux found: no names and lines",
+            "name the vmlinux of this kernel: -s VMLINUX",
+        )
     return Diagnosis(True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
 
 
@@ -248,7 +306,9 @@ def _check_collector(_context: Context) -> Diagnosis:
     except KcovdbgError as error:
         return Diagnosis(False, str(error), error.hint)
     if not trace.pcs:
-        return Diagnosis(False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
+        return Diagnosis(
+            False, "getppid() left no record", "was kernel/sys.c built with instrumentation?"
+        )
     return Diagnosis(True, f"getppid() left {len(trace.pcs)} records")
 
 
@@ -262,7 +322,9 @@ def _check_following(_context: Context) -> Diagnosis:
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     with contextlib.suppress(OSError):
         if scope.read_text().strip() == "3":
-            return Diagnosis(False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3")
+            return Diagnosis(
+                False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3"
+            )
     return Diagnosis(True, "yes, by ptrace")
 
 
@@ -271,7 +333,9 @@ def _check_cache(_context: Context) -> Diagnosis:
     if cache.problem is None:
         return Diagnosis(True, str(cache.folder))
     spare = "nowhere" if cache.folder is None else f"only in {cache.folder}"
-    return Diagnosis(False if cache.folder is None else None, f"{spare}: {cache.problem}", CACHE_HINT)
+    return Diagnosis(
+        False if cache.folder is None else None, f"{spare}: {cache.problem}", CACHE_HINT
+    )
 
 
 _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnosis]]], ...]] = (
@@ -312,9 +376,13 @@ def _run(context: Context, args: Namespace) -> Lines:  # noqa: ARG001
 def _diagnosis_lines(diagnosis: Diagnosis, width: int | None) -> Iterator[Line]:
     style, sign = _SIGNS[diagnosis.ok]
     question = f"{diagnosis.question} " if diagnosis.question else ""
-    yield from wrap_line(((style, f"{sign}  "), ("key", question), ("", diagnosis.answer)), width, _INDENT)
+    yield from wrap_line(
+        ((style, f"{sign}  "), ("key", question), ("", diagnosis.answer)), width, _INDENT
+    )
     if diagnosis.fix is not None:
-        yield from wrap_line((("", " " * _INDENT), ("hint", f"→ {diagnosis.fix}")), width, _INDENT + 2)
+        yield from wrap_line(
+            (("", " " * _INDENT), ("hint", f"→ {diagnosis.fix}")), width, _INDENT + 2
+        )
 
 
 COMMAND: Final = Command(
@@ -322,9 +390,12 @@ COMMAND: Final = Command(
     summary="check whether kcovdbg can work on this machine",
     topic=Topic.COLLECTION,
     run=_run,
-    row_types=(RowType(_COLUMNS, {"fix": Meaning("what to do about it", "there is nothing to do")}),),
+    row_types=(
+        RowType(_COLUMNS, {"fix": Meaning("what to do about it", "there is nothing to do")}),
+    ),
     description=(
-        "Checks the running kernel and this installation. Each line says what is missing and how to fix it. The "
+        "Checks the running kernel and this installation. Each line says what is missing and "
+        "how to fix it. The "
         "exit status is 1 if anything is missing."
     ),
     examples=(Example("doctor", "why does collect fail?"),),

@@ -18,11 +18,21 @@ from kcovdbg.errors import CollectError
 _COLUMNS: Final = (
     Column("job", NUMBER, value=lambda job: job.number, meaning="number of the job"),
     Column("pid", PID, title="COLLECTOR", meaning="process id of the collector"),
-    Column("state", TEXT, value=lambda job: "running" if job.status is None else "ended", meaning="`running` or `ended`"),
+    Column(
+        "state",
+        TEXT,
+        value=lambda job: "running" if job.status is None else "ended",
+        meaning="`running` or `ended`",
+    ),
     Column("status", NUMBER, meaning="exit status of the command", null="it has not ended"),
     Column("buffers", LIST, elastic=12, meaning="names of the buffers that it collects into"),
     Column("kept", LIST, meaning="names under which its buffers are kept"),
-    Column("files", LIST, value=lambda job: [] if job.name is not None else [str(path) for path in job.files], json_only=True),
+    Column(
+        "files",
+        LIST,
+        value=lambda job: [] if job.name is not None else [str(path) for path in job.files],
+        json_only=True,
+    ),
     Column("command", TEXT, value=lambda job: job.title, elastic=16, meaning="the command line"),
 )
 
@@ -58,15 +68,23 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, {"files": Meaning("trace files that it writes")}),),
     description=(
-        "With & at the end of the line, collect runs in a process of its own and the shell continues: tasks shows the command "
-        "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed here. When the command ends, the "
-        "trace is kept as @collectN or under the name given by --keep, or is written to the file given by -o; the next prompt "
-        "reports that. Leaving the shell ends running jobs, as C-c does; a trace with -o is still written."
+        "With & at the end of the line, collect runs in a process of its own and the shell "
+        "continues: tasks shows the command "
+        "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed "
+        "here. When the command ends, the "
+        "trace is kept as @collectN or under the name given by --keep, or is written to the "
+        "file given by -o; the next prompt "
+        "reports that. Leaving the shell ends running jobs, as C-c does; a trace with -o is "
+        "still written."
     ),
     arguments=(
         Argument("number [JOB]", Value.NUMBER, "the job"),
         Argument("--end", Value.FLAG, "end the job, or all jobs; their traces are kept"),
-        Argument("--wait", Value.FLAG, "wait for the job, or all jobs, to end; the exit status is that of its command"),
+        Argument(
+            "--wait",
+            Value.FLAG,
+            "wait for the job, or all jobs, to end; the exit status is that of its command",
+        ),
         Argument("--output", Value.FLAG, "show the output of the command and the collector"),
     ),
     examples=(

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Requests to KCOV: the modes that kcovdbg can collect in, and the meaning of each errno of each call (kcov-abi.md 4).
+"""Requests to KCOV: the modes that kcovdbg can collect in, and the meaning of each errno of each
+call (kcov-abi.md 4).
 
-User modes 2, 3 and 4 and ioctl 103 mean different things in different series (kcov-abi.md 8.6). The kernel's debug info tells
-which of them it has. Without it only mainline's modes are used: a wrong guess would give records of another format.
+User modes 2, 3 and 4 and ioctl 103 mean different things in different series (kcov-abi.md 8.6). The
+kernel's debug info tells which of them it has. Without it only mainline's modes are used: a wrong
+guess would give records of another format.
 """
 
 from __future__ import annotations
@@ -50,18 +52,26 @@ class CollectMode(NamedTuple):
         second = self.request.second
         return None if second is None else self._replace(name=second.name, codec=second.codec)
 
-    def decode(self, name: str, data: bytes, size: int, pid: int | None = None, comm: str | None = None) -> Buffer:
+    def decode(
+        self, name: str, data: bytes, size: int, pid: int | None = None, comm: str | None = None
+    ) -> Buffer:
         """Return the buffer whose content was copied, from the count word on.
 
         :param size: of the buffer, in words.
         """
         word_size = kernel_word_size()
         encoding = make_encoding(self.codec, word_size)
-        return decode_buffer(name, data, encoding, size=size, word_size=word_size, mode=self.name, pid=pid, comm=comm)
+        return decode_buffer(
+            name, data, encoding, size=size, word_size=word_size, mode=self.name, pid=pid, comm=comm
+        )
 
 
 def _collectable(modes: Collection[Mode]) -> list[CollectMode]:
-    return [CollectMode(mode.name, mode.codec, mode.request, mode.user_name) for mode in modes if mode.request is not None]
+    return [
+        CollectMode(mode.name, mode.codec, mode.request, mode.user_name)
+        for mode in modes
+        if mode.request is not None
+    ]
 
 
 def mode_names() -> tuple[str, ...]:
@@ -76,7 +86,14 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     :param features: features of the running kernel; None if they are not known.
     :raises UsageError: if there is none, or this kernel does not have it.
     """
-    plain = name.upper().replace("-", "_").replace("|", "_").removeprefix("KCOV_").removeprefix("MODE_").removeprefix("TRACE_")
+    plain = (
+        name.upper()
+        .replace("-", "_")
+        .replace("|", "_")
+        .removeprefix("KCOV_")
+        .removeprefix("MODE_")
+        .removeprefix("TRACE_")
+    )
     every = _collectable(table.modes())
     found = [mode for mode in every if mode.name.removeprefix("TRACE_") == plain]
     if not found:
@@ -86,15 +103,19 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
         if found[0] in _collectable(MODES):
             return found[0]
         raise UsageError(
-            f"cannot collect in mode '{name}': without its debug info it is unknown whether the kernel has it",
-            hint="the mode's number means something else on other kernels; give the kernel's vmlinux: -s VMLINUX",
+            f"cannot collect in mode '{name}': without its debug info it is unknown whether "
+            f"the kernel has it",
+            hint="the mode's number means something else on other kernels; give the kernel's "
+            "vmlinux: -s VMLINUX",
         )
     if any(series.word_size is not None for series in table.series_of(features)):
         raise UsageError(
             "cannot collect: words of this kernel's buffers have another size",
             hint="use a kernel with merged KCOV, v4.6 or later",
         )
-    offered = [mode for mode in every if mode.request.feature is None or mode.request.feature in features]
+    offered = [
+        mode for mode in every if mode.request.feature is None or mode.request.feature in features
+    ]
     for mode in offered:
         if mode in found:
             return mode
@@ -105,10 +126,14 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
 
 
 def find_remote_mode(mode: CollectMode) -> CollectMode:
-    """Return the mode in which remote sections collect for a task in some mode: KCOV's only know mainline's."""
+    """Return the mode in which remote sections collect for a task in some mode: KCOV's only know
+    mainline's.
+    """
     if mode.request.device is not None:
         return mode
-    return next((known for known in _collectable(MODES) if known.name == mode.name), find_mode("pc"))
+    return next(
+        (known for known in _collectable(MODES) if known.name == mode.name), find_mode("pc")
+    )
 
 
 DEVICE: Final = "/sys/kernel/debug/kcov"
@@ -124,9 +149,20 @@ def device_path(mode: CollectMode) -> str:
 DEFAULT_SIZE: Final = 1 << 19
 """Words of a buffer: as many as syzkaller gives each thread (its kCoverSize)."""
 
-# KCOV's buffers hold words of the kernel. On these machines a 32-bit program may run on a 64-bit kernel.
+# KCOV's buffers hold words of the kernel. On these machines a 32-bit program may run on a 64-bit
+# kernel.
 _MACHINES_64: Final = frozenset(
-    {"x86_64", "aarch64", "aarch64_be", "riscv64", "s390x", "ppc64", "ppc64le", "loongarch64", "mips64"}
+    {
+        "x86_64",
+        "aarch64",
+        "aarch64_be",
+        "riscv64",
+        "s390x",
+        "ppc64",
+        "ppc64le",
+        "loongarch64",
+        "mips64",
+    }
 )
 
 
@@ -141,11 +177,17 @@ def kernel_word_size() -> int:
 def request_number(ioctl: Ioctl) -> int:
     """Return the number of a request on this architecture."""
     _, lib = load_native()
-    return int(lib.kcovdbg_request(ioctl.letter.encode(), ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size))
+    return int(
+        lib.kcovdbg_request(
+            ioctl.letter.encode(), ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size
+        )
+    )
 
 
 def make_native_mode(mode: CollectMode, size: int) -> Any:
-    """Return a new ``struct kcovdbg_mode *`` for a mode and a buffer size in words of the kernel."""
+    """Return a new ``struct kcovdbg_mode *`` for a mode and a buffer size in words of the
+    kernel.
+    """
     ffi, _ = load_native()
     native = ffi.new("struct kcovdbg_mode *")
     native.request = request_number(mode.request.ioctl)
@@ -168,7 +210,9 @@ class EnableRefusal(Enum):
     PREFIX = "prefix"
     """A prefix of the buffer that leaves no room for records, or is empty."""
     OBJECT = "object"
-    """The object, which is enabled already, by some task that has its file: a fresh one accepts the mode."""
+    """The object, which is enabled already, by some task that has its file: a fresh one accepts the
+    mode.
+    """
     FILE = "file"
     """Everything: not even PC can be enabled on a fresh object."""
     UNKNOWN = "unknown"
@@ -200,11 +244,19 @@ def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
         error = _try_enable(ffi, lib, kcov, request_number(ENABLE), 0)
     finally:
         lib.kcovdbg_close(kcov)
-    return EnableRefusal.MODE if error == 0 else EnableRefusal.FILE if error == errno.EINVAL else EnableRefusal.UNKNOWN
+    return (
+        EnableRefusal.MODE
+        if error == 0
+        else EnableRefusal.FILE
+        if error == errno.EINVAL
+        else EnableRefusal.UNKNOWN
+    )
 
 
 def _try_enable(ffi: Any, lib: Any, kcov: Any, request: int, argument: int) -> int:
-    mode = ffi.new("struct kcovdbg_mode *", {"request": request, "argument": argument, "record_words": 1})
+    mode = ffi.new(
+        "struct kcovdbg_mode *", {"request": request, "argument": argument, "record_words": 1}
+    )
     error = -int(lib.kcovdbg_enable(kcov, mode))
     if not error:
         lib.kcovdbg_disable(kcov)
@@ -251,7 +303,9 @@ _CALL_NAMES: Final = {
 }
 
 
-_BUILD: Final = "KCOV needs CONFIG_KCOV=y, and CONFIG_KCOV_INSTRUMENT_ALL=y to cover the whole kernel"
+_BUILD: Final = (
+    "KCOV needs CONFIG_KCOV=y, and CONFIG_KCOV_INSTRUMENT_ALL=y to cover the whole kernel"
+)
 _SMALLER: Final = "ask for a smaller buffer with --buffer-size; each task has one"
 _SMALLEST: Final = "ask for a larger buffer with --buffer-size"
 _COMPARISONS: Final = "comparisons need CONFIG_KCOV_ENABLE_COMPARISONS=y"
@@ -259,27 +313,44 @@ _NO_DEVICE: Final = "{path} not found: this kernel was built without KCOV"
 
 # The message and the hint for an errno of a call.
 _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
-    (Step.OPEN, errno.EACCES): ("{path}: permission denied", "only root can open it: sudo kcovdbg collect …"),
+    (Step.OPEN, errno.EACCES): (
+        "{path}: permission denied",
+        "only root can open it: sudo kcovdbg collect …",
+    ),
     (Step.OPEN, errno.EPERM): (
         "{path}: not permitted, even for root: the kernel is locked down",
         "see /sys/kernel/security/lockdown; boot without Secure Boot, or with lockdown=none",
     ),
-    (Step.OPEN, errno.ENOMEM): ("{path}: the kernel has no memory for another object", "free some memory"),
-    (Step.OPEN, errno.EMFILE): ("too many open files in this process", "raise the limit: ulimit -n 65536"),
-    (Step.OPEN, errno.ENFILE): ("too many open files in the system", "see the limit: sysctl fs.file-max"),
+    (Step.OPEN, errno.ENOMEM): (
+        "{path}: the kernel has no memory for another object",
+        "free some memory",
+    ),
+    (Step.OPEN, errno.EMFILE): (
+        "too many open files in this process",
+        "raise the limit: ulimit -n 65536",
+    ),
+    (Step.OPEN, errno.ENFILE): (
+        "too many open files in the system",
+        "see the limit: sysctl fs.file-max",
+    ),
     (Step.INIT, errno.EBUSY): (
         "KCOV_INIT_TRACE: EBUSY: this descriptor has a buffer already",
         "a buffer cannot be resized; open {path} again for another one",
     ),
-    (Step.INIT, errno.EINVAL): ("buffer size {size}: out of range", "2 to 268435455 words (INT_MAX / 8) on a 64-bit kernel"),
+    (Step.INIT, errno.EINVAL): (
+        "buffer size {size}: out of range",
+        "2 to 268435455 words (INT_MAX / 8) on a 64-bit kernel",
+    ),
     (Step.INIT, errno.ENOMEM): ("the kernel has no memory for a buffer of {size} words", _SMALLER),
     (Step.INIT, errno.ENOTTY): (
         "KCOV_INIT_TRACE: ENOTTY: unknown to {path}",
-        "the request number holds the kernel's word size: is this a 32-bit program on a 64-bit kernel, or another file?",
+        "the request number holds the kernel's word size: is this a 32-bit program on a 64-bit "
+        "kernel, or another file?",
     ),
     (Step.MAP, errno.EINVAL): (
         "the buffer of {size} words cannot be mapped",
-        "its size must be whole pages: a multiple of 512 words of 8 bytes; before v5.18 it cannot be mapped while enabled",
+        "its size must be whole pages: a multiple of 512 words of 8 bytes; before v5.18 it "
+        "cannot be mapped while enabled",
     ),
     (Step.MAP, errno.ENOMEM): ("no memory to map a buffer of {size} words", _SMALLER),
     (Step.ENABLE, errno.EBUSY): (
@@ -290,8 +361,14 @@ _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
         "KCOV_ENABLE: EINVAL: unknown mode, or the object is used by another task or has no buffer",
         "kcovdbg objects shows who uses it, kcovdbg info what this kernel supports",
     ),
-    (Step.ENABLE, ENOTSUPP): ("KCOV_ENABLE: ENOTSUPP (524): this kernel was built without that mode", _COMPARISONS),
-    (Step.ENABLE, errno.EOPNOTSUPP): ("KCOV_ENABLE: EOPNOTSUPP: this kernel was built without that mode", _COMPARISONS),
+    (Step.ENABLE, ENOTSUPP): (
+        "KCOV_ENABLE: ENOTSUPP (524): this kernel was built without that mode",
+        _COMPARISONS,
+    ),
+    (Step.ENABLE, errno.EOPNOTSUPP): (
+        "KCOV_ENABLE: EOPNOTSUPP: this kernel was built without that mode",
+        _COMPARISONS,
+    ),
     (Step.ENABLE, errno.ENOTTY): (
         "request to enable: ENOTTY: unknown to this kernel",
         "kcovdbg info shows what this kernel supports",
@@ -312,27 +389,42 @@ _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
         "KCOV_REMOTE_ENABLE: EBUSY: this thread collects already",
         "up to v7.1 a task has either its own coverage or a remote one: use another thread",
     ),
-    (Step.REMOTE_ENABLE, errno.ENOTTY): ("this kernel has no remote coverage", "remote coverage needs v5.5"),
+    (Step.REMOTE_ENABLE, errno.ENOTTY): (
+        "this kernel has no remote coverage",
+        "remote coverage needs v5.5",
+    ),
     (Step.REMOTE_ENABLE, ENOTSUPP): (
         "KCOV_REMOTE_ENABLE: ENOTSUPP (524): this kernel was built without comparisons",
         _COMPARISONS,
     ),
-    (Step.REMOTE_ENABLE, errno.ENOMEM): ("the kernel has no memory for the handles", "free some memory"),
+    (Step.REMOTE_ENABLE, errno.ENOMEM): (
+        "the kernel has no memory for the handles",
+        "free some memory",
+    ),
     (Step.SEIZE, errno.EPERM): (
         "the command cannot be followed: ptrace is not permitted",
-        "see sysctl kernel.yama.ptrace_scope (3 forbids it), and whether a seccomp filter is in force",
+        "see sysctl kernel.yama.ptrace_scope (3 forbids it), and whether a seccomp filter is "
+        "in force",
     ),
-    (Step.FORK, errno.EAGAIN): ("no further process can be created", "limits are ulimit -u and pids.max of the cgroup"),
+    (Step.FORK, errno.EAGAIN): (
+        "no further process can be created",
+        "limits are ulimit -u and pids.max of the cgroup",
+    ),
 }
 
 _REFUSALS: Final[dict[EnableRefusal, tuple[str, str]]] = {
     EnableRefusal.MODE: (
         "KCOV_ENABLE: EINVAL: this kernel only knows mode PC, not {mode}",
-        "comparisons need v4.15, other modes a posted series; kcovdbg info shows what this kernel supports",
+        "comparisons need v4.15, other modes a posted series; kcovdbg info shows what this "
+        "kernel supports",
     ),
-    EnableRefusal.PREFIX: ("request to enable: EINVAL: a buffer of {size} words has no room for records", _SMALLEST),
+    EnableRefusal.PREFIX: (
+        "request to enable: EINVAL: a buffer of {size} words has no room for records",
+        _SMALLEST,
+    ),
     EnableRefusal.OBJECT: (
-        "KCOV_ENABLE: EINVAL: this object collects already, for another task that has its descriptor, such as a child",
+        "KCOV_ENABLE: EINVAL: this object collects already, for another task that has its "
+        "descriptor, such as a child",
         "kcovdbg objects shows which task; each task needs an object of its own",
     ),
     EnableRefusal.FILE: (
@@ -388,14 +480,24 @@ def explain_errno(
         return CollectError(f"{command}: {problem}", status=127 if is_missing else 126)
     found = None
     if mode is not None:
-        found = mode.request.errors.get((Step(step).name, number if refusal is None else refusal.value))
-    found = found or (_REFUSALS.get(refusal) if refusal is not None else None) or _EXPLANATIONS.get((step, number))
+        found = mode.request.errors.get(
+            (Step(step).name, number if refusal is None else refusal.value)
+        )
+    found = (
+        found
+        or (_REFUSALS.get(refusal) if refusal is not None else None)
+        or _EXPLANATIONS.get((step, number))
+    )
     if found is None:
         text = f"{errno.errorcode.get(number, number)} ({os.strerror(number)})"
         if number == ENOTSUPP:
             text = "ENOTSUPP (operation not supported by the kernel)"
-        return CollectError(f"{_CALL_NAMES[Step(step)]}: {text}", hint="kcovdbg doctor checks what collecting needs")
-    message, hint = (text.format(path=path, size=size, mode="" if mode is None else mode.name) for text in found)
+        return CollectError(
+            f"{_CALL_NAMES[Step(step)]}: {text}", hint="kcovdbg doctor checks what collecting needs"
+        )
+    message, hint = (
+        text.format(path=path, size=size, mode="" if mode is None else mode.name) for text in found
+    )
     return CollectError(message, hint=hint)
 
 
@@ -416,18 +518,24 @@ def _explain_missing_device(path: str) -> CollectError:
     if config is not None and config.get("CONFIG_KCOV") != "y":
         return CollectError(f"{missing} (CONFIG_KCOV is not set)", hint=_BUILD)
     if not folder.is_dir() or not os.path.ismount(folder):
-        return CollectError(f"{path} not found: debugfs is not mounted", hint=f"mount -t debugfs none {folder}")
+        return CollectError(
+            f"{path} not found: debugfs is not mounted", hint=f"mount -t debugfs none {folder}"
+        )
     return CollectError(missing, hint=_BUILD)
 
 
 def _explain_taken_handle(handles: Sequence[int], find_holder: FindHolder | None) -> CollectError:
     twice = next((handle for handle in handles if list(handles).count(handle) > 1), None)
     if twice is not None:
-        return CollectError(f"handle {decode_handle(twice)}: given twice", hint="give each handle once")
+        return CollectError(
+            f"handle {decode_handle(twice)}: given twice", hint="give each handle once"
+        )
     for handle in handles:
         holder = find_holder(handle) if find_holder is not None else None
         if holder is not None:
-            return CollectError(f"handle {decode_handle(handle)}: {holder}", hint="kcovdbg remote lists all handles")
+            return CollectError(
+                f"handle {decode_handle(handle)}: {holder}", hint="kcovdbg remote lists all handles"
+            )
     which = "handle" if len(handles) == 1 else "one of the handles"
     return CollectError(
         f"{which} {_name_handles(handles)}: already registered (EEXIST)",
@@ -437,12 +545,19 @@ def _explain_taken_handle(handles: Sequence[int], find_holder: FindHolder | None
 
 def _explain_bad_handle(handles: Sequence[int]) -> CollectError:
     if len(handles) > MAX_HANDLES:
-        return CollectError(f"{len(handles)} handles: too many", hint=f"the kernel accepts {MAX_HANDLES}")
+        return CollectError(
+            f"{len(handles)} handles: too many", hint=f"the kernel accepts {MAX_HANDLES}"
+        )
     for handle in handles:
         if decode_handle(handle).reserved:
-            return CollectError(f"handle {handle:#x}: bits 32 to 55 must be zero", hint="usb:1, common:0x42")
+            return CollectError(
+                f"handle {handle:#x}: bits 32 to 55 must be zero", hint="usb:1, common:0x42"
+            )
         if not handle:
-            return CollectError("handle common:0: the instance must not be zero", hint="common:auto finds a free one")
+            return CollectError(
+                "handle common:0: the instance must not be zero",
+                hint="common:auto finds a free one",
+            )
     return CollectError(
         f"KCOV_REMOTE_ENABLE: EINVAL: unknown to this kernel: {_name_handles(handles)}",
         hint="it accepts one common handle and handles of USB buses",

@@ -41,8 +41,9 @@ class Trace:
             os.getppid()
         print(trace.pcs)
 
-    It can be used several times, by one thread at a time. Other threads and child processes are not collected; ``kcovdbg
-    collect`` does that. Python makes few system calls of its own, most of them for memory.
+    It can be used several times, by one thread at a time. Other threads and child processes are not
+    collected; ``kcovdbg collect`` does that. Python makes few system calls of its own, most of them
+    for memory.
 
     :param mode: ``pc`` or ``cmp``, or another one that the kernel has.
     :param size: size of the buffer in words of the kernel.
@@ -107,17 +108,36 @@ class Trace:
 
     def __enter__(self) -> Self:
         if self._thread is not None:
-            raise CollectError("this trace collects already", hint="use one block at a time: a task can use one object")
+            raise CollectError(
+                "this trace collects already",
+                hint="use one block at a time: a task can use one object",
+            )
         self.open()
         self._thread, self._pid = threading.get_native_id(), os.getpid()
         error = self._lib.kcovdbg_enable(self._kcov, self._enable)
         if error:
             self._thread = None
-            refusal = find_refusal(self._path, self._enable, self._size, self._device) if error == -errno.EINVAL else None
-            raise explain_errno(Step.ENABLE, -error, path=self._path, size=self._size, refusal=refusal, mode=self._mode)
+            refusal = (
+                find_refusal(self._path, self._enable, self._size, self._device)
+                if error == -errno.EINVAL
+                else None
+            )
+            raise explain_errno(
+                Step.ENABLE,
+                -error,
+                path=self._path,
+                size=self._size,
+                refusal=refusal,
+                mode=self._mode,
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._check_thread("end")
         kcov, mode, lib = self._kcov, self._enable, self._lib
         # The count comes first: the calls that follow are recorded as well.
@@ -133,9 +153,11 @@ class Trace:
     def reset(self, *, by_kernel: bool = False) -> None:
         """Discard what was collected so far, inside the block.
 
-        :param by_kernel: by a request to the kernel, in modes that have one. Its own coverage after it has cleared the trace is
-            recorded; without ``by_kernel`` there is no system call, and nothing is recorded.
-        :raises CollectError: outside the block, in another thread, or when the kernel has no such call.
+        :param by_kernel: by a request to the kernel, in modes that have one. Its own coverage after
+            it has cleared the trace is recorded; without ``by_kernel`` there is no system call, and
+            nothing is recorded.
+        :raises CollectError: outside the block, in another thread, or when the kernel has no such
+            call.
         """
         self._check_thread("reset")
         if self._thread is None:
@@ -155,10 +177,14 @@ class Trace:
         if self._thread is None:
             return
         if self._pid != os.getpid():
-            raise CollectError(f"a child process cannot {verb} its parent's trace", hint="create a trace in the child")
+            raise CollectError(
+                f"a child process cannot {verb} its parent's trace",
+                hint="create a trace in the child",
+            )
         if self._thread != threading.get_native_id():
             raise CollectError(
-                f"thread {threading.get_native_id()} cannot {verb} the trace of thread {self._thread}",
+                f"thread {threading.get_native_id()} cannot {verb} the trace of thread "
+                f"{self._thread}",
                 hint="leave the block in the thread that entered it",
             )
 
@@ -182,7 +208,11 @@ class Trace:
     def edges(self) -> Buffer | None:
         """The edges, in a mode that collects some."""
         second = self._mode.second
-        return None if second is None else second.decode("edges", self._edges, self._size, self._pid or None)
+        return (
+            None
+            if second is None
+            else second.decode("edges", self._edges, self._size, self._pid or None)
+        )
 
     @property
     def pcs(self) -> array[int]:
@@ -193,7 +223,9 @@ class Trace:
     @property
     def count(self) -> int:
         """The count word at the block's end: records, or words where records differ in length."""
-        return int.from_bytes(self._data[: 8 if self._mode.codec.word_size == 8 else self._word_size], sys.byteorder)
+        return int.from_bytes(
+            self._data[: 8 if self._mode.codec.word_size == 8 else self._word_size], sys.byteorder
+        )
 
     @property
     def full(self) -> bool:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writes trace files with their side files, and text for other tools; a file is written completely or not at all."""
+"""Writes trace files with their side files, and text for other tools; a file is written completely
+or not at all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from kcovdbg.target.local_kernel import running_build_id
 
 
 def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModule, ...] | None:
-    """Return where the modules of the running kernel are; None if it hides them: reading them takes CAP_SYSLOG."""
+    """Return where the modules of the running kernel are; None if it hides them: reading them takes
+    CAP_SYSLOG.
+    """
     try:
         found = tuple(_read_modules(Path(folder)))
     except OSError:
@@ -43,7 +47,9 @@ def _read_modules(folder: Path) -> Iterator[LoadedModule]:
                 for section in sorted((module / "sections").iterdir())
                 if is_code_section(section.name)
             )
-            yield LoadedModule(module.name, running_build_id(module / "notes/.note.gnu.build-id"), size, sections)
+            yield LoadedModule(
+                module.name, running_build_id(module / "notes/.note.gnu.build-id"), size, sections
+            )
 
 
 def make_header(
@@ -59,17 +65,20 @@ def make_header(
     """Return the content of a buffer's side file.
 
     :param pid: process ID; the buffer has the thread ID.
-    :param modules: the loaded modules, of which those with records are named; None if they are unknown, as they are without
-        the KASLR offset.
+    :param modules: the loaded modules, of which those with records are named; None if they are
+        unknown, as they are without the KASLR offset.
     """
-    # The kernel's mode may not determine the format of the records: a flag beside it may, or a guess.
+    # The kernel's mode may not determine the format of the records: a flag beside it may, or a
+    # guess.
     mode = buffer.mode
     if mode is not None and table.codec_of_trace(mode) != buffer.encoding.codec:
         mode = table.mode_of_codec(buffer.encoding.codec) or mode
     if kaslr_offset is None:
         modules = None
     elif modules is not None:
-        pcs = record.pcs_of_words(set(record.pc_words(buffer.words, buffer.encoding)), buffer.encoding).values()
+        pcs = record.pcs_of_words(
+            set(record.pc_words(buffer.words, buffer.encoding)), buffer.encoding
+        ).values()
         module_map = ModuleMap(module.shift(-kaslr_offset) for module in modules)
         recorded = {found[0].name for pc in pcs if (found := module_map.find(pc)) is not None}
         modules = tuple(module for module in modules if module.name in recorded)
@@ -102,7 +111,9 @@ def trace_bytes(buffer: Buffer) -> bytes:
     return count.to_bytes(encoding.word_size, order, signed=False) + words.tobytes()
 
 
-def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check: Callable[[], None] = accept) -> bool:
+def write_trace(
+    path: Path | str, buffer: Buffer, header: TraceHeader, *, check: Callable[[], None] = accept
+) -> bool:
     """Write a trace file and its side file.
 
     :param check: see :func:`kcovdbg.output_file.open_output`.
@@ -117,7 +128,8 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
         del content["modules"]
     else:
         content["modules"] = [
-            module._asdict() | {"sections": {name: f"{address:#x}" for name, address in module.sections}}
+            module._asdict()
+            | {"sections": {name: f"{address:#x}" for name, address in module.sections}}
             for module in header.modules
         ]
     side = json.dumps(content, indent=1) + "\n"
@@ -126,11 +138,15 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
             with open_output(path, check=check) as stream:
                 stream.write(trace_bytes(buffer))
             return False
-        write_files(path, {SUFFIX: side.encode(), "": trace_bytes(buffer)}, mode=PRIVATE, check=check)
+        write_files(
+            path, {SUFFIX: side.encode(), "": trace_bytes(buffer)}, mode=PRIVATE, check=check
+        )
     return True
 
 
-def write_text_file(path: Path | str, content: bytes, *, check: Callable[[], None] = accept) -> None:
+def write_text_file(
+    path: Path | str, content: bytes, *, check: Callable[[], None] = accept
+) -> None:
     """Write a file.
 
     :param check: see :func:`kcovdbg.output_file.open_output`.
@@ -143,8 +159,8 @@ def write_text_file(path: Path | str, content: bytes, *, check: Callable[[], Non
 def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = False) -> bytes:
     """Return the PCs of a buffer as text, one per line.
 
-    :param call_length: subtracted from each PC: 0 writes PCs as recorded, like kcovtrace; the length of a call writes addresses
-        of calls, like syzkaller's rawcover.
+    :param call_length: subtracted from each PC: 0 writes PCs as recorded, like kcovtrace; the
+        length of a call writes addresses of calls, like syzkaller's rawcover.
     :param is_syzkaller: whether to sort PCs and write each once, like syzkaller.
     """
     pcs: Sequence[int] = [
@@ -166,4 +182,6 @@ def _explained() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CollectError(f"{error.filename}: could not be written: {error.strerror or error}") from error
+        raise CollectError(
+            f"{error.filename}: could not be written: {error.strerror or error}"
+        ) from error

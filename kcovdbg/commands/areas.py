@@ -21,7 +21,12 @@ _COLUMNS: Final = (
     Column("state", style=lambda area: _STYLES.get(area.state, "")),
     Column("pid", PID, meaning="thread id of the task that uses it", null="no task does"),
     Column("cpu", CPU, meaning="CPU that the area belongs to", null="it belongs to none"),
-    Column("device", hide_empty=True, meaning="device of a posted series that it belongs to", null="it is one of KCOV's own"),
+    Column(
+        "device",
+        hide_empty=True,
+        meaning="device of a posted series that it belongs to",
+        null="it is one of KCOV's own",
+    ),
 )
 
 
@@ -50,15 +55,23 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {"state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`", "some of its possible users are unknown")},
+            {
+                "state": Meaning(
+                    "`cached`, `in-use`, `saved` or `unclaimed`",
+                    "some of its possible users are unknown",
+                )
+            },
             errors=True,
             unread=True,
         ),
     ),
     description=(
-        "A section collects into one of the kernel's own areas; when it ends, the records are copied to the buffer of the "
-        "handle's owner. LIST says whether the area is for tasks or for softirqs. STATE is cached (free), in-use (by the task "
-        "in PID), saved (of a section that a softirq interrupted), or unclaimed (allocated, but in use nowhere)."
+        "A section collects into one of the kernel's own areas; when it ends, the records are "
+        "copied to the buffer of the "
+        "handle's owner. LIST says whether the area is for tasks or for softirqs. STATE is "
+        "cached (free), in-use (by the task "
+        "in PID), saved (of a section that a softirq interrupted), or unclaimed (allocated, "
+        "but in use nowhere)."
     ),
     examples=(Example("areas", "which sections are running, and what is left over?"),),
 )

@@ -30,15 +30,21 @@ class _Row(NamedTuple):
 _COLUMNS: Final = (
     Column("setting", meaning="name of the setting"),
     Column("value", meaning="its value as text"),
-    Column("origin", PATH, title="FROM", meaning="what decided it: a file, an option or the default"),
-    Column("problem", meaning="why a setting of the file is not used", null="the setting is in force"),
+    Column(
+        "origin", PATH, title="FROM", meaning="what decided it: a file, an option or the default"
+    ),
+    Column(
+        "problem", meaning="why a setting of the file is not used", null="the setting is in force"
+    ),
 )
 
 
 def _rows(workspace: Workspace) -> Iterator[_Row]:
     settings = workspace.settings
     is_own = workspace.color is not settings.color
-    yield _Row("color", workspace.color.value, _COMMAND_LINE if is_own else settings.origin("color"))
+    yield _Row(
+        "color", workspace.color.value, _COMMAND_LINE if is_own else settings.origin("color")
+    )
     if settings.pager is None:
         is_named = "PAGER" in os.environ
         yield _Row("pager", os.environ.get("PAGER", "less"), "PAGER" if is_named else DEFAULT)
@@ -47,7 +53,9 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
     yield _Row("keys", settings.keys, settings.origin("keys"))
     for folder in workspace.kernel.source_folders:
         is_set = folder in settings.source_dirs
-        yield _Row("source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE)
+        yield _Row(
+            "source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE
+        )
     for pair in workspace.kernel.substitutions:
         is_set = pair in settings.substitute_paths
         origin = settings.origin("substitute-paths") if is_set else _COMMAND_LINE
@@ -62,7 +70,13 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         value = find_limit(name)
         from_file = settings.limits.get(name)
         is_set = value == (limit.default if from_file is None else from_file)
-        origin = _COMMAND_LINE if not is_set else DEFAULT if from_file is None else settings.origin("limits")
+        origin = (
+            _COMMAND_LINE
+            if not is_set
+            else DEFAULT
+            if from_file is None
+            else settings.origin("limits")
+        )
         yield _Row(f"limits.{name}", limit.format(value), origin)
     for problem in settings.problems:
         text = problem.text if problem.hint is None else f"{problem.text}; {problem.hint}"
@@ -72,7 +86,11 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     workspace = context.workspace
     folder = find_user_folder("config").path
-    remarks = () if workspace.settings.path is not None else (f"no configuration file: {folder and folder / FILE}",)
+    remarks = (
+        ()
+        if workspace.settings.path is not None
+        else (f"no configuration file: {folder and folder / FILE}",)
+    )
     return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
 
 
@@ -83,16 +101,25 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
-        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "
-        "Options of the command line go before them. FROM is the file, a variable of the environment, the command "
-        "line, or default. A setting that is wrong is not used, and shown with its problem. Limits of one input: "
-        + "; ".join(f"{name}, {limit.meaning} ({limit.format_default()})" for name, limit in LIMITS.items())
+        "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default "
+        "~/.config/kcovdbg/config.toml: color, pager, "
+        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, "
+        "columns, aliases and limits. "
+        "Options of the command line go before them. FROM is the file, a variable of the "
+        "environment, the command "
+        "line, or default. A setting that is wrong is not used, and shown with its problem. "
+        "Limits of one input: "
+        + "; ".join(
+            f"{name}, {limit.meaning} ({limit.format_default()})" for name, limit in LIMITS.items()
+        )
         + "."
     ),
     examples=(
         Example("config", "why is the pager another one?"),
-        Example("config --json --fields setting,origin", "which settings are made, and where? for a script"),
+        Example(
+            "config --json --fields setting,origin",
+            "which settings are made, and where? for a script",
+        ),
     ),
     needs=frozenset(),
 )

@@ -38,7 +38,9 @@ def _run(context: Context, args: Namespace) -> tuple[Table, Lines]:  # noqa: ARG
     try:
         made = tuple(_write(file, folder / file.name) for file in files)
     except OSError as error:
-        raise KcovdbgError(f"could not write '{error.filename or folder}': {error.strerror or error}") from error
+        raise KcovdbgError(
+            f"could not write '{error.filename or folder}': {error.strerror or error}"
+        ) from error
     return Table(_COLUMNS, made), Lines(((), *((("hint", line),) for line in _uses(folder, files))))
 
 
@@ -48,7 +50,9 @@ def _refuse_existing(path: Path) -> None:
     :raises KcovdbgError: when it is.
     """
     if os.path.lexists(path):
-        raise KcovdbgError(f"demo: '{path}' exists", hint="give a directory without it: demo DIRECTORY")
+        raise KcovdbgError(
+            f"demo: '{path}' exists", hint="give a directory without it: demo DIRECTORY"
+        )
 
 
 class _WrittenFile(NamedTuple):
@@ -59,7 +63,10 @@ class _WrittenFile(NamedTuple):
 
 def _write(file: DemoFile, path: Path) -> _WrittenFile:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open_input(unpack(file.path).path) as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
+    with (
+        open_input(unpack(file.path).path) as packed,
+        open_output(path, check=partial(_refuse_existing, path)) as target,
+    ):
         while data := packed.read(1 << 20):
             target.write(data)
         size = target.tell()
@@ -84,11 +91,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the source of one; and a second "
+        "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the "
+        "source of one; and a second "
         "guest, whose kernel records entries and exits of functions: its task kc-ext is for trace. "
         "No file is overwritten."
     ),
-    arguments=(Argument("directory DIRECTORY", Value.FILE, "where to write, made if it does not exist"),),
+    arguments=(
+        Argument("directory DIRECTORY", Value.FILE, "where to write, made if it does not exist"),
+    ),
     examples=(
         Example("demo try", "then: drgn -c try/vmcore -s try/vmlinux"),
         Example("demo /tmp/kcov", "then: kcovdbg gdb /tmp/kcov/vmlinux /tmp/kcov/vmcore"),

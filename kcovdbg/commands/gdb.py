@@ -22,7 +22,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.arguments == ["--path"]:
         return text_lines(str(find_gdb_script()))
     program = os.environ.get("GDB", "gdb")
-    # An early command runs before any file is loaded, and leaves the rest of GDB's command line as it is.
+    # An early command runs before any file is loaded, and leaves the rest of GDB's command line as
+    # it is.
     target = context.workspace.find_gdb_arguments()
     load = ["-ix", str(find_gdb_script()), "-iex", "python __import__('kcov_show').announce()"]
     command = [program, *load, *target, *args.arguments]
@@ -55,10 +56,13 @@ COMMAND: Final = Command(
     topic=Topic.MAINTENANCE,
     run=_run,
     description=(
-        "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, the demo, or a GDB stub. "
-        "Inside GDB, kcov-show runs these commands, with drgn in a process of its own; see help kcov-show. GDB 12 or newer, "
+        "All arguments are passed to GDB, after the target that kcovdbg was started with: a "
+        "core, the demo, or a GDB stub. "
+        "Inside GDB, kcov-show runs these commands, with drgn in a process of its own; see "
+        "help kcov-show. GDB 12 or newer, "
         "with Python 3.8 or newer, which may be another one than kcovdbg's.\n\n"
-        "With --path alone, it prints the path of the file to source in a GDB that is running, or in ~/.config/gdb/gdbinit."
+        "With --path alone, it prints the path of the file to source in a GDB that is running, "
+        "or in ~/.config/gdb/gdbinit."
     ),
     arguments=(Argument("arguments ARGUMENT…", Value.TEXT, "arguments of gdb", takes_rest=True),),
     examples=(

@@ -53,8 +53,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(COMMAND_ROW, OPTION_ROW),
     arguments=(
-        Argument("command [COMMAND]", Value.COMMAND, "a command, or buffers or output: what many commands take"),
-        Argument("--schema", Value.FLAG, "print the JSON Schema of what the command writes with --json"),
+        Argument(
+            "command [COMMAND]",
+            Value.COMMAND,
+            "a command, or buffers or output: what many commands take",
+        ),
+        Argument(
+            "--schema", Value.FLAG, "print the JSON Schema of what the command writes with --json"
+        ),
     ),
     examples=(
         Example("help", "which commands are there?"),

@@ -64,8 +64,14 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         # The rest is valid of a kernel without KCOV.
         errors.append(str(error))
     else:
-        errors += [f"{name} is unknown to kcovdbg: state that it holds is not shown" for name in generation.unrecognised]
-        errors += [f"{name} is missing from the debug info: state that it holds is not shown" for name in generation.missing]
+        errors += [
+            f"{name} is unknown to kcovdbg: state that it holds is not shown"
+            for name in generation.unrecognised
+        ]
+        errors += [
+            f"{name} is missing from the debug info: state that it holds is not shown"
+            for name in generation.missing
+        ]
     has_memory = state is not MachineState.GONE and target.memory_problem is None
     log = read_kernel_log(target, LOG_RECORDS) if has_memory else KernelLog()
     report, newest = find_report(log.records), log.records[-_NEWEST:]
@@ -99,21 +105,37 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "features": Meaning("names of facilities that this generation has", "the kernel has no KCOV"),
-                "report": Meaning("first line of the report in the kernel's log that led to the crash", "there is none"),
-                "panic": Meaning("the message of panic(), in the kernel's log", "the kernel has not panicked"),
+                "features": Meaning(
+                    "names of facilities that this generation has", "the kernel has no KCOV"
+                ),
+                "report": Meaning(
+                    "first line of the report in the kernel's log that led to the crash",
+                    "there is none",
+                ),
+                "panic": Meaning(
+                    "the message of panic(), in the kernel's log", "the kernel has not panicked"
+                ),
                 "log": Meaning("last lines of the kernel's log"),
-                "state": Meaning("whether the machine runs, is stopped or is gone", "the target is not a live guest"),
+                "state": Meaning(
+                    "whether the machine runs, is stopped or is gone",
+                    "the target is not a live guest",
+                ),
             },
             errors=True,
         ),
     ),
     description=(
-        "The generation is detected from the members of KCOV's structures, not from the kernel's release: stable kernels carry "
-        "newer layouts than newer releases. Notes below the values say what could not be read or is unknown. Of a "
-        "machine it also shows whether it is running, stopped or gone; of a crash, what the kernel's log says about it. The "
+        "The generation is detected from the members of KCOV's structures, not from the "
+        "kernel's release: stable kernels carry "
+        "newer layouts than newer releases. Notes below the values say what could not be read "
+        "or is unknown. Of a "
+        "machine it also shows whether it is running, stopped or gone; of a crash, what the "
+        "kernel's log says about it. The "
         "end of that log follows; `log` shows all of it."
     ),
-    examples=(Example("info", "which kernel is this, and which KCOV?"), Example("info --json", "the same for a script")),
+    examples=(
+        Example("info", "which kernel is this, and which KCOV?"),
+        Example("info --json", "the same for a script"),
+    ),
     needs=frozenset({Need.NAMES}),
 )

@@ -20,23 +20,36 @@ _LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "de
 
 _COLUMNS: Final = (
     Column("seq", NUMBER, meaning="number of the record since boot"),
-    Column("time", SECONDS, value=lambda record: record.time // 1000 / 1_000_000, meaning="time since boot", unit="seconds"),
+    Column(
+        "time",
+        SECONDS,
+        value=lambda record: record.time // 1000 / 1_000_000,
+        meaning="time since boot",
+        unit="seconds",
+    ),
     Column("level", TEXT, value=lambda record: _LEVELS[record.level & 7]),
-    Column("facility", NUMBER, meaning="0 of the kernel, other numbers of programs that write to /dev/kmsg"),
+    Column(
+        "facility",
+        NUMBER,
+        meaning="0 of the kernel, other numbers of programs that write to /dev/kmsg",
+    ),
     Column("caller", TEXT),
     Column("text", TEXT, meaning="text of the record, which may have several lines"),
 )
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    log = read_kernel_log(context.target, None if args.since is not None or args.level is not None else args.n)
+    log = read_kernel_log(
+        context.target, None if args.since is not None or args.level is not None else args.n
+    )
     if not log.records:
         raise KcovdbgError(*log.remarks[:1] or ("the kernel's log is empty",))
     worst = None if args.level is None else _LEVELS.index(args.level)
     found = [
         record
         for record in log.records
-        if (args.since is None or record.time >= args.since * 1e9) and (worst is None or record.level <= worst)
+        if (args.since is None or record.time >= args.since * 1e9)
+        and (worst is None or record.level <= worst)
     ]
     if args.n is not None:
         found = found[max(0, len(found) - args.n) :]
@@ -54,19 +67,23 @@ COMMAND: Final = Command(
             {
                 "level": Meaning("severity: emerg, alert, crit, err, warn, notice, info or debug"),
                 "caller": Meaning(
-                    "who wrote it: T and a thread id, or C and a CPU in an interrupt", "the kernel does not keep it"
+                    "who wrote it: T and a thread id, or C and a CPU in an interrupt",
+                    "the kernel does not keep it",
                 ),
             },
         ),
     ),
     description=(
-        "Reads printk()'s ring buffer in the kernel's memory, of a dump or a stopped guest as well. A note counts the "
+        "Reads printk()'s ring buffer in the kernel's memory, of a dump or a stopped guest as "
+        "well. A note counts the "
         "records that could not be read. Control characters are shown as escapes."
     ),
     arguments=(
         Argument("-n N", Value.NUMBER, "show the last N records"),
         Argument("--since SECONDS", Value.SECONDS, "show records from this time after boot on"),
-        Argument("--level", Value.CHOICE, "show records of this severity and worse", choices=_LEVELS),
+        Argument(
+            "--level", Value.CHOICE, "show records of this severity and worse", choices=_LEVELS
+        ),
     ),
     examples=(
         Example("log -n 40", "what did the kernel print last?"),

@@ -28,15 +28,23 @@ def _find_folder(name: str | None) -> Path | None:
 def _find_trace(name: str) -> Path:
     path = Path(os.path.realpath(expand_user(name)))
     if not path.is_file():
-        raise KcovdbgError(f"mcp: '{name}' is not a file", hint="-o DIR makes all trace files of a directory readable")
+        raise KcovdbgError(
+            f"mcp: '{name}' is not a file",
+            hint="-o DIR makes all trace files of a directory readable",
+        )
     return path
 
 
 def _run(context: Context, args: Namespace) -> None:
     serve = context.workspace.serve_tools
     if serve is None:
-        raise CapabilityError("mcp: only the program kcovdbg can serve tools", hint="kcovdbg -c VMCORE -s VMLINUX mcp")
-    serve(context.workspace, FileConfinement(_find_folder(args.output), tuple(map(_find_trace, args.traces))))
+        raise CapabilityError(
+            "mcp: only the program kcovdbg can serve tools", hint="kcovdbg -c VMCORE -s VMLINUX mcp"
+        )
+    serve(
+        context.workspace,
+        FileConfinement(_find_folder(args.output), tuple(map(_find_trace, args.traces))),
+    )
 
 
 COMMAND: Final = Command(
@@ -45,13 +53,18 @@ COMMAND: Final = Command(
     topic=Topic.MAINTENANCE,
     run=_run,
     description=(
-        "A client starts this and speaks the protocol on standard input and output. The target is opened once. The state "
-        "commands, buffer, trace, top, diff, source, points, sym, last, log, why, check and, with -o, slice are tools; there "
-        "is no other, and none runs code, a shell or a pipeline. Answers are bounded, and continue where the value next of the "
+        "A client starts this and speaks the protocol on standard input and output. The target "
+        "is opened once. The state "
+        "commands, buffer, trace, top, diff, source, points, sym, last, log, why, check and, "
+        "with -o, slice are tools; there "
+        "is no other, and none runs code, a shell or a pipeline. Answers are bounded, and "
+        "continue where the value next of the "
         "previous one says.\n\n"
-        "Tools read trace files that are named here or are in DIR, and write slices into DIR. Source text comes from the "
+        "Tools read trace files that are named here or are in DIR, and write slices into DIR. "
+        "Source text comes from the "
         "directories of --source-dir and --substitute-path alone.\n\n"
-        "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip install -e '.[mcp]'."
+        "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip "
+        "install -e '.[mcp]'."
     ),
     arguments=(
         Argument("-o, --output DIR", Value.FILE, "the directory for slices and trace files"),

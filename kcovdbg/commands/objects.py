@@ -25,7 +25,10 @@ from kcovdbg.target.pointer import strip_tag
 def _detail_lines(kcov: Kcov) -> Iterator[Line]:
     for reference in kcov.references:
         noun = "handle " if reference.kind == "remote" else ""
-        facts = [("", "  counted    " if reference.counts else "  uncounted  "), ("key", f"{noun}{reference_text(reference)}")]
+        facts = [
+            ("", "  counted    " if reference.counts else "  uncounted  "),
+            ("key", f"{noun}{reference_text(reference)}"),
+        ]
         if reference.file is not None and reference.fd is not None:
             facts += [("", ", file "), ("address", f"{reference.file:#x}")]
         if reference.start is not None:
@@ -36,7 +39,8 @@ def _detail_lines(kcov: Kcov) -> Iterator[Line]:
 
 
 _SHOWN: Final = (
-    "kcov device refcount mode count edge_count pid comm remote references area edge_area size remote_size sequence".split()
+    "kcov device refcount mode count edge_count pid comm remote references area edge_area size "
+    "remote_size sequence".split()
 )
 
 
@@ -52,13 +56,17 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
         with suppress(ValueError):
             return _select(context, objects, f"{parse_address(word):#x}")
         hint = suggest_task(context, word, is_any=True) or "objects without arguments lists all"
-        raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None
+        raise WordError(
+            f"'{word}' is not an address, thread id or task name", word, hint=hint
+        ) from None
     if not tids:
         try:
             address = strip_tag(context.target, parse_address(word))
         except ValueError:
             raise WordError(f"'{word}' is larger than any address", word) from None
-        return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
+        return [
+            objects[address]
+        ] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
     pointers = {
         pointer
         for task in context.state(Part.TASKS).tasks
@@ -68,13 +76,19 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
     chosen = [
         kcov
         for address, kcov in objects.items()
-        if address in pointers or kcov.pid in tids or any(reference.pid in tids for reference in kcov.references)
+        if address in pointers
+        or kcov.pid in tids
+        or any(reference.pid in tids for reference in kcov.references)
     ]
     if not chosen:
         # A thread has the objects of its process, and another one may have its file table.
         tasks = context.state(Part.TASKS).task_fields
         files = [TaskFiles(tasks, task) for task in tasks if task.pid in tids]
-        chosen = [kcov for kcov in objects.values() if any(one.has(found) for one in files for found in kcov.references)]
+        chosen = [
+            kcov
+            for kcov in objects.values()
+            if any(one.has(found) for one in files for found in kcov.references)
+        ]
     return chosen, f"no struct kcov that task {word} owns or refers to"
 
 
@@ -98,9 +112,13 @@ def _run(context: Context, args: Namespace) -> Table:
         OBJECT_COLUMNS,
         rows,
         remarks=(*context.notes, *remarks),
-        empty="no such object" if args.objects else "no struct kcov: no task has /sys/kernel/debug/kcov open",
+        empty="no such object"
+        if args.objects
+        else "no struct kcov: no task has /sys/kernel/debug/kcov open",
         errors=lambda kcov: kcov.errors,
-        label=lambda kcov: "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov"),
+        label=lambda kcov: (
+            "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov")
+        ),
         details=_detail_lines if args.objects else None,
         show=tuple(name for name in _SHOWN if name != "references") if args.objects else _SHOWN,
         piped_width=None if args.objects else PIPED_WIDTH,
@@ -114,12 +132,18 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(OBJECT_COLUMNS, errors=True, unread=True),),
     description=(
-        "REFS is the object's refcount, followed by the number of references found where the two differ. REFERENCES lacks the "
-        "task PID itself and names other tasks only. With arguments, each reference is shown on a line of its own. A thread id "
+        "REFS is the object's refcount, followed by the number of references found where the "
+        "two differ. REFERENCES lacks the "
+        "task PID itself and names other tasks only. With arguments, each reference is shown "
+        "on a line of its own. A thread id "
         "or the name of one task selects the objects that the task owns or refers to."
     ),
     arguments=(
-        Argument("objects [ADDR|TID|NAME…]", Value.OBJECT, "addresses, thread ids, names of tasks, or patterns of names"),
+        Argument(
+            "objects [ADDR|TID|NAME…]",
+            Value.OBJECT,
+            "addresses, thread ids, names of tasks, or patterns of names",
+        ),
     ),
     examples=(
         Example("objects", "which objects exist, and what refers to them?"),

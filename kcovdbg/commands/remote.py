@@ -11,7 +11,19 @@ from typing import Any, Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
-from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, UNKNOWN_TASK, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    COMM,
+    HANDLE,
+    NUMBER,
+    PID,
+    TEXT,
+    UNKNOWN_TASK,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
@@ -20,7 +32,9 @@ from kcovdbg.model.state import Part
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:
-    return lambda entry: None if entry.handle is None else getattr(decode_handle(entry.handle), name)
+    return lambda entry: (
+        None if entry.handle is None else getattr(decode_handle(entry.handle), name)
+    )
 
 
 _COLUMNS: Final = (
@@ -38,7 +52,9 @@ _SHOWN: Final = ("handle", "device", "pid", "comm", "kcov", "word", "bucket")
 
 
 def _matches(entry: RemoteHandle, word: str) -> bool:
-    """Return whether a word selects a handle: the handle itself, its owner's thread id, or a pattern or part of a name."""
+    """Return whether a word selects a handle: the handle itself, its owner's thread id, or a
+    pattern or part of a name.
+    """
     if word.isdecimal():
         return entry.pid == int(word)
     names = [entry.comm or ""]
@@ -62,10 +78,15 @@ def _run(context: Context, args: Namespace) -> Table:
     return Table(
         _COLUMNS,
         rows,
-        remarks=(*context.notes, *(state.say_absent(said, Part.REMOTE | Part.DEVICES) for said in absent)),
+        remarks=(
+            *context.notes,
+            *(state.say_absent(said, Part.REMOTE | Part.DEVICES) for said in absent),
+        ),
         empty=empty,
         errors=lambda entry: entry.errors,
-        label=lambda entry: f"handle {'?' if entry.handle is None else decode_handle(entry.handle)}",
+        label=lambda entry: (
+            f"handle {'?' if entry.handle is None else decode_handle(entry.handle)}"
+        ),
         show=_SHOWN,
     )
 
@@ -78,21 +99,31 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {"device": Meaning("device of a posted series that it is registered with", "it is KCOV's own")},
+            {
+                "device": Meaning(
+                    "device of a posted series that it is registered with", "it is KCOV's own"
+                )
+            },
             errors=True,
             unread=True,
         ),
     ),
     description=(
-        "Background work that runs under a handle (of a USB bus, or a task's common handle) collects for the object that "
-        "registered the handle. A KCOV_REMOTE_ENABLE with a handle that is listed here fails with EEXIST."
+        "Background work that runs under a handle (of a USB bus, or a task's common handle) "
+        "collects for the object that "
+        "registered the handle. A KCOV_REMOTE_ENABLE with a handle that is listed here fails "
+        "with EEXIST."
     ),
     arguments=(
         Argument(
             "handles [HANDLE|PATTERN|TID…]",
             Value.REGISTERED,
-            "handles such as usb:1, thread ids of owners, or patterns (usb:*) or parts of handles and names",
+            "handles such as usb:1, thread ids of owners, or patterns (usb:*) or parts of "
+            "handles and names",
         ),
     ),
-    examples=(Example("remote", "which handles are registered?"), Example("remote usb:1", "who holds usb:1?")),
+    examples=(
+        Example("remote", "which handles are registered?"),
+        Example("remote usb:1", "who holds usb:1?"),
+    ),
 )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``saved``: saved state of sessions that a softirq section interrupted, wherever the kernel keeps it."""
+"""``saved``: saved state of sessions that a softirq section interrupted, wherever the kernel keeps
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,18 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
-from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, UNREAD, WORD, Column, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    COMM,
+    CPU,
+    MODE,
+    NUMBER,
+    PID,
+    UNREAD,
+    WORD,
+    Column,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
@@ -25,12 +38,25 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
         Column("cpu", CPU),
         Column("pid", PID),
         Column("comm", COMM, elastic=8),
-        Column("saved_mode", MODE, title="MODE", value=mode, meaning="saved mode, without prefix and flags", null=UNREAD),
+        Column(
+            "saved_mode",
+            MODE,
+            title="MODE",
+            value=mode,
+            meaning="saved mode, without prefix and flags",
+            null=UNREAD,
+        ),
         Column("saved_mode_raw", WORD, value=lambda saved: saved.mode, json_only=True),
         Column("saved_size", NUMBER, title="SIZE", value=lambda saved: saved.size, priority=1),
         Column("saved_area", ADDRESS, title="AREA", value=lambda saved: saved.area, priority=2),
         Column("saved_kcov", ADDRESS, title="KCOV", value=lambda saved: saved.kcov),
-        Column("saved_sequence", NUMBER, title="SEQUENCE", value=lambda saved: saved.sequence, priority=3),
+        Column(
+            "saved_sequence",
+            NUMBER,
+            title="SEQUENCE",
+            value=lambda saved: saved.sequence,
+            priority=3,
+        ),
     )
 
 
@@ -56,8 +82,10 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_make_columns(), errors=True, unread=True),),
     description=(
-        "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), older ones in the CPU's "
-        "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is lost."
+        "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), "
+        "older ones in the CPU's "
+        "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is "
+        "lost."
     ),
     examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
     former_names=("percpu",),

@@ -62,10 +62,20 @@ class _SiteRow(NamedTuple):
 
 _COLUMNS: Final = (
     Column("function", SYMBOL, value=attrgetter("site.function"), elastic=16),
-    Column("subsystem", meaning="subsystem of the handles: `usb` or `common`", null="the caller passes a whole handle"),
+    Column(
+        "subsystem",
+        meaning="subsystem of the handles: `usb` or `common`",
+        null="the caller passes a whole handle",
+    ),
     Column("context", value=attrgetter("site.context")),
     Column("file", value=attrgetter("site.file"), elastic=16),
-    Column("line", NUMBER, value=attrgetter("site.line"), meaning="line of the call", null="the debug info has no line for it"),
+    Column(
+        "line",
+        NUMBER,
+        value=attrgetter("site.line"),
+        meaning="line of the call",
+        null="the debug info has no line for it",
+    ),
     Column("handle", HANDLE),
     Column("registered", BOOL, priority=DETAIL),
     Column("pid", PID),
@@ -79,18 +89,30 @@ _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "
 _MEANINGS: Final = {
     "function": Meaning("function in whose source the handle is announced; it may be inlined"),
     "context": Meaning("`task` or `softirq`: where the function runs", "the code does not say"),
-    "file": Meaning("source file of the call, relative to the build root", "the debug info has no line for it"),
-    "handle": Meaning("a registered handle of this subsystem; a row for each", "none is registered"),
-    "registered": Meaning("whether a handle of this subsystem is registered", "the target has no memory"),
+    "file": Meaning(
+        "source file of the call, relative to the build root", "the debug info has no line for it"
+    ),
+    "handle": Meaning(
+        "a registered handle of this subsystem; a row for each", "none is registered"
+    ),
+    "registered": Meaning(
+        "whether a handle of this subsystem is registered", "the target has no memory"
+    ),
     "pid": Meaning("thread id of the owner of the handle", UNKNOWN_TASK),
     "module": Meaning("loaded module that the site is in", "it is in the kernel's image"),
-    "symbol": Meaning("function whose code has the call, with a compiler's suffix", "no symbol is there"),
-    "wrapper": Meaning("function that the source calls: `kcov_remote_start` or one of its wrappers"),
+    "symbol": Meaning(
+        "function whose code has the call, with a compiler's suffix", "no symbol is there"
+    ),
+    "wrapper": Meaning(
+        "function that the source calls: `kcov_remote_start` or one of its wrappers"
+    ),
     "address": Meaning("address after the call, in the running kernel"),
 }
 
 
-def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[_SiteRow]:
+def _rows(
+    found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None
+) -> Iterator[_SiteRow]:
     """Yield each site with each registered handle that it can announce.
 
     :param problem: why registered handles are unknown, None where they are known.
@@ -99,7 +121,8 @@ def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | No
         announced = [
             entry
             for entry in handles
-            if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
+            if entry.handle is not None
+            and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
         for entry in announced:
             yield _SiteRow(site, entry, True)
@@ -109,8 +132,20 @@ def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | No
 
 def _matches(row: _SiteRow, word: str) -> bool:
     site = row.site
-    names = [name or "" for name in (site.function, site.file, site.symbol, row.subsystem, site.context, site.module)]
-    return matches_name(word, names if row.handle is None else [*names, str(decode_handle(row.handle))])
+    names = [
+        name or ""
+        for name in (
+            site.function,
+            site.file,
+            site.symbol,
+            row.subsystem,
+            site.context,
+            site.module,
+        )
+    ]
+    return matches_name(
+        word, names if row.handle is None else [*names, str(decode_handle(row.handle))]
+    )
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -129,8 +164,14 @@ def _run(context: Context, args: Namespace) -> Table:
         _COLUMNS,
         chosen,
         remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
-        empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
-        errors=lambda row: row.site.errors if problem is None or context.format is Format.TEXT else (*row.site.errors, problem),
+        empty="no such site"
+        if args.patterns
+        else "nothing in this kernel announces a remote handle",
+        errors=lambda row: (
+            row.site.errors
+            if problem is None or context.format is Format.TEXT
+            else (*row.site.errors, problem)
+        ),
         label=lambda row: f"site {row.site.function}",
         # Handles are a detail of sites, which are in the code.
         rests_on=Part.NOTHING,
@@ -145,18 +186,23 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS, errors=True),),
     description=(
-        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between it and kcov_remote_stop() is "
-        "recorded for the owner of the handle that it announces, if the handle is registered. Background work outside of "
+        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between "
+        "it and kcov_remote_stop() is "
+        "recorded for the owner of the handle that it announces, if the handle is registered. "
+        "Background work outside of "
         "these sites (other kernel threads, work items and softirqs) cannot be recorded.\n\n"
-        "The calls are searched in the code of the kernel's image, and in the memory of loaded modules. A site is listed once "
-        "for each registered handle of its subsystem, or once without a handle; which of several common handles it announces "
+        "The calls are searched in the code of the kernel's image, and in the memory of loaded "
+        "modules. A site is listed once "
+        "for each registered handle of its subsystem, or once without a handle; which of "
+        "several common handles it announces "
         "next depends on its work: why HANDLE says what carries one."
     ),
     arguments=(
         Argument(
             "patterns [PATTERN…]",
             Value.FUNCTION,
-            "patterns (usb*) or parts of functions, files, subsystems, contexts, modules or handles",
+            "patterns (usb*) or parts of functions, files, subsystems, contexts, modules or "
+            "handles",
         ),
     ),
     examples=(

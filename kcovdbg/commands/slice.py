@@ -33,8 +33,19 @@ from kcovdbg.walk.state import StateReader
 _COLUMNS: Final = (
     Column("file", PATH, title="file", meaning="path of the written file"),
     Column("bytes", NUMBER, title="bytes"),
-    Column("pages", NUMBER, title="pages of memory", meaning="number of pages of memory in it", unit="pages"),
-    Column("consistent", BOOL, title="one moment", meaning="whether the target stood still while it was read"),
+    Column(
+        "pages",
+        NUMBER,
+        title="pages of memory",
+        meaning="number of pages of memory in it",
+        unit="pages",
+    ),
+    Column(
+        "consistent",
+        BOOL,
+        title="one moment",
+        meaning="whether the target stood still while it was read",
+    ),
     Column("buffers", NUMBER, title="buffers"),
     Column("stacks", LIST, title="kernel stacks of"),
 )
@@ -74,9 +85,13 @@ def _buffer_names(state: State) -> Iterator[str]:
 
 
 def read_everything(
-    target: Target, layout: Layout, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
+    target: Target,
+    layout: Layout,
+    proof: PointProof | None = None,
+    sites: Sequence[RemoteSite] = (),
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
+    """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV
+    state and of current ones.
 
     :param sites: of the kernel, whose calls are read.
     :return: numbers of what was read, and remarks.
@@ -120,11 +135,16 @@ def read_everything(
 
 def _run(context: Context, args: Namespace) -> Renderable:
     if args.output is None:
-        raise WordError("slice: missing output file", None, hint="slice -o FILE, for instance slice -o kcov.slice.zst")
+        raise WordError(
+            "slice: missing output file",
+            None,
+            hint="slice -o FILE, for instance slice -o kcov.slice.zst",
+        )
     to_stdout = args.output == STDOUT
     if to_stdout and context.format is not Format.TEXT:
         raise UsageError(
-            "slice: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+            "slice: cannot write JSON or CSV to standard output",
+            hint="add -o FILE; then --json describes the file",
         )
     stream = binary_stdout(context.terminal.stdout) if to_stdout else None
     from kcovdbg.target.drgn.target import DrgnTarget
@@ -133,7 +153,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
     # Files of the target are known now that it is open.
     refuse_input(args.output, context.inputs)
     if not isinstance(target, DrgnTarget):
-        raise CapabilityError("slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'")
+        raise CapabilityError(
+            "slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'"
+        )
     from kcovdbg.target.drgn.page_recorder import record
     from kcovdbg.target.slice_file import write_slice, write_stream
 
@@ -142,7 +164,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
     # The calls of modules are searched in memory, of which only those found are in the slice.
     sites: tuple[RemoteSite, ...] = ()
     with contextlib.suppress(KcovdbgError):
-        sites = tuple(site for site in context.kernel.find_remote_sites().sites if site.module is not None)
+        sites = tuple(
+            site for site in context.kernel.find_remote_sites().sites if site.module is not None
+        )
     recording, (found, notes) = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)
     )
@@ -150,7 +174,11 @@ def _run(context: Context, args: Namespace) -> Renderable:
         size = write_stream(stream, recording.content(), STDOUT)
         stream.flush()
     else:
-        size = write_slice(args.output, recording.content(), check=partial(refuse_input, args.output, context.inputs))
+        size = write_slice(
+            args.output,
+            recording.content(),
+            check=partial(refuse_input, args.output, context.inputs),
+        )
     remarks = list(dict.fromkeys(notes))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
@@ -159,7 +187,12 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if to_stdout:
         write_remarks(context.terminal, remarks)
         return Lines(())
-    made = {"file": args.output, "bytes": size, "pages": len(recording.pages), "consistent": recording.is_consistent}
+    made = {
+        "file": args.output,
+        "bytes": size,
+        "pages": len(recording.pages),
+        "consistent": recording.is_consistent,
+    }
     return Fields(_COLUMNS, {**made, **found}, remarks=remarks)
 
 
@@ -178,9 +211,12 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It contains KCOV's state, the records "
-        "of every buffer, the kernel stacks of tasks with KCOV state and of each CPU's current task, and the kernel's log; "
-        "check them before you share the file. Other memory is left out. A guest is paused while the slice is written, where "
+        "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It "
+        "contains KCOV's state, the records "
+        "of every buffer, the kernel stacks of tasks with KCOV state and of each CPU's current "
+        "task, and the kernel's log; "
+        "check them before you share the file. Other memory is left out. A guest is paused "
+        "while the slice is written, where "
         "that is possible."
     ),
     arguments=(
@@ -192,5 +228,7 @@ COMMAND: Final = Command(
             is_required=True,
         ),
     ),
-    examples=(Example("slice -o kcov.slice.zst", "KCOV's state of a 100 GB dump, for a bug report"),),
+    examples=(
+        Example("slice -o kcov.slice.zst", "KCOV's state of a 100 GB dump, for a bug report"),
+    ),
 )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``symbols``: location tables of kernel builds: built in advance, listed, and copied to other machines."""
+"""``symbols``: location tables of kernel builds: built in advance, listed, and copied to other
+machines.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,17 @@ _PATIENCE: Final = 86400.0
 _COLUMNS: Final = (
     Column("build_id", meaning="build ID of the kernel, in hexadecimal digits"),
     Column("points", NUMBER, meaning="coverage points that record a PC", unit="points"),
-    Column("comparisons", NUMBER, meaning="coverage points that record a comparison", unit="points"),
+    Column(
+        "comparisons", NUMBER, meaning="coverage points that record a comparison", unit="points"
+    ),
     Column("functions", NUMBER, meaning="functions of the kernel image", unit="functions"),
     Column("bytes", NUMBER),
-    Column("format", NUMBER, json_only=True, meaning="version of the file's format; a kcovdbg reads one version"),
+    Column(
+        "format",
+        NUMBER,
+        json_only=True,
+        meaning="version of the file's format; a kcovdbg reads one version",
+    ),
     Column("file", PATH, meaning="path of the table"),
 )
 
@@ -67,7 +76,9 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
     for name in files:
         with ElfFile(name) as elf:
             if elf.build_id is None:
-                raise CapabilityError(f"{name} has no build ID", hint="link the kernel with --build-id, the default")
+                raise CapabilityError(
+                    f"{name} has no build ID", hint="link the kernel with --build-id, the default"
+                )
             ids.add(elf.build_id)
             if elf.has_lines and debug is None:
                 debug = name
@@ -76,9 +87,15 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
     if len(ids) > 1:
         raise CapabilityError(f"{files[0]} and {files[1]} are of different builds")
     if debug is None:
-        raise CapabilityError(f"{files[0]} has no debug info with source lines", hint="name the file of debug info as well")
+        raise CapabilityError(
+            f"{files[0]} has no debug info with source lines",
+            hint="name the file of debug info as well",
+        )
     if code is None:
-        raise CapabilityError(f"{files[0]} is debug info alone", hint=f"name the image as well: symbols build {files[0]} IMAGE")
+        raise CapabilityError(
+            f"{files[0]} is debug info alone",
+            hint=f"name the image as well: symbols build {files[0]} IMAGE",
+        )
     return debug, None if code == debug else code, ids.pop()
 
 
@@ -101,7 +118,9 @@ def _build(context: Context, files: Sequence[str], output: str | None) -> dict[s
 
 
 def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
-    """Yield the tables that are named, by themselves or by their images; those of the cache where none is."""
+    """Yield the tables that are named, by themselves or by their images; those of the cache where
+    none is.
+    """
     for path in find_table_files() if not files else ():
         try:
             yield LocationTable(path)
@@ -123,7 +142,9 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
 def _run(context: Context, args: Namespace) -> Table | Lines:
     if args.apply:
         if context.workspace.move_symbols is None:
-            raise CapabilityError("symbols --apply moves GDB's symbols", hint="in GDB: kcov-show symbols --apply")
+            raise CapabilityError(
+                "symbols --apply moves GDB's symbols", hint="in GDB: kcov-show symbols --apply"
+            )
         return text_lines(context.workspace.move_symbols())
     if args.action is None:
         raise UsageError("symbols: expected build or info", hint="symbols build VMLINUX -o FILE")
@@ -143,24 +164,35 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Functions and source lines of PCs come from a table that is built once for each image of a kernel, when it is first "
-        "needed, and found again by the image's contents. Traces that come without an image have names by the table that "
-        "symbols build made for their build ID, the last one if there are several. symbols build makes it in advance: for the "
+        "Functions and source lines of PCs come from a table that is built once for each image "
+        "of a kernel, when it is first "
+        "needed, and found again by the image's contents. Traces that come without an image "
+        "have names by the table that "
+        "symbols build made for their build ID, the last one if there are several. symbols "
+        "build makes it in advance: for the "
         "user's cache, or with -o as a file for other machines, which "
-        "name it with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both "
-        "files in either order. Commands that need the same table at the same time build it once, on all cores.\n\n"
-        "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache.\n\n"
-        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel that KASLR has moved: it runs "
+        "name it with the option --symbol-table. Where debug info is in a file of its own, as "
+        "debuginfod serves it, name both "
+        "files in either order. Commands that need the same table at the same time build it "
+        "once, on all cores.\n\n"
+        "symbols info shows tables: FILE is a table or an image; without it, all tables of the "
+        "cache.\n\n"
+        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel "
+        "that KASLR has moved: it runs "
         "symbol-file with the kernel's offset."
     ),
     arguments=(
         Argument("action [build|info]", Value.CHOICE, "what to do", choices=("build", "info")),
         Argument("file [FILE…]", Value.FILE, "a vmlinux, its debug info, or a table"),
         Argument("-o, --output FILE", Value.FILE, "also write the table to a file", is_output=True),
-        Argument("--apply", Value.FLAG, "in GDB: move GDB's symbols to where the kernel is (KASLR)"),
+        Argument(
+            "--apply", Value.FLAG, "in GDB: move GDB's symbols to where the kernel is (KASLR)"
+        ),
     ),
     examples=(
-        Example("symbols build vmlinux -o vmlinux.kcovsym", "build once for all machines of a farm"),
+        Example(
+            "symbols build vmlinux -o vmlinux.kcovsym", "build once for all machines of a farm"
+        ),
         Example("symbols build vmlinux.debug vmlinux", "debug info is in a file of its own"),
         Example("symbols info", "which builds' tables are there?"),
     ),

@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, WordError, matches_name, select_rows
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, UNREAD, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    ANY,
+    BOOL,
+    NUMBER,
+    SYSCALL,
+    TEXT,
+    UNREAD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import PIPED_WIDTH, Table, suggest
@@ -30,19 +41,50 @@ def _syscall_column(state: State) -> Column:
         call = find(task)
         return None if call is None else syscall_text(call)
 
-    return Column("syscall", SYSCALL, value=find, text=text, elastic=12, priority=2, hide_empty=True)
+    return Column(
+        "syscall", SYSCALL, value=find, text=text, elastic=12, priority=2, hide_empty=True
+    )
 
 
 _SESSION_COLUMNS: Final = (
     Column("device", TEXT, meaning="name of the device"),
-    Column("kcov", ADDRESS, meaning="address of the device's object", null="tasks of this kernel do not name it"),
-    Column("area", ADDRESS, meaning="address of the buffer or area", null="tasks of this kernel have no such member"),
-    Column("size", NUMBER, meaning="its size", null="tasks of this kernel have no such member", unit="words"),
-    Column("sequence", NUMBER, meaning="sequence number of the last record", null="tasks of this kernel have no such member"),
     Column(
-        "role", TEXT, meaning="`local`, or `remote-section` inside a remote section", null="tasks of this kernel do not say"
+        "kcov",
+        ADDRESS,
+        meaning="address of the device's object",
+        null="tasks of this kernel do not name it",
     ),
-    Column("enabled", BOOL, meaning="whether records are written", null="tasks of this kernel have no such member"),
+    Column(
+        "area",
+        ADDRESS,
+        meaning="address of the buffer or area",
+        null="tasks of this kernel have no such member",
+    ),
+    Column(
+        "size",
+        NUMBER,
+        meaning="its size",
+        null="tasks of this kernel have no such member",
+        unit="words",
+    ),
+    Column(
+        "sequence",
+        NUMBER,
+        meaning="sequence number of the last record",
+        null="tasks of this kernel have no such member",
+    ),
+    Column(
+        "role",
+        TEXT,
+        meaning="`local`, or `remote-section` inside a remote section",
+        null="tasks of this kernel do not say",
+    ),
+    Column(
+        "enabled",
+        BOOL,
+        meaning="whether records are written",
+        null="tasks of this kernel have no such member",
+    ),
     Column("count", NUMBER, meaning="words in use", null=UNREAD, unit="words"),
     Column("full", BOOL, meaning="whether no record fits into the rest", null=UNREAD),
 )
@@ -57,23 +99,37 @@ def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:
     def text(task: Task) -> str | None:
         return ", ".join(map(device_session_text, find(task))) or None
 
-    return Column("devices", ANY, value=find, text=text, items=_SESSION_COLUMNS, elastic=12, priority=1, hide_empty=True)
+    return Column(
+        "devices",
+        ANY,
+        value=find,
+        text=text,
+        items=_SESSION_COLUMNS,
+        elastic=12,
+        priority=1,
+        hide_empty=True,
+    )
 
 
 _SHOWN: Final = (
-    "pid comm kcov_mode count role devices syscall kcov kcov_handle kcov_remote cpu kcov_area task tgid kcov_size kcov_sequence"
+    "pid comm kcov_mode count role devices syscall kcov kcov_handle kcov_remote cpu kcov_area "
+    "task tgid kcov_size kcov_sequence"
 ).split()
 
 
 def _matches(task: Task, wanted: str) -> bool:
-    """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its name."""
+    """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its
+    name.
+    """
     if wanted.isdecimal():
         return int(wanted) == task.fields.pid
     return matches_name(wanted, (task.fields.comm or "",))
 
 
 def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Task]:
-    """Return the tasks with KCOV state, and those that only a device of a posted series collects into."""
+    """Return the tasks with KCOV state, and those that only a device of a posted series collects
+    into.
+    """
     state = context.state(Part.TASKS)
     if sessions.keys() <= state.tasks_with_state.keys():
         return state.tasks
@@ -96,7 +152,9 @@ def _run(context: Context, args: Namespace) -> Table:
     for device in context.state(Part.DEVICES).devices:
         for session in device.sessions:
             sessions.setdefault(session.task, []).append(session)
-    tasks: Sequence[Task] = context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
+    tasks: Sequence[Task] = (
+        context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
+    )
     remarks: list[str] = []
     empty = "no such task" if args.mode else "no task" if args.all else "no task with KCOV state"
     if args.tasks:
@@ -118,7 +176,9 @@ def _run(context: Context, args: Namespace) -> Table:
 
     def errors(task: Task) -> tuple[str, ...]:
         error = state.syscalls[task.fields.address].error
-        return task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
+        return (
+            task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
+        )
 
     unknown = [call.error for call in state.syscalls.values() if call.error is not None]
     if unknown and context.format is Format.TEXT:
@@ -150,18 +210,26 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "COUNT is the number of records in the task's buffer and its capacity, KCOV the object whose buffer it is. ROLE is "
-        "what collects into the task now: local (the task traces itself), remote-section (a background thread works under "
-        "another task's handle), softirq-section (a softirq interrupted the task; the interrupted role follows 'over'), remote "
-        "owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the system call that the task is in, by "
-        "the registers saved on its stack; a task that runs on a CPU may be in none, and without the CPU's registers that is "
+        "COUNT is the number of records in the task's buffer and its capacity, KCOV the object "
+        "whose buffer it is. ROLE is "
+        "what collects into the task now: local (the task traces itself), remote-section (a "
+        "background thread works under "
+        "another task's handle), softirq-section (a softirq interrupted the task; the "
+        "interrupted role follows 'over'), remote "
+        "owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the system "
+        "call that the task is in, by "
+        "the registers saved on its stack; a task that runs on a CPU may be in none, and "
+        "without the CPU's registers that is "
         "unknown.\n\n"
-        "Tasks that no longer collect keep the sequence number of their last session; they are listed only with -a."
+        "Tasks that no longer collect keep the sequence number of their last session; they are "
+        "listed only with -a."
     ),
     arguments=(
         Argument("-a, --all", Value.FLAG, "also list tasks without KCOV state"),
         Argument("--mode M", Value.MODE, "list only tasks in this mode, such as trace-pc"),
-        Argument("tasks [PATTERN|TID…]", Value.TASK, "thread ids, patterns (syz*) or parts of names"),
+        Argument(
+            "tasks [PATTERN|TID…]", Value.TASK, "thread ids, patterns (syz*) or parts of names"
+        ),
     ),
     examples=(
         Example("tasks", "which tasks collect coverage, and how full are their buffers?"),

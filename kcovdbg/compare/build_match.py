@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pairs of equal coverage points of two builds of a kernel, by which traces of both are compared.
 
-A function is the same by name and file, or by name where one build alone has it in another file. Its lines are paired by a
-diff of the sources where both are at hand, or else by their order. Points are the same when all frames of their locations
-are; several of one function that are on one line are matched one by one where the function has them in the same order in both
-builds, and as one otherwise. Where inlining differs, the innermost function and line decide.
+A function is the same by name and file, or by name where one build alone has it in another file.
+Its lines are paired by a diff of the sources where both are at hand, or else by their order. Points
+are the same when all frames of their locations are; several of one function that are on one line
+are matched one by one where the function has them in the same order in both builds, and as one
+otherwise. Where inlining differs, the innermost function and line decide.
 
-Points that are the same have one number. Numbers replace PCs wherever records of two builds are aligned or counted.
+Points that are the same have one number. Numbers replace PCs wherever records of two builds are
+aligned or counted.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import gather
 
 _NO_NUMBER: Final = 0
-# A tail call that is known stands for the block that it ends, and the entry of a function for its first block.
+# A tail call that is known stands for the block that it ends, and the entry of a function for its
+# first block.
 _KINDS: Final = {kind: int(kind) for kind in PointKind} | dict.fromkeys(
     (PointKind.TAIL_KNOWN, PointKind.ENTRY), int(PointKind.PC)
 )
@@ -44,7 +47,8 @@ _SPLIT: Final = re.compile(r"\.(?:cold|part)\b")
 _MOVED_LINES: Final = 0.5
 # Stubs of system calls that a configuration lacks.
 _STUBS: Final = "kernel/sys_ni.c"
-# Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were of other lines.
+# Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a
+# row were of other lines.
 _RUN: Final = 4
 # At the start and the end of a function, less is left to chance.
 _EDGE_RUN: Final = 2
@@ -54,7 +58,9 @@ _NAMED: Final = 4
 Function: TypeAlias = tuple[str, str]
 """Name without a clone's suffix, and file without ``./``; both may be empty."""
 _Line: TypeAlias = tuple[Function, int]
-"""A function and a line of it, as the left build has them where both do; a line that only the right one has is negative."""
+"""A function and a line of it, as the left build has them where both do; a line that only the right
+one has is negative.
+"""
 
 
 class Unmatched(str, Enum):
@@ -86,12 +92,17 @@ class BuildFunctions:
     """The functions and points of one build.
 
     :param columns: of the PCs that were recorded in it, with its table.
-    :param read_text: returns the lines of a source file by its name in debug info, none where it is not at hand.
-    :param unrecorded: those of the PCs that were not recorded, but are points which the table lacks.
+    :param read_text: returns the lines of a source file by its name in debug info, none where it is
+        not at hand.
+    :param unrecorded: those of the PCs that were not recorded, but are points which the table
+        lacks.
     """
 
     def __init__(
-        self, columns: PcColumns, read_text: Callable[[str], Sequence[str]], unrecorded: Collection[int] = frozenset()
+        self,
+        columns: PcColumns,
+        read_text: Callable[[str], Sequence[str]],
+        unrecorded: Collection[int] = frozenset(),
     ) -> None:
         assert columns.table is not None
         self.columns = columns
@@ -140,7 +151,10 @@ class BuildFunctions:
 
     def find_executed(self) -> set[Function]:
         """Return the functions into which the code of the recorded points was compiled."""
-        return {self.functions[group] for group in {*self.columns.outermost_groups(self._chains)} - {NO_ID}}
+        return {
+            self.functions[group]
+            for group in {*self.columns.outermost_groups(self._chains)} - {NO_ID}
+        }
 
     def find_named(self) -> set[Function]:
         """Return the functions of all frames of the recorded points."""
@@ -164,10 +178,15 @@ class BuildFunctions:
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
         chosen = bytes(map(operator.and_, gather(row_groups, wanted, 0), is_kind))
         table = self.table.columns
-        return zip(map(table.base.__add__, compress(table.offset, chosen)), compress(self.rows, chosen), strict=True)
+        return zip(
+            map(table.base.__add__, compress(table.offset, chosen)),
+            compress(self.rows, chosen),
+            strict=True,
+        )
 
     def find_entry(self, pcs: Sequence[int]) -> int | None:
-        """Return the index of the point where a function is entered, None where it has no or several bodies.
+        """Return the index of the point where a function is entered, None where it has no or
+        several bodies.
 
         :param pcs: its points, ascending.
         """
@@ -177,7 +196,11 @@ class BuildFunctions:
             symbol = self.table.function_at(pcs[at] - 1)
             if symbol is not None and not _SPLIT.search(symbol.name):
                 bodies.append(at)
-            at = at + 1 if symbol is None else max(at + 1, bisect_right(pcs, symbol.address + symbol.size, at))
+            at = (
+                at + 1
+                if symbol is None
+                else max(at + 1, bisect_right(pcs, symbol.address + symbol.size, at))
+            )
         return bodies[0] if len(bodies) == 1 else None
 
     def text(self, function: Function) -> list[str]:
@@ -188,7 +211,11 @@ class BuildFunctions:
         lines, file = self.lines(function), self._files[function]
         whole = self._read_text(file) if lines and file else ()
         # A shorter source is older or newer than the build.
-        return [line.strip() for line in whole[lines[0] - 1 : lines[-1]]] if lines and lines[-1] <= len(whole) else []
+        return (
+            [line.strip() for line in whole[lines[0] - 1 : lines[-1]]]
+            if lines and lines[-1] <= len(whole)
+            else []
+        )
 
 
 def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Function, Function]:
@@ -201,13 +228,21 @@ def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Functio
             alone[side][function[0]].append(function)
     for name, found in alone[0].items():
         others = alone[1].get(name, ())
-        if name and len(found) == len(others) == 1 and _may_be_same(left, found[0], right, others[0]):
+        if (
+            name
+            and len(found) == len(others) == 1
+            and _may_be_same(left, found[0], right, others[0])
+        ):
             pairs[others[0]] = found[0]
     return pairs
 
 
-def _may_be_same(left: BuildFunctions, function: Function, right: BuildFunctions, other: Function) -> bool:
-    """Return whether functions of one name can be the same: a stub in another file stands for what a kernel lacks."""
+def _may_be_same(
+    left: BuildFunctions, function: Function, right: BuildFunctions, other: Function
+) -> bool:
+    """Return whether functions of one name can be the same: a stub in another file stands for what
+    a kernel lacks.
+    """
     files = function[1], other[1]
     if _STUBS in files:
         return False
@@ -220,19 +255,27 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
     """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
     first, other = lines[0][0], lines[1][0]
     left = {*lines[0]}
-    of_text = {other + there: first + here for here, there in align_records(*number_values(*texts)).pairs()}
+    of_text = {
+        other + there: first + here for here, there in align_records(*number_values(*texts)).pairs()
+    }
     return {line: of_text[line] for line in lines[1] if of_text.get(line) in left}
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
-    """Pair lines by their distances from those before: in functions where all agree, or in runs of several that do."""
-    if len(left) == len(right) and all(there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)):
+    """Pair lines by their distances from those before: in functions where all agree, or in runs of
+    several that do.
+    """
+    if len(left) == len(right) and all(
+        there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)
+    ):
         return dict(zip(right, left, strict=True))
     steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
     pairs: dict[int, int] = {}
     i = j = 0
     for start, other, length in align_records(*steps).blocks:
-        is_at_edge = start == other == 0 or (start + length == len(left) and other + length == len(right))
+        is_at_edge = start == other == 0 or (
+            start + length == len(left) and other + length == len(right)
+        )
         if length < (_EDGE_RUN if is_at_edge else _RUN):
             continue
         if i < start and j < other:
@@ -253,7 +296,9 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BuildMatch:
-    """The points that two builds share, of those that were recorded in either; of what is a pair, the left build's is first."""
+    """The points that two builds share, of those that were recorded in either; of what is a pair,
+    the left build's is first.
+    """
 
     numbers: tuple[Mapping[int, int], Mapping[int, int]]
     """PC -> number of the point; none is 0."""
@@ -275,7 +320,9 @@ class BuildMatch:
     """How many points were recorded in each build."""
 
     def function(self, function: Function, side: int) -> Function:
-        """Return a function as the left build has it; of the right build alone it has a name that no function has."""
+        """Return a function as the left build has it; of the right build alone it has a name that
+        no function has.
+        """
         return _as_left(function, side, self.to_left)
 
     def remarks(self) -> Iterator[str]:
@@ -287,14 +334,29 @@ class BuildMatch:
             parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
         yield f"two builds: {'; '.join(parts)}"
         if self.by_source and self.by_order:
-            yield f"lines are paired by the sources of {self.by_source} functions, by their order in {self.by_order}"
+            yield (
+                f"lines are paired by the sources of {self.by_source} functions, by their order in "
+                f"{self.by_order}"
+            )
         elif self.by_order:
-            yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
-        for side, unmatched, total in zip(("left", "right"), self.unmatched, self.recorded, strict=True):
+            yield (
+                "lines are paired by their order: no sources of both builds; --other-source and "
+                "--source-dir name them"
+            )
+        for side, unmatched, total in zip(
+            ("left", "right"), self.unmatched, self.recorded, strict=True
+        ):
             reasons = list(unmatched.values())
             if reasons:
-                why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
-                yield f"{len(reasons)} of {total} points on the {side} have no counterpart in the other build: {why}"
+                why = ", ".join(
+                    f"{reasons.count(reason)} {text}"
+                    for reason, text in _REASONS.items()
+                    if reason in reasons
+                )
+                yield (
+                    f"{len(reasons)} of {total} points on the {side} have no counterpart in the "
+                    f"other build: {why}"
+                )
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
@@ -302,9 +364,15 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
     builds, to_left = (left, right), _pair_functions(left, right)
     matcher = _PointMatcher(builds, to_left)
     matcher.match()
-    named = {_as_left(one, side, to_left) for side, build in enumerate(builds) for one in build.find_named()}
+    named = {
+        _as_left(one, side, to_left)
+        for side, build in enumerate(builds)
+        for one in build.find_named()
+    }
     pairs = [(old, new) for new, old in to_left.items() if old in named]
-    moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
+    moved = sorted(
+        (old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1]
+    )
     by_source = sum(matcher.is_paired_by_source(new) for _, new in pairs)
     return BuildMatch(
         numbers=matcher.numbers,
@@ -320,34 +388,49 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
 
 
 def _as_left(function: Function, side: int, to_left: Mapping[Function, Function]) -> Function:
-    """Return a function as the left build has it; of the right build alone it has a name that no function has."""
+    """Return a function as the left build has it; of the right build alone it has a name that no
+    function has.
+    """
     return function if side == 0 else to_left.get(function, ("\0" + function[0], function[1]))
 
 
 class _PointMatcher:
     """Gives the points of two builds their numbers.
 
-    What finds the matches of a kernel with half a million points takes more memory than they do, and ends with it.
+    What finds the matches of a kernel with half a million points takes more memory than they do,
+    and ends with it.
 
     :param to_left: the functions of the right build that the left one has, as it has them.
     """
 
-    def __init__(self, builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]) -> None:
+    def __init__(
+        self, builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]
+    ) -> None:
         self._builds = builds
         self._to_left = to_left
         self._to_right = {old: new for new, old in to_left.items()}
         self._kinds = builds[0].find_kinds() | builds[1].find_kinds()
-        self._pair_lines, self._line, self._point = cache(self._find_pairs), cache(self._find_line), cache(self._find_point)
+        self._pair_lines, self._line, self._point = (
+            cache(self._find_pairs),
+            cache(self._find_line),
+            cache(self._find_point),
+        )
         self.numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.pcs = [(0, 0)]
 
     def match(self) -> None:
         """Number all points."""
-        executed = {self._function(one, side) for side, build in enumerate(self._builds) for one in build.find_executed()}
+        executed = {
+            self._function(one, side)
+            for side, build in enumerate(self._builds)
+            for one in build.find_executed()
+        }
         for side, build in enumerate(self._builds):
             # All points of the functions that were executed in either build: the order counts.
             functions = {one for one in build.groups if self._function(one, side) in executed}
-            build.chain_of.update(build.select(build.columns.outermost_groups(build.rows), functions, self._kinds))
+            build.chain_of.update(
+                build.select(build.columns.outermost_groups(build.rows), functions, self._kinds)
+            )
         groups = [self._group(side) for side in (0, 1)]
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
@@ -362,13 +445,17 @@ class _PointMatcher:
         return _as_left(function, side, self._to_left)
 
     def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
-        """Return the lines of a function of the right build that the left one has, as there, and whether by the sources."""
+        """Return the lines of a function of the right build that the left one has, as there, and
+        whether by the sources.
+        """
         builds, functions = self._builds, (self._to_left[right], right)
         lines = [build.lines(function) for build, function in zip(builds, functions, strict=True)]
         if not all(lines):
             return {}, False
         texts = [build.text(function) for build, function in zip(builds, functions, strict=True)]
-        return (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
+        return (
+            (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
+        )
 
     def _find_line(self, side: int, frame: int) -> _Line:
         """Return the function and line of a frame."""
@@ -403,24 +490,40 @@ class _PointMatcher:
 
     def _match_function(self, left: list[int], right: list[int]) -> None:
         """Number the points of a function."""
-        points = [[self._point(side, self._builds[side].chain_of[pc]) for pc in pcs] for side, pcs in enumerate((left, right))]
-        entries = [build.find_entry(pcs) for build, pcs in zip(self._builds, (left, right), strict=True) if left and right]
+        points = [
+            [self._point(side, self._builds[side].chain_of[pc]) for pc in pcs]
+            for side, pcs in enumerate((left, right))
+        ]
+        entries = [
+            build.find_entry(pcs)
+            for build, pcs in zip(self._builds, (left, right), strict=True)
+            if left and right
+        ]
         by_point: dict[object, tuple[list[int], list[int]]] = {}
         for side, its in enumerate(points):
             for index, point in enumerate(its):
                 # Compilers do not agree on the line where a function begins.
-                key = "entry" if None not in entries and entries and index == entries[side] else point
+                key = (
+                    "entry" if None not in entries and entries and index == entries[side] else point
+                )
                 by_point.setdefault(key, ([], []))[side].append(index)
         # The index on the right of points that are in the same order on both sides.
         in_order: Mapping[int, int] | None = None
         for mine, others in by_point.values():
             is_single = len(mine) == len(others)
             if is_single and len(mine) > 1:
-                in_order = dict(align_records(*number_values(*points)).pairs()) if in_order is None else in_order
+                in_order = (
+                    dict(align_records(*number_values(*points)).pairs())
+                    if in_order is None
+                    else in_order
+                )
                 is_single = [in_order.get(index) for index in mine] == others
             if is_single or not mine or not others:
                 for index in range(max(len(mine), len(others))):
-                    self._add([left[at] for at in mine[index : index + 1]], [right[at] for at in others[index : index + 1]])
+                    self._add(
+                        [left[at] for at in mine[index : index + 1]],
+                        [right[at] for at in others[index : index + 1]],
+                    )
             else:
                 # On one line, in another order or another number.
                 self._add([left[at] for at in mine], [right[at] for at in others])
@@ -428,7 +531,11 @@ class _PointMatcher:
     def _find_alone(self, side: int) -> list[tuple[int, int]]:
         """Return PC and chain of what was recorded in one build and has no counterpart."""
         numbers = self.numbers[side]
-        return [(pc, chain) for pc, chain in self._builds[side].recorded.items() if not self.pcs[numbers[pc]][1 - side]]
+        return [
+            (pc, chain)
+            for pc, chain in self._builds[side].recorded.items()
+            if not self.pcs[numbers[pc]][1 - side]
+        ]
 
     def _match_by_innermost(self, side: int) -> None:
         """Match points whose functions are inlined into others in the other build."""
@@ -452,12 +559,16 @@ class _PointMatcher:
                 self._join(side, pc, found)
 
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
-        """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
+        """Return the lowest PC of each chain whose innermost frame is of some functions, ascending,
+        and the chain.
+        """
         build = self._builds[side]
         wanted = {one for one in build.groups if self._function(one, side) in functions}
         if not wanted:
             return []
-        groups = gather(find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID)
+        groups = gather(
+            find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID
+        )
         found = dict(build.select(groups, wanted, self._kinds))
         # Points of modules are not in the table.
         found |= {
@@ -497,7 +608,8 @@ class _PointMatcher:
 
 
 class BuildComparison:
-    """Records of two builds as numbers of points that both share; within one build, PCs are the numbers.
+    """Records of two builds as numbers of points that both share; within one build, PCs are the
+    numbers.
 
     :param match: None where they are one build.
     """
@@ -526,7 +638,9 @@ class BuildComparison:
         if self.match is None:
             return pcs
         numbering = make_numbering(pcs)
-        numbers = array("I", [self.match.numbers[side].get(pc, _NO_NUMBER) for pc in numbering.number(pcs)])
+        numbers = array(
+            "I", [self.match.numbers[side].get(pc, _NO_NUMBER) for pc in numbering.number(pcs)]
+        )
         return array("Q", gather(numbering.ids(pcs), numbers, _NO_NUMBER))
 
     def pc(self, number: int, side: int) -> int | None:
@@ -535,7 +649,11 @@ class BuildComparison:
 
     def counterpart(self, pc: int, side: int) -> int | None:
         """Return the PC of the same point in the other build, None where that has none."""
-        return None if self.match is None or not pc else self.pc(self.match.numbers[side][pc], 1 - side)
+        return (
+            None
+            if self.match is None or not pc
+            else self.pc(self.match.numbers[side][pc], 1 - side)
+        )
 
     def missing(self, pc: int, side: int) -> str | None:
         """Return what the other build lacks of a PC, None where it has a counterpart."""
@@ -544,7 +662,10 @@ class BuildComparison:
 
     def function(self, frame: Frame, side: int) -> Function:
         """Return name and file of a frame's function, the left build's where both have it."""
-        function = strip_clone_suffix(frame.function or ""), posixpath.normpath(frame.file) if frame.file else ""
+        function = (
+            strip_clone_suffix(frame.function or ""),
+            posixpath.normpath(frame.file) if frame.file else "",
+        )
         return function if self.match is None else self.match.function(function, side)
 
     def remarks(self) -> tuple[str, ...]:

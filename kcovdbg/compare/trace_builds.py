@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The builds that traces are of.
 
-The side file of a trace has the build ID of its kernel. Its names come from the location table of that build: from a vmlinux
-that the user names, or from the cache, where the table is if kcovdbg has ever seen that vmlinux.
+The side file of a trace has the build ID of its kernel. Its names come from the location table of
+that build: from a vmlinux that the user names, or from the cache, where the table is if kcovdbg has
+ever seen that vmlinux.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_b
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_kernel import PATIENCE, TraceModules, find_build_ids, read_headers, sort_images
+from kcovdbg.console.trace_kernel import (
+    PATIENCE,
+    TraceModules,
+    find_build_ids,
+    read_headers,
+    sort_images,
+)
 from kcovdbg.console.trace_paths import FILE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -38,7 +45,9 @@ from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 
-_NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
+_NAME_ALL: Final = (
+    "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +76,16 @@ class TraceBuild:
     def find_source(self, file: str) -> Path | None:
         """Return the path of a source file; None where it is not at hand as it was built.
 
-        Files that were changed after the image was built are left out, unless the user named the tree.
+        Files that were changed after the image was built are left out, unless the user named the
+        tree.
         """
         path = self.find_tree().find(file)
         if path is None or self.has_own_source:
             return path
         try:
-            is_older = self.image is not None and path.stat().st_mtime <= Path(self.image).stat().st_mtime
+            is_older = (
+                self.image is not None and path.stat().st_mtime <= Path(self.image).stat().st_mtime
+            )
         except OSError:
             return None
         return path if is_older else None
@@ -92,14 +104,23 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     own = _make_own(context)
     images, module_files = sort_images(context.workspace.other_vmlinux)
     sources = chain(context.workspace.other_sources, repeat(None))
-    named = [_open_named(context, name, source) for name, source in zip(images, sources, strict=False)]
+    named = [
+        _open_named(context, name, source) for name, source in zip(images, sources, strict=False)
+    ]
     found: list[TraceBuild | None] = []
     known: set[str] = set()
     strangers: dict[str, str] = {}
     for words in sides:
-        ids = {build_id for word in words for build_id in find_build_ids(context.workspace, word, own.build_id)} - {None}
+        ids = {
+            build_id
+            for word in words
+            for build_id in find_build_ids(context.workspace, word, own.build_id)
+        } - {None}
         if len(ids) > 1:
-            raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
+            raise KcovdbgError(
+                f"{' '.join(words)}: traces of {len(ids)} builds on one side",
+                hint="give one build per side",
+            )
         build = None if all(word.startswith(FILE) for word in words) else own
         for build_id in filter(None, ids):
             known.add(build_id)
@@ -110,28 +131,52 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     if strangers and len(known) > 1:
         # PCs of two builds are equal by chance only.
         build_id, name = next(iter(strangers.items()))
-        raise KcovdbgError(f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL)
+        raise KcovdbgError(
+            f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL
+        )
     builds, remarks = _complete_builds(sides, found, own, named)
     if len({build.build_id for build in builds}) > 1 and own.build_id is None and own in builds:
         name = " ".join(sides[builds.index(own)])
-        raise KcovdbgError(f"{name}: unknown which build it is of: it has no side file with a build ID", hint=_NAME_ALL)
-    unknown = (f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in strangers)
+        raise KcovdbgError(
+            f"{name}: unknown which build it is of: it has no side file with a build ID",
+            hint=_NAME_ALL,
+        )
+    unknown = (
+        f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux"
+        for one in strangers
+    )
     by_id = {own.build_id: replace(own, remarks=(*own.remarks, *unknown, *remarks))}
     for build in builds:
         if build.build_id not in by_id:
-            words = [word for its, side in zip(builds, sides, strict=True) if its.build_id == build.build_id for word in side]
-            headers = [header for word in words for header in read_headers(context.workspace, word) if header is not None]
-            by_id[build.build_id] = _add_modules(replace(build, remarks=remarks), headers, module_files)
+            words = [
+                word
+                for its, side in zip(builds, sides, strict=True)
+                if its.build_id == build.build_id
+                for word in side
+            ]
+            headers = [
+                header
+                for word in words
+                for header in read_headers(context.workspace, word)
+                if header is not None
+            ]
+            by_id[build.build_id] = _add_modules(
+                replace(build, remarks=remarks), headers, module_files
+            )
     return [by_id[build.build_id] for build in builds]
 
 
 def _complete_builds(
-    sides: Sequence[Sequence[str]], found: Sequence[TraceBuild | None], own: TraceBuild, named: Sequence[TraceBuild]
+    sides: Sequence[Sequence[str]],
+    found: Sequence[TraceBuild | None],
+    own: TraceBuild,
+    named: Sequence[TraceBuild],
 ) -> tuple[list[TraceBuild], tuple[str, ...]]:
     """Return the builds of all sides, and which of them are assumed.
 
-    Traces that do not say of which build they are belong, in order, to the builds that were named and have no trace yet; the
-    first ones, if those are fewer, to the workspace's kernel, or without one to the first build that was named.
+    Traces that do not say of which build they are belong, in order, to the builds that were named
+    and have no trace yet; the first ones, if those are fewer, to the workspace's kernel, or without
+    one to the first build that was named.
 
     :param found: the builds of the sides; None for an unknown one.
     """
@@ -141,14 +186,17 @@ def _complete_builds(
     default = named[0] if named and own.build_id is None else own
     builds = [build or in_order.get(number, default) for number, build in enumerate(found)]
     assumptions = tuple(
-        f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id {builds[number].build_id}"
+        f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id "
+        f"{builds[number].build_id}"
         for number in unknown
         if named
     )
     return builds, assumptions
 
 
-def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> TraceBuild:
+def _add_modules(
+    build: TraceBuild, headers: Iterable[TraceHeader], files: Mapping[str, str]
+) -> TraceBuild:
     """Return a build with the modules that its traces have records in.
 
     :param headers: of its traces.
@@ -161,13 +209,22 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Mappi
     names = LocationCache(symbolizer.locate_all, build.find_table, modules)
     find_points = build.kernel.find_points
     kernel = build.kernel._replace(
-        find_modules=lambda: modules.loaded, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
+        find_modules=lambda: modules.loaded,
+        find_points=lambda: (*(find_points() or ()), *modules.find_sets()),
     )
     remarks = build.remarks if modules.problem is None else (*build.remarks, modules.problem)
-    return replace(build, names=names, kernel=kernel, remarks=remarks, find_module_points=modules.find_points)
+    return replace(
+        build, names=names, kernel=kernel, remarks=remarks, find_module_points=modules.find_points
+    )
 
 
-def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
+def _choose(
+    context: Context,
+    words: Sequence[str],
+    build_id: str,
+    own: TraceBuild,
+    named: Sequence[TraceBuild],
+) -> TraceBuild:
     """Return the build with a build ID.
 
     :param words: the traces that are of it.
@@ -179,7 +236,10 @@ def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBui
     if table is not None:
         return _make_foreign(context, table, None, None)
     if named:
-        raise KcovdbgError(f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}", hint=_NAME_ALL)
+        raise KcovdbgError(
+            f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}",
+            hint=_NAME_ALL,
+        )
     return own
 
 
@@ -206,7 +266,9 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
         with ElfFile(image, name) as elf:
             build_id = elf.build_id
             if build_id is None:
-                raise CapabilityError(f"{name} has no build ID", hint="link the kernel with --build-id, the default")
+                raise CapabilityError(
+                    f"{name} has no build ID", hint="link the kernel with --build-id, the default"
+                )
             has_lines = elf.has_lines
     except NotElfError:
         return _make_foreign(context, open_table_file(name, None), None, source)
@@ -217,13 +279,16 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
         if not has_lines:
             raise CapabilityError(
                 f"{name} has no debug info with source lines",
-                hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
+                hint=f"with debug info in a file of its own, first give: symbols build {name} "
+                f"DEBUGFILE",
             )
         table = build_table(context.terminal, image, key, PATIENCE)
     return _make_foreign(context, table, image, source)
 
 
-def _make_foreign(context: Context, table: LocationTable, image: str | None, source: str | None) -> TraceBuild:
+def _make_foreign(
+    context: Context, table: LocationTable, image: str | None, source: str | None
+) -> TraceBuild:
     target = context.kernel.optional_target
     machine = platform.machine() if target is None else target.machine
     directory: str | None = None
@@ -247,7 +312,9 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
         lambda: None if points is None else (points,),
         find_code=partial(table_code, table),
     )
-    return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
+    return TraceBuild(
+        table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel
+    )
 
 
 def build_remarks(builds: Iterable[TraceBuild]) -> tuple[str, ...]:
@@ -266,11 +333,19 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Iterable[Iterable[int]]) -
         return BuildComparison()
     sides = [{*recorded} for recorded in pcs]
     of_modules = [build.find_module_points() for build in builds]
-    kinds = {points[pc] for points, recorded in zip(of_modules, sides, strict=True) for pc in points.keys() & recorded}
+    kinds = {
+        points[pc]
+        for points, recorded in zip(of_modules, sides, strict=True)
+        for pc in points.keys() & recorded
+    }
     functions = []
     for build, recorded, points in zip(builds, sides, of_modules, strict=True):
         build.find_table()
         # Points of modules that may be counterparts; those of the image are in the table.
         others = {pc for pc, kind in points.items() if kind in kinds} - recorded
-        functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
+        functions.append(
+            BuildFunctions(
+                build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others
+            )
+        )
     return BuildComparison(match_builds(*functions))

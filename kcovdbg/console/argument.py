@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Arguments of commands as data, from which parsers, help, completion, the man page and shell completions are made."""
+"""Arguments of commands as data, from which parsers, help, completion, the man page and shell
+completions are made.
+"""
 
 from __future__ import annotations
 
@@ -90,14 +92,16 @@ class Argument:
     """An option, whose names begin with a dash, or a positional argument."""
 
     form: str
-    """Its names and its value, as help shows them: ``-n, --count N``, ``--file PATH…`` for one that may be repeated. Of a
-    positional argument the attribute and the usage: ``what WHAT``, ``tasks [PATTERN|TID…]``. A value without a name has the
-    choices or the longest name in capitals."""
+    """Its names and its value, as help shows them: ``-n, --count N``, ``--file PATH…`` for one that
+    may be repeated. Of a positional argument the attribute and the usage: ``what WHAT``, ``tasks
+    [PATTERN|TID…]``. A value without a name has the choices or the longest name in capitals."""
     value: Value
     help: str
     choices: tuple[str, ...] = ()
     find_candidates: Callable[[], Iterable[tuple[str, str]]] | None = None
-    """Returns names that complete the value in either case, and what each means; for values that only the command knows."""
+    """Returns names that complete the value in either case, and what each means; for values that
+    only the command knows.
+    """
     default: Any = None
     key: str | None = None
     """The attribute of the parsed arguments; by default the longest name."""
@@ -108,7 +112,8 @@ class Argument:
     takes_rest: bool = False
     """Whether everything that follows is its value, options included."""
     topic: str | None = None
-    """The topic of ``help`` that explains it, in place of the help of each command that takes it."""
+    """The topic of ``help`` that explains it, in place of the help of each command that takes it.
+    """
 
     @property
     def is_option(self) -> bool:
@@ -129,7 +134,9 @@ class Argument:
         can_lack = not self.is_required if self.is_option else bool(parts["bracket"])
         if parts["dots"]:
             return Count.ANY if can_lack else Count.SOME
-        return None if can_lack is self.is_option else Count.ONE if self.is_option else Count.OPTIONAL
+        return (
+            None if can_lack is self.is_option else Count.ONE if self.is_option else Count.OPTIONAL
+        )
 
     @property
     def attribute(self) -> str:
@@ -149,7 +156,11 @@ class Argument:
     @property
     def heading(self) -> str:
         """The argument in the list of arguments: ``-n, --count N``, ``PATTERN|TID``."""
-        return f"{', '.join(self.names)} {self.placeholder}".rstrip() if self.is_option else self.placeholder
+        return (
+            f"{', '.join(self.names)} {self.placeholder}".rstrip()
+            if self.is_option
+            else self.placeholder
+        )
 
     @property
     def full_help(self) -> str:
@@ -167,7 +178,9 @@ class Argument:
         return f"[{text}]" if self.count in (Count.OPTIONAL, Count.ANY) else text
 
 
-_FORM: Final = re.compile(r"(?P<names>[^ ,]+(?:, [^ ,]+)*) ?(?P<bracket>\[?)(?P<value>.*?)(?P<dots>(?<!,)…)?\]?")
+_FORM: Final = re.compile(
+    r"(?P<names>[^ ,]+(?:, [^ ,]+)*) ?(?P<bracket>\[?)(?P<value>.*?)(?P<dots>(?<!,)…)?\]?"
+)
 
 
 @cache
@@ -194,12 +207,18 @@ def convert(argument: Argument, word: str) -> Any:
     :raises WordError: when it is not valid.
     """
     if argument.choices and word not in argument.choices:
-        raise WordError(f"'{word}' is not one of {', '.join(argument.choices)}", word, hint=suggest(word, argument.choices))
+        raise WordError(
+            f"'{word}' is not one of {', '.join(argument.choices)}",
+            word,
+            hint=suggest(word, argument.choices),
+        )
     read, noun = _READERS.get(argument.value, (str, ""))
     try:
         return read(word)
     except ValueError:
-        raise WordError(f"'{word}' is not {noun}", word, hint=EXPLANATIONS.get(argument.value)) from None
+        raise WordError(
+            f"'{word}' is not {noun}", word, hint=EXPLANATIONS.get(argument.value)
+        ) from None
 
 
 def matches_name(word: str, names: Iterable[str]) -> bool:
@@ -210,7 +229,9 @@ def matches_name(word: str, names: Iterable[str]) -> bool:
 def select_rows(
     rows: Iterable[_Row], words: Sequence[str], matches: Callable[[_Row, str], bool]
 ) -> tuple[list[_Row], list[str]]:
-    """Return the rows that any of these words selects, all without words; and the words that select none."""
+    """Return the rows that any of these words selects, all without words; and the words that select
+    none.
+    """
     if not words:
         return list(rows), []
     found: list[_Row] = []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Arguments that several commands on buffers take, and a check of the names of functions and source files in them."""
+"""Arguments that several commands on buffers take, and a check of the names of functions and source
+files in them.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,20 @@ _OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
 
 
 def _knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
-    """Return whether a kernel has a function or symbol with a name, or one that matches a pattern."""
+    """Return whether a kernel has a function or symbol with a name, or one that matches a
+    pattern.
+    """
     if is_pattern(name):
         # The functions of modules cannot be listed.
         return True
-    return bool(table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name)) or (
-        other is not None and (other.has_function(name) or other.find_code(name) is not None)
-    )
+    return bool(
+        table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name)
+    ) or (other is not None and (other.has_function(name) or other.find_code(name) is not None))
 
 
-def unknown_function(tables: Sequence[LocationTable], name: str, noun: str = "function") -> KcovdbgError:
+def unknown_function(
+    tables: Sequence[LocationTable], name: str, noun: str = "function"
+) -> KcovdbgError:
     """Return the error for a name of a function that a kernel does not have."""
     known = {known for table in tables for known in table.function_names()}
     source_name = strip_clone_suffix(name)
@@ -43,22 +49,32 @@ def unknown_function(tables: Sequence[LocationTable], name: str, noun: str = "fu
 
 def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> bool:
     files = (*table.files(), *table.units())
-    return any(matches_path(name, file) for file in files) or (other is not None and other.has_file(name))
+    return any(matches_path(name, file) for file in files) or (
+        other is not None and other.has_file(name)
+    )
 
 
 def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
     """Return the error for a path of source code that a kernel does not have."""
     base_names = sorted({posixpath.basename(file) for table in tables for file in table.files()})
-    hint = suggest(posixpath.basename(name), base_names) or "paths are relative to the build root, as in fs/open.c or fs"
+    hint = (
+        suggest(posixpath.basename(name), base_names)
+        or "paths are relative to the build root, as in fs/open.c or fs"
+    )
     return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
 
 
-def check_code(names: Sequence[LocationCache], wanted: Iterable[str], *, are_files: bool = False) -> None:
-    """Make sure that one of some kernels has each of some functions; or code of each of some files, directories or patterns.
+def check_code(
+    names: Sequence[LocationCache], wanted: Iterable[str], *, are_files: bool = False
+) -> None:
+    """Make sure that one of some kernels has each of some functions; or code of each of some files,
+    directories or patterns.
 
     :raises KcovdbgError: when none has one.
     """
-    knows, find_error = (_knows_file, unknown_file) if are_files else (_knows_function, unknown_function)
+    knows, find_error = (
+        (_knows_file, unknown_file) if are_files else (_knows_function, unknown_function)
+    )
     for name in wanted:
         tables = [table for one in names if (table := one.table) is not None]
         # Without a table of each, what is inlined is unknown.
@@ -72,17 +88,28 @@ TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
 
 NOT_FUNCTION: Final = Argument(
-    "--not-function F…", Value.FUNCTION, "leave out records in this function, inlined or not; may be a pattern: 'rcu_*'"
+    "--not-function F…",
+    Value.FUNCTION,
+    "leave out records in this function, inlined or not; may be a pattern: 'rcu_*'",
 )
 FILTERS: Final = (
-    Argument("--function F…", Value.FUNCTION, "only records in this function, inlined or not; may be a pattern: 'tcp_*'"),
-    Argument("--file P…", Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'"),
+    Argument(
+        "--function F…",
+        Value.FUNCTION,
+        "only records in this function, inlined or not; may be a pattern: 'tcp_*'",
+    ),
+    Argument(
+        "--file P…",
+        Value.FUNCTION,
+        "only records in this file or directory; may be a pattern: 'net/*'",
+    ),
     NOT_FUNCTION,
 )
 PC_CONVENTION: Final = Argument(
     "--pc CONVENTION",
     Value.CHOICE,
-    "what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 (return address - 1) or twice "
+    "what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 "
+    "(return address - 1) or twice "
     "(the call subtracted twice); default is to find out",
     choices=(AUTO, *(known.value for known in Convention)),
     default=AUTO,
@@ -118,7 +145,9 @@ LISTING: Final = (
 def find_reading(args: Namespace) -> ReadingOptions:
     """Return what :data:`TRACE_OPTIONS` ask for; the defaults of a command without them."""
     return ReadingOptions(
-        getattr(args, "file_format", None) or AUTO, getattr(args, "pc", None) or AUTO, getattr(args, "kaslr_offset", None)
+        getattr(args, "file_format", None) or AUTO,
+        getattr(args, "pc", None) or AUTO,
+        getattr(args, "kaslr_offset", None),
     )
 
 

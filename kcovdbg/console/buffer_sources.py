@@ -31,8 +31,22 @@ from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import Kept, find_common_reading, find_traces, merge_buffers, read_trace, require_build, restore
-from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
+from kcovdbg.records.trace_file import (
+    Kept,
+    find_common_reading,
+    find_traces,
+    merge_buffers,
+    read_trace,
+    require_build,
+    restore,
+)
+from kcovdbg.records.user_view import (
+    ViewComparison,
+    compare_views,
+    find_mapping,
+    is_private,
+    read_user_view,
+)
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.walk.buffer_names import parse_name
@@ -42,7 +56,14 @@ _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
 # Kinds of files that have a better name than what is wrong with their addresses.
 _NAMED_KINDS: Final = frozenset(
-    (InputKind.LOG, InputKind.REPORT, InputKind.RECORDING, InputKind.PATCH, InputKind.SIDE_FILE, InputKind.WORKDIR)
+    (
+        InputKind.LOG,
+        InputKind.REPORT,
+        InputKind.RECORDING,
+        InputKind.PATCH,
+        InputKind.SIDE_FILE,
+        InputKind.WORKDIR,
+    )
 )
 # PCs that are looked up together until one has a name.
 _LOOKED_UP: Final = 4096
@@ -56,7 +77,10 @@ FD = "fd:"
 
 
 def find_buffer(
-    context: Context, what: str, kernel: TraceKernel | None = None, reading: ReadingOptions | None = None
+    context: Context,
+    what: str,
+    kernel: TraceKernel | None = None,
+    reading: ReadingOptions | None = None,
 ) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
@@ -75,10 +99,15 @@ def find_buffer(
         return buffer
     if what.startswith(FILE):
         return _read_traces(
-            context, what.removeprefix(FILE), kernel, find_reading(context.args) if reading is None else reading
+            context,
+            what.removeprefix(FILE),
+            kernel,
+            find_reading(context.args) if reading is None else reading,
         )
     if what.startswith(USER) and context.workspace.confinement is not None:
-        raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
+        raise CapabilityError(
+            "the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}"
+        )
     try:
         context.require(Need.MEMORY)
     except CapabilityError as error:
@@ -93,7 +122,9 @@ def find_buffer(
         parse_name(what)
     except UsageError as error:
         if is_address(what):
-            raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
+            raise UsageError(
+                str(error), hint=f"kcov:{what} for an object, area:{what} for an area"
+            ) from None
         tid = find_tid(context, what)
         if tid is None:
             _refuse_file(context, what)
@@ -118,8 +149,13 @@ def list_buffers(state: State) -> Iterator[tuple[str, str]]:
     """Iterate over all buffers that hold records: their names, and whose coverage they hold."""
     for session in state.sessions:
         if session.is_section and not session.is_saved and session.area:
-            kind = "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
-            yield f"area:{session.area:#x}", f"in {kind} on {name_task(state.task_by_address[session.task or 0])}"
+            kind = (
+                "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
+            )
+            yield (
+                f"area:{session.area:#x}",
+                f"in {kind} on {name_task(state.task_by_address[session.task or 0])}",
+            )
     for address, kcov in sorted(state.objects.items()):
         if kcov.fields is None or not kcov.fields.area or not kcov.count:
             continue
@@ -133,11 +169,15 @@ _ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS
 
 
 def find_unread_buffers(state: State) -> tuple[str, ...]:
-    """Return why :func:`list_buffers` may lack buffers that hold records: what could not be read of them, a line each."""
+    """Return why :func:`list_buffers` may lack buffers that hold records: what could not be read of
+    them, a line each.
+    """
     lines = [*state.lacks(Source.COUNTS), *state.unread(_ALL_PARTS)]
     for task in state.tasks:
         # The area of a section is known by its task's fields alone.
-        lines += (f"{name_task(task.fields)}: {error}" for error in task.errors if task.role is None)
+        lines += (
+            f"{name_task(task.fields)}: {error}" for error in task.errors if task.role is None
+        )
     return tuple(dict.fromkeys(lines))
 
 
@@ -153,11 +193,20 @@ def _read_together(context: Context, what: str) -> Buffer:
     else:
         tasks = [task for task in state.tasks if fnmatchcase(task.fields.comm or "", what)]
         names = [str(task.fields.pid) for task in tasks if task.count is not None]
-        unread = [f"{name_task(task.fields)}: {error}" for task in tasks if task.count is None for error in task.errors]
+        unread = [
+            f"{name_task(task.fields)}: {error}"
+            for task in tasks
+            if task.count is None
+            for error in task.errors
+        ]
         unread += state.unread(Part.TASKS)
     if not names:
         absent = f"'{what}': no such task has a buffer"
-        problem = f"{absent} in what could be read; unknown: {name_some(unread, _NAMED)}" if unread else absent
+        problem = (
+            f"{absent} in what could be read; unknown: {name_some(unread, _NAMED)}"
+            if unread
+            else absent
+        )
         raise KcovdbgError(problem, hint="tasks lists those that have")
     buffers: list[Buffer] = []
     others: list[str] = []
@@ -172,9 +221,17 @@ def _read_together(context: Context, what: str) -> Buffer:
     groups: dict[tuple[bool, object, int], list[Buffer]] = {}
     for buffer in buffers:
         codec = buffer.encoding.codec
-        groups.setdefault((PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []).append(buffer)
-    chosen = max(groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1])))[1]
-    others += [f"{buffer.name} has {buffer.encoding.codec.noun}" for buffer in buffers if buffer not in chosen]
+        groups.setdefault(
+            (PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []
+        ).append(buffer)
+    chosen = max(
+        groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1]))
+    )[1]
+    others += [
+        f"{buffer.name} has {buffer.encoding.codec.noun}"
+        for buffer in buffers
+        if buffer not in chosen
+    ]
     merged = replace(merge_buffers(what, chosen, others), kcov=None, address=None)
     if not unread:
         return merged
@@ -190,8 +247,11 @@ class FoundBuffers(NamedTuple):
     """On files of directories that are no traces."""
 
 
-def find_trace_buffers(context: Context, names: Sequence[str], *, takes_addresses: bool = False) -> FoundBuffers:
-    """Return the buffers that names stand for; each file of a directory or pattern is one of its own.
+def find_trace_buffers(
+    context: Context, names: Sequence[str], *, takes_addresses: bool = False
+) -> FoundBuffers:
+    """Return the buffers that names stand for; each file of a directory or pattern is one of its
+    own.
 
     :param takes_addresses: whether executed addresses do as well as coverage points.
     :raises KcovdbgError: as :func:`find_buffer`; also when no file of a directory is a trace.
@@ -222,7 +282,9 @@ def find_trace_buffers(context: Context, names: Sequence[str], *, takes_addresse
         if len(skipped) == len(paths):
             raise skipped[0]
         if skipped:
-            remarks.append(f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}")
+            remarks.append(
+                f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}"
+            )
     return FoundBuffers(found, remarks)
 
 
@@ -236,16 +298,21 @@ def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = Fals
     """Make sure that the addresses of a buffer's records are coverage points.
 
     :param takes_addresses: whether executed addresses do as well.
-    :raises CapabilityError: when they are not: the records are of functions, and which of their lines ran is unknown.
+    :raises CapabilityError: when they are not: the records are of functions, and which of their
+        lines ran is unknown.
     """
     if buffer.encoding.codec.is_exact and not takes_addresses:
         raise CapabilityError(
-            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
-            hint="source, points, patch, top, and export to lcov or cobertura take them; --pc names what they are",
+            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not "
+            f"coverage points",
+            hint="source, points, patch, top, and export to lcov or cobertura take them; --pc "
+            "names "
+            "what they are",
         )
     if not buffer.encoding.codec.has_points:
         raise CapabilityError(
-            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
+            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not "
+            f"coverage points",
             hint="buffer, trace, top and view show them",
         )
 
@@ -266,7 +333,11 @@ def order_remarks(buffer: Buffer) -> tuple[str, ...]:
     """Return a remark where the records of a buffer have no order, or may have none."""
     if buffer.order.is_known:
         return ()
-    problem = "unknown whether the records have an order" if buffer.order.is_known is None else "the records have no order"
+    problem = (
+        "unknown whether the records have an order"
+        if buffer.order.is_known is None
+        else "the records have no order"
+    )
     return (f"{problem}: {buffer.order.reason}",)
 
 
@@ -278,8 +349,14 @@ def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
     fit = buffer.fit
     if fit is None or not fit.is_low or is_forced:
         return
-    better = f"{fit.hint} reads them so; " if fit.hint is not None else "-s VMLINUX names their own kernel; "
-    raise CapabilityError(f"{command}: {buffer.name}: {fit.remark}", hint=f"{better}--force goes on")
+    better = (
+        f"{fit.hint} reads them so; "
+        if fit.hint is not None
+        else "-s VMLINUX names their own kernel; "
+    )
+    raise CapabilityError(
+        f"{command}: {buffer.name}: {fit.remark}", hint=f"{better}--force goes on"
+    )
 
 
 def require_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
@@ -300,12 +377,17 @@ def require_names(context: Context, names: LocationCache, pcs: Iterable[int], wh
         has_kernel = context.kernel.optional_target is not None
         raise CapabilityError(
             f"{what}: none of {count:,} PCs has a name",
-            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX" if has_kernel else context.kernel.names_problem,
+            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
+            if has_kernel
+            else context.kernel.names_problem,
         )
 
 
-def require_named_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
-    """Make sure that PCs have names where the user named a kernel for that; without one, they need none.
+def require_named_names(
+    context: Context, names: LocationCache, pcs: Iterable[int], what: str
+) -> None:
+    """Make sure that PCs have names where the user named a kernel for that; without one, they need
+    none.
 
     :param pcs: of a buffer; 0 stands for none.
     :param what: the answer and the buffer, for the error.
@@ -316,7 +398,9 @@ def require_named_names(context: Context, names: LocationCache, pcs: Iterable[in
 
 
 def _is_named_for_names(context: Context) -> bool:
-    """Return whether the user named a kernel that can give names alone; one with memory has its own buffers to show."""
+    """Return whether the user named a kernel that can give names alone; one with memory has its own
+    buffers to show.
+    """
     kernel = context.workspace.kernel
     if not kernel.is_named or kernel.open_target is None:
         return False
@@ -330,7 +414,8 @@ def is_address(text: str) -> bool:
 
 
 def find_tids(context: Context, word: str) -> list[int]:
-    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names, or ``all``.
+    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names,
+    or ``all``.
 
     A task without KCOV state is found where no other has its name.
 
@@ -341,7 +426,9 @@ def find_tids(context: Context, word: str) -> list[int]:
     state = context.state(Part.TASKS)
     for tasks in ([task.fields for task in state.tasks], state.task_fields):
         # The name may have what is special in a pattern.
-        matching = (task for task in tasks if word in (ALL, task.comm) or fnmatchcase(task.comm or "", word))
+        matching = (
+            task for task in tasks if word in (ALL, task.comm) or fnmatchcase(task.comm or "", word)
+        )
         if found := [task.pid for task in matching if task.pid is not None]:
             return found
     hint = suggest_task(context, word, is_any=True) or "tasks -a lists all tasks"
@@ -349,7 +436,8 @@ def find_tids(context: Context, word: str) -> list[int]:
 
 
 def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
-    """Return the thread id of the task with KCOV state that has this name, None where there is none.
+    """Return the thread id of the task with KCOV state that has this name, None where there is
+    none.
 
     :param is_any: whether the task may also have no KCOV state.
     :raises UsageError: when several tasks have this name.
@@ -365,7 +453,8 @@ def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None
 
 
 def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str | None:
-    """Return a hint with the names of tasks that are similar to a wrong one, None where there are none.
+    """Return a hint with the names of tasks that are similar to a wrong one, None where there are
+    none.
 
     :param is_any: whether the tasks may also have no KCOV state.
     """
@@ -396,7 +485,9 @@ def read_trace_file(
         raise
 
 
-def _read_traces(context: Context, path: str, kernel: TraceKernel | None, reading: ReadingOptions) -> Buffer:
+def _read_traces(
+    context: Context, path: str, kernel: TraceKernel | None, reading: ReadingOptions
+) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
     confinement = context.workspace.confinement
     named, folder = confine(path, confinement)
@@ -423,7 +514,8 @@ def _read_traces(context: Context, path: str, kernel: TraceKernel | None, readin
 
 
 def read_both_views(context: Context, what: str) -> ViewComparison:
-    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare them.
+    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare
+    them.
 
     :param what: ``fd:PID/FD``.
     :raises CapabilityError: when the kernel is not the one that runs here.
@@ -451,9 +543,14 @@ def read_both_views(context: Context, what: str) -> ViewComparison:
     compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
     findings = compared.findings
     if findings and is_private(pid, mapping):
-        private = f"process {pid} maps the buffer with MAP_PRIVATE: after it writes to a page, the kernel's writes go elsewhere"
+        private = (
+            f"process {pid} maps the buffer with MAP_PRIVATE: after it writes to a page, the "
+            f"kernel's writes go elsewhere"
+        )
         findings = (*findings, f"{private}; map it with MAP_SHARED")
-    return compared._replace(user=replace(compared.user, name=USER + what.removeprefix(FD)), findings=findings)
+    return compared._replace(
+        user=replace(compared.user, name=USER + what.removeprefix(FD)), findings=findings
+    )
 
 
 def find_kept(context: Context, name: str) -> Kept:
@@ -481,7 +578,8 @@ class BufferCounts(NamedTuple):
     records: str = ""
     """What the buffer has records of: ``PCs (TRACE_PC)``."""
     is_incomplete: bool = False
-    """Whether some records could not be read: a PC that is not among them may have been recorded."""
+    """Whether some records could not be read: a PC that is not among them may have been recorded.
+    """
     trace: TraceRecords | None = None
     """What states of lines are found from."""
 
@@ -505,14 +603,18 @@ def find_counts(
     require_points(buffer, context.command.name, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
-    # A stack is unwound for those who ask for lines, as these take addresses that were executed as well.
+    # A stack is unwound for those who ask for lines, as these take addresses that were executed as
+    # well.
     trace = read_trace_records(context, buffer) if takes_addresses else read_records(buffer)
-    return BufferCounts(trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace)
+    return BufferCounts(
+        trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace
+    )
 
 
 # The outermost function of a stack that was unwound whole.
 _OUTERMOST: Final = re.compile(
-    r"entry_(SYSCALL|SYSENTER|INT80)\w*|ret_from_\w+|el0t?_\w+|handle_exception|system_call|__do_syscall|asm_\w+"
+    r"entry_(SYSCALL|SYSENTER|INT80)\w*|ret_from_\w+|el0t?_\w+|handle_exception|system_call"
+    r"|__do_syscall|asm_\w+"
 )
 
 
@@ -522,15 +624,29 @@ def read_trace_records(context: Context, buffer: Buffer) -> TraceRecords:
 
 
 def _find_place(context: Context, buffer: Buffer) -> Place | None:
-    """Return where the task of a buffer is inside the kernel; None where that is unknown, or other tasks have records there."""
-    if not buffer.is_open or buffer.live or buffer.pid is None or buffer.name.startswith((FILE, USER, "@")):
+    """Return where the task of a buffer is inside the kernel; None where that is unknown, or other
+    tasks have records there.
+    """
+    if (
+        not buffer.is_open
+        or buffer.live
+        or buffer.pid is None
+        or buffer.name.startswith((FILE, USER, "@"))
+    ):
         return None
     stacks = context.target.stacks
     tasks = [task for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
-    if stacks is None or len(tasks) != 1 or tasks[0].role is not Role.LOCAL or tasks[0].fields.kcov != buffer.kcov:
+    if (
+        stacks is None
+        or len(tasks) != 1
+        or tasks[0].role is not Role.LOCAL
+        or tasks[0].fields.kcov != buffer.kcov
+    ):
         return None
     try:
-        frames = [frame for frame in stacks.stack_trace(tasks[0].fields.address) if not frame.is_inline]
+        frames = [
+            frame for frame in stacks.stack_trace(tasks[0].fields.address) if not frame.is_inline
+        ]
     except KcovdbgError:
         return None
     if not frames or not _OUTERMOST.fullmatch(frames[-1].function or ""):
@@ -545,17 +661,22 @@ def _name_records(buffer: Buffer) -> str:
     return f"{noun} ({buffer.mode})" if buffer.mode is not None else noun
 
 
-def require_same_kinds(command: str, sides: Sequence[tuple[str, str, Collection[PointKind]]]) -> None:
-    """Make sure that what is compared can have points in common: those of comparisons are others than those of blocks.
+def require_same_kinds(
+    command: str, sides: Sequence[tuple[str, str, Collection[PointKind]]]
+) -> None:
+    """Make sure that what is compared can have points in common: those of comparisons are others
+    than those of blocks.
 
-    :param sides: the name of each buffer, what it has records of, and the kinds of points that these can be.
+    :param sides: the name of each buffer, what it has records of, and the kinds of points that
+        these can be.
     :raises CapabilityError: when two have none.
     """
     (first, records, kinds), *others = sides
     for name, other_records, other_kinds in others:
         if not set(kinds) & set(other_kinds):
             raise CapabilityError(
-                f"{command}: {first} has {records}, {name} has {other_records}: they have nothing to compare",
+                f"{command}: {first} has {records}, {name} has {other_records}: they have "
+                f"nothing to compare",
                 hint="name two buffers of one mode; buffer, top and view show each of them",
             )
 
@@ -565,15 +686,22 @@ def require_comparable(command: str, buffers: Iterable[Buffer]) -> None:
 
     :raises CapabilityError: when they cannot.
     """
-    sides = [(buffer.name, _name_records(buffer), recorded_kinds(buffer.encoding.codec)) for buffer in buffers]
+    sides = [
+        (buffer.name, _name_records(buffer), recorded_kinds(buffer.encoding.codec))
+        for buffer in buffers
+    ]
     require_same_kinds(command, sides)
 
 
 def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:
-    """Return the system call that the task of a kernel's buffer is in, for a buffer that was just read from the kernel."""
+    """Return the system call that the task of a kernel's buffer is in, for a buffer that was just
+    read from the kernel.
+    """
     if buffer.pid is None or buffer.address is None or buffer.name.startswith((FILE, USER, "@")):
         return ()
-    tasks = [task.fields for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
+    tasks = [
+        task.fields for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid
+    ]
     return syscall_lines(context, tasks)
 
 
@@ -590,8 +718,11 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
     return tuple(lines)
 
 
-def recorded_syscall_remarks(names: LocationCache, name: str, pcs: Iterable[int]) -> tuple[str, ...]:
-    """Return a line that names the system calls that a buffer has records of: its task may have left them.
+def recorded_syscall_remarks(
+    names: LocationCache, name: str, pcs: Iterable[int]
+) -> tuple[str, ...]:
+    """Return a line that names the system calls that a buffer has records of: its task may have
+    left them.
 
     :param name: of the buffer.
     :param pcs: of its records, in order; 0 where one has none.

@@ -70,7 +70,9 @@ _HEX: Final = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _INTEGER: Final = {"type": "integer"}
 _NUMBER: Final = {"type": "number"}
 
-ADDRESS: Final = ValueKind("address", lambda value: hex(value) if value else "0", hex, "address", schema=_HEX)
+ADDRESS: Final = ValueKind(
+    "address", lambda value: hex(value) if value else "0", hex, "address", schema=_HEX
+)
 """A pointer: NULL is ``0`` in text, which does not look like an address, and ``"0x0"`` in JSON."""
 WORD: Final = ValueKind("word", hex, hex, "number", schema=_HEX)
 """A word whose bits matter: hexadecimal everywhere."""
@@ -79,7 +81,9 @@ NUMBER: Final = ValueKind("number", str, _identity, "number", align_right=True, 
 PID: Final = ValueKind("pid", str, _identity, "pid", align_right=True, schema=_INTEGER)
 CPU: Final = ValueKind("cpu", str, _identity, "number", align_right=True, schema=_INTEGER)
 SECONDS: Final = ValueKind("seconds", str, _identity, "number", align_right=True, schema=_NUMBER)
-SHARE: Final = ValueKind("share", lambda value: f"{value:.1%}", _identity, "number", align_right=True, schema=_NUMBER)
+SHARE: Final = ValueKind(
+    "share", lambda value: f"{value:.1%}", _identity, "number", align_right=True, schema=_NUMBER
+)
 """A share: 0 to 1 in JSON, a percentage in text."""
 TEXT: Final = ValueKind("text", _string, _string, is_safe=False)
 COMM: Final = ValueKind("comm", _string, _string, "comm", is_safe=False)
@@ -88,9 +92,13 @@ SYMBOL: Final = ValueKind("symbol", _symbol_text, _string, "symbol", is_safe=Fal
 PATH: Final = ValueKind("path", _string, _string, "path", is_safe=False)
 MODE: Final = ValueKind("mode", _string, _string, "mode")
 """A mode's name in the kernel's enumeration, without prefix."""
-HANDLE: Final = ValueKind("handle", lambda value: str(decode_handle(value)) if value else "0", hex, "handle", schema=_HEX)
+HANDLE: Final = ValueKind(
+    "handle", lambda value: str(decode_handle(value)) if value else "0", hex, "handle", schema=_HEX
+)
 """A remote handle: decoded in text, the whole word in JSON."""
-BOOL: Final = ValueKind("bool", lambda value: "yes" if value else "no", bool, schema={"type": "boolean"})
+BOOL: Final = ValueKind(
+    "bool", lambda value: "yes" if value else "no", bool, schema={"type": "boolean"}
+)
 LIST: Final = ValueKind(
     "list",
     lambda value: ", ".join(map(_string, value)),
@@ -116,7 +124,11 @@ ADDRESSES: Final = ValueKind(
 SYSCALL: Final = ValueKind(
     "syscall",
     _any_text,
-    lambda call: {"number": call.number, "name": call.name, "args": [hex(arg) for arg in call.args]},
+    lambda call: {
+        "number": call.number,
+        "name": call.name,
+        "args": [hex(arg) for arg in call.args],
+    },
     "symbol",
     is_safe=False,
     schema={
@@ -140,8 +152,8 @@ UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
 KEEP = 0
 """The priority of a column that is never dropped."""
 DETAIL = 3
-"""From this priority on a column is dropped before any other column is shortened for it, and in a table with a ``piped_width``
-is shown on terminals only."""
+"""From this priority on a column is dropped before any other column is shortened for it, and in a
+table with a ``piped_width`` is shown on terminals only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +166,9 @@ class Column:
     title: str | None = None
     """The heading in text; by default the key in capitals."""
     value: Callable[[Any], Any] | None = None
-    """Takes a row and returns the value, None where there is none; by default the row's item or attribute named by the key."""
+    """Takes a row and returns the value, None where there is none; by default the row's item or
+    attribute named by the key.
+    """
     text: Callable[[Any], str | None] | None = None
     """Takes a row and returns its text, None for nothing; by default the kind formats the value."""
     wide_text: Callable[[Any], str | None] | None = None
@@ -162,17 +176,19 @@ class Column:
     style: str | Callable[[Any], str] | None = None
     """Style class, or a function from a row to one; by default the kind's."""
     priority: int = KEEP
-    """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on before any column is
-    shortened; ``KEEP`` is never dropped."""
+    """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on
+    before any column is shortened; ``KEEP`` is never dropped."""
     elastic: int | None = None
-    """The width down to which the text may be shortened in a narrow terminal, a path at its start; None: never."""
+    """The width down to which the text may be shortened in a narrow terminal, a path at its start;
+    None: never.
+    """
     wraps: bool = False
     """As the last column, wrap the text in a narrow terminal instead of shortening it."""
     json_only: bool = False
     text_only: bool = False
     hide_empty: bool = False
-    """Leave the column out of the text view when no row has a value there, or only zeros; one without any value is always left
-    out."""
+    """Leave the column out of the text view when no row has a value there, or only zeros; one
+    without any value is always left out."""
     is_chosen: bool = False
     """Whether the user chose it, so that it is shown even without values."""
     items: tuple[Column, ...] | None = None
@@ -222,7 +238,11 @@ class Column:
 
             def encode_items(row: Any) -> object:
                 values = read(row)
-                return None if values is None else [{key: of(value) for key, of in members} for value in values]
+                return (
+                    None
+                    if values is None
+                    else [{key: of(value) for key, of in members} for value in values]
+                )
 
             return encode_items
         if self.members is not None:
@@ -252,8 +272,8 @@ class RowType(NamedTuple):
 
     columns: Sequence[Column]
     meanings: Mapping[str, Meaning] = MappingProxyType({})
-    """Of keys of shared columns that mean something else in these rows, by path, as in ``references[].kind``, and of those
-    whose column has no room for it on its line."""
+    """Of keys of shared columns that mean something else in these rows, by path, as in
+    ``references[].kind``, and of those whose column has no room for it on its line."""
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""

@@ -51,14 +51,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: everything that parsers, help, completion, the man page and the frontends know about it."""
+    """One command: everything that parsers, help, completion, the man page and the frontends know
+    about it.
+    """
 
     name: str
     summary: str
     """One line."""
     run: Callable[[Any, Namespace], CommandResult]
-    """The handler. Its first argument is a :class:`~kcovdbg.console.context.Context`, which has a command itself and therefore
-    cannot be named here. It may set the context's ``status``."""
+    """The handler. Its first argument is a :class:`~kcovdbg.console.context.Context`, which has a
+    command itself and therefore cannot be named here. It may set the context's ``status``."""
     topic: Topic = Topic.OTHER
     description: str = ""
     """Help beyond the summary: paragraphs, separated by empty lines."""
@@ -67,21 +69,27 @@ class Command:
     row_types: tuple[RowType, ...] = ()
     """The rows that it writes as JSON; none where it writes none, or another command's."""
     needs: frozenset[Need] = frozenset({Need.MEMORY})
-    """Needs that are checked before it runs; those of some arguments, such as memory for a buffer, when they are used."""
+    """Needs that are checked before it runs; those of some arguments, such as memory for a buffer,
+    when they are used.
+    """
     aliases: tuple[str, ...] = ()
     former_names: tuple[str, ...] = ()
     """Names that still work, and that nothing lists."""
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
     failed: int = 2
-    """The exit status of a failure of the command itself; differs from 2 where the command passes on another program's."""
+    """The exit status of a failure of the command itself; differs from 2 where the command passes
+    on another program's.
+    """
     start: Callable[[Any, Namespace, Sequence[str]], CommandResult] | None = None
-    """Starts it in the background, for a line that ends with ``&``: takes a context, the arguments, and the words without the
-    command's name. None where it cannot run there."""
+    """Starts it in the background, for a line that ends with ``&``: takes a context, the arguments,
+    and the words without the command's name. None where it cannot run there."""
     endless: bool = False
     """Whether it runs until it is stopped, so that its output cannot go through a pager."""
     acts: bool = False
-    """Whether it runs programs, writes files of its own or changes a machine, besides writing the files of its arguments."""
+    """Whether it runs programs, writes files of its own or changes a machine, besides writing the
+    files of its arguments.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,7 +104,9 @@ class Command:
     @property
     def options(self) -> tuple[Argument, ...]:
         """Its arguments, and the options that it shares with other commands."""
-        has_rows = bool(self.row_types) or any(argument.value is Value.COMMAND for argument in self.arguments)
+        has_rows = bool(self.row_types) or any(
+            argument.value is Value.COMMAND for argument in self.arguments
+        )
         own = {name for argument in self.arguments for name in argument.names}
         shared = (option for option in OUTPUT_OPTIONS if has_rows and own.isdisjoint(option.names))
         return (*self.arguments, *shared, HELP_OPTION)
@@ -114,13 +124,30 @@ class Command:
 
 OUTPUT_OPTIONS = (
     Argument("--json", Value.FLAG, "write one JSON array", default=False),
-    Argument("--jsonl", Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
+    Argument(
+        "--jsonl",
+        Value.FLAG,
+        "write one JSON object per line, each as soon as it is known",
+        default=False,
+    ),
     Argument("--csv", Value.FLAG, "write CSV with the same keys", default=False),
-    Argument("--fields A,B,…", Value.KEYS, "write only these keys, in this order, with --json, --jsonl and --csv"),
-    Argument("--columns A,B,…", Value.COLUMNS, "show these columns, named by heading or key, in this order"),
+    Argument(
+        "--fields A,B,…",
+        Value.KEYS,
+        "write only these keys, in this order, with --json, --jsonl and --csv",
+    ),
+    Argument(
+        "--columns A,B,…",
+        Value.COLUMNS,
+        "show these columns, named by heading or key, in this order",
+    ),
     Argument("--wide", Value.FLAG, "show all columns, and all text in them", default=False),
     Argument("--vertical", Value.FLAG, "show a line for each value", default=False),
-    Argument("--sort COLUMN", Value.COLUMNS, "sort the rows by a column, named by heading or key; --sort=-COLUMN inverts"),
+    Argument(
+        "--sort COLUMN",
+        Value.COLUMNS,
+        "sort the rows by a column, named by heading or key; --sort=-COLUMN inverts",
+    ),
     Argument("-n N", Value.NUMBER, "show at most N rows", key="most_rows"),
 )
 """Options of every command that has rows, unless it has one of that name itself."""
@@ -173,30 +200,44 @@ FOREIGN_WORDS: Final[Mapping[str, str]] = {
 class CommandTable:
     """The commands, by their names and aliases.
 
-    :param commands: in any order; the table has them by topic and name. They are taken when one is looked for that cannot be
-        loaded alone: the modules of all take ten megabytes.
+    :param commands: in any order; the table has them by topic and name. They are taken when one is
+        looked for that cannot be loaded alone: the modules of all take ten megabytes.
     :param load: returns the command with a name, None where it does not know one.
     """
 
-    def __init__(self, commands: Iterable[Command], load: Callable[[str], Command | None] = lambda _name: None) -> None:
+    def __init__(
+        self,
+        commands: Iterable[Command],
+        load: Callable[[str], Command | None] = lambda _name: None,
+    ) -> None:
         self._given = commands
         self._load = load
 
     @cached_property
     def _commands(self) -> tuple[Command, ...]:
         topics = list(Topic)
-        return tuple(sorted(self._given, key=lambda command: (topics.index(command.topic), command.name)))
+        return tuple(
+            sorted(self._given, key=lambda command: (topics.index(command.topic), command.name))
+        )
 
     @cached_property
     def _by_name(self) -> Mapping[str, Command]:
-        return {name: command for command in self._commands for name in (*command.names, *command.former_names)}
+        return {
+            name: command
+            for command in self._commands
+            for name in (*command.names, *command.former_names)
+        }
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands)
 
     def __contains__(self, name: object) -> bool:
         # Paths are no names.
-        return isinstance(name, str) and "/" not in name and (self._load(name) is not None or name in self._by_name)
+        return (
+            isinstance(name, str)
+            and "/" not in name
+            and (self._load(name) is not None or name in self._by_name)
+        )
 
     def find(self, name: str) -> Command:
         """Return the command with this name or alias, or the only one whose name begins so.
@@ -208,11 +249,17 @@ class CommandTable:
             return loaded
         # The prefix of a name goes before that of an alias, which help shows second.
         for known in ({command.name: command for command in self._commands}, self._by_name):
-            found = {command.name: command for text, command in known.items() if name and text.startswith(name)}
+            found = {
+                command.name: command
+                for text, command in known.items()
+                if name and text.startswith(name)
+            }
             if len(found) == 1:
                 return next(iter(found.values()))
             if found:
-                raise WordError(f"ambiguous command '{name}'", name, hint=f"one of {', '.join(sorted(found))}")
+                raise WordError(
+                    f"ambiguous command '{name}'", name, hint=f"one of {', '.join(sorted(found))}"
+                )
         hint = FOREIGN_WORDS.get(name) or suggest(name, self._by_name) or "help lists the commands"
         raise WordError(f"unknown command '{name}'", name, hint=hint)
 
@@ -241,7 +288,11 @@ class _Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         missing = message.startswith("the following arguments are required")
-        raise WordError(f"{self.command.name}: {message}", None, hint=f"usage: {self.command.usage}" if missing else None)
+        raise WordError(
+            f"{self.command.name}: {message}",
+            None,
+            hint=f"usage: {self.command.usage}" if missing else None,
+        )
 
 
 def make_parser(command: Command) -> ArgumentParser:
@@ -273,7 +324,9 @@ def add_argument(parser: ArgumentParser, argument: Argument, read: Callable[[str
             options["action"] = "append"
         elif argument.count in NARGS:
             options["nargs"] = NARGS[argument.count]
-    parser.add_argument(*(argument.names if argument.is_option else (argument.attribute,)), **options)
+    parser.add_argument(
+        *(argument.names if argument.is_option else (argument.attribute,)), **options
+    )
 
 
 def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
@@ -306,7 +359,9 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
         args, extra = parser.parse_known_intermixed_args(words)
         for name, value in vars(args).items() if command.keeps_separator else ():
             if isinstance(value, list):
-                setattr(args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value])
+                setattr(
+                    args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value]
+                )
     if extra:
         raise _refuse(command, extra[0])
     args = Namespace(**common_defaults() | vars(args))
@@ -332,12 +387,16 @@ def common_defaults() -> dict[str, Any]:
 
 
 def _only_help(words: Sequence[str]) -> Namespace:
-    return Namespace(**common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS})
+    return Namespace(
+        **common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS}
+    )
 
 
 def _refuse(command: Command, word: str) -> WordError:
     if word.startswith("-") and word != "-":
-        options = [name for argument in command.options for name in argument.names if name[0] == "-"]
+        options = [
+            name for argument in command.options for name in argument.names if name[0] == "-"
+        ]
         name = word.split("=", 1)[0]
         hint = suggest(name, options) or f"usage: {command.usage}"
         return WordError(f"{command.name}: unknown option '{name}'", word, hint=hint)

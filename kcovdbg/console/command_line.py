@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The language of command lines: words with quotes, several commands, a pipeline to the shell, redirection, comments.
+"""The language of command lines: words with quotes, several commands, a pipeline to the shell,
+redirection, comments.
 
 ::
 
@@ -64,13 +65,17 @@ _TOKEN: Final = re.compile(
     | (?P<redirect>>>?)
     | (?P<refused>[0-9]+> | [<;&])
     # "[<ffffffff8108cb35>]" of an oops is no redirection.
-    | (?P<word>(?: \[<[0-9a-fA-Fx]+>\] | [^\s"'\\|<>;&] | \\.? | "(?:[^"\\]|\\.)*(?:"|\\?$) | '[^']*'? )+)""",
+    | (?P<word>(?: \[<[0-9a-fA-Fx]+>\] | [^\s"'\\|<>;&] | \\.?
+                 | "(?:[^"\\]|\\.)*(?:"|\\?$) | '[^']*'? )+)""",
     re.VERBOSE | re.DOTALL,
 )
-_CLOSED: Final = re.compile(r"""(?: [^"'\\] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )*""", re.VERBOSE | re.DOTALL)
+_CLOSED: Final = re.compile(
+    r"""(?: [^"'\\] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )*""", re.VERBOSE | re.DOTALL
+)
 _BLANK = re.compile(r"\s*(?:#.*)?", re.DOTALL)
 _QUOTING: Final = re.compile(
-    r"""\\(?P<escaped>.?) | "(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?$) | '(?P<single>[^']*)'? | (?P<plain>.)""",
+    r"""\\(?P<escaped>.?) | "(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?$)
+    | '(?P<single>[^']*)'? | (?P<plain>.)""",
     re.VERBOSE | re.DOTALL,
 )
 _NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
@@ -82,7 +87,9 @@ _REFUSALS = {
 
 
 def split_commands(source: str) -> list[str]:
-    """Return the commands of a line, which semicolons separate; a shell command or pipeline is the rest of the line."""
+    """Return the commands of a line, which semicolons separate; a shell command or pipeline is the
+    rest of the line.
+    """
     commands: list[str] = []
     start = 0
     for match in _TOKEN.finditer(source):
@@ -105,12 +112,18 @@ def parse_line(source: str) -> CommandLine:
     if stripped.startswith("<"):
         (path, *others) = parse_line(source.replace("<", " ", 1)).words or (None,)
         if path is None or others:
-            raise LineError("missing file after '<'" if path is None else _REFUSALS["<"], source, len(source) - len(stripped))
+            raise LineError(
+                "missing file after '<'" if path is None else _REFUSALS["<"],
+                source,
+                len(source) - len(stripped),
+            )
         return CommandLine(source, script=path)
     if stripped.startswith("?"):
         # Parse the rest as that of any other command.
         line = parse_line(source.replace("?", " ", 1))
-        return replace(line, source=source, words=(Word("help", len(source) - len(stripped)), *line.words))
+        return replace(
+            line, source=source, words=(Word("help", len(source) - len(stripped)), *line.words)
+        )
     words: list[Word] = []
     redirection: Redirection | None = None
     pending: re.Match[str] | None = None
@@ -126,10 +139,20 @@ def parse_line(source: str) -> CommandLine:
                 pending = None
         elif kind == "comment":
             break
-        elif text == "&" and words and redirection is None and pending is None and _BLANK.fullmatch(source, match.end()):
+        elif (
+            text == "&"
+            and words
+            and redirection is None
+            and pending is None
+            and _BLANK.fullmatch(source, match.end())
+        ):
             return CommandLine(source, tuple(words), is_background=True)
         elif kind == "refused" or (kind == "redirect" and redirection is not None):
-            raise LineError(_REFUSALS.get(text, "only standard output can be redirected, and only once"), source, column)
+            raise LineError(
+                _REFUSALS.get(text, "only standard output can be redirected, and only once"),
+                source,
+                column,
+            )
         elif pending is not None and kind in ("redirect", "pipe"):
             break
         elif kind == "redirect":
@@ -143,11 +166,18 @@ def parse_line(source: str) -> CommandLine:
     return CommandLine(source, _expand_help(words), redirection)
 
 
-def _pipe(source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]) -> CommandLine:
+def _pipe(
+    source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]
+) -> CommandLine:
     if not words:
         raise LineError("missing command before '|'", source, match.start())
     if redirection is not None:
-        raise LineError("the output already goes to a file", source, match.start(), hint="use tee in the pipeline")
+        raise LineError(
+            "the output already goes to a file",
+            source,
+            match.start(),
+            hint="use tee in the pipeline",
+        )
     pipeline = source[match.end() :].strip()
     if not pipeline:
         raise LineError("missing shell command after '|'", source, match.end())
@@ -167,7 +197,9 @@ def _refuse_open_quote(source: str, word: re.Match[str]) -> None:
     end = 0 if closed is None else closed.end()
     if end < len(word[0]):
         mark = word[0][end]
-        message = "unexpected end of line after '\\'" if mark == "\\" else f"unterminated quote: {mark}"
+        message = (
+            "unexpected end of line after '\\'" if mark == "\\" else f"unterminated quote: {mark}"
+        )
         raise LineError(message, source, word.start() + end)
 
 
@@ -181,7 +213,9 @@ def unquote(text: str) -> str:
             # As in sh: within double quotes a backslash quotes only these.
             parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
         else:
-            parts.append(next(part for part in match.group("escaped", "single", "plain") if part is not None))
+            parts.append(
+                next(part for part in match.group("escaped", "single", "plain") if part is not None)
+            )
     return "".join(parts)
 
 
@@ -198,7 +232,9 @@ class Piece(NamedTuple):
     """A piece of a line; all of them together are the line."""
 
     kind: str
-    """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell`` (behind ``!``) or ``other``."""
+    """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell``
+    (behind ``!``) or ``other``.
+    """
     text: str
     column: int
 

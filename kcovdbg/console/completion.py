@@ -61,9 +61,16 @@ def find_cursor(text: str) -> Cursor:
             words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
             typed = re.split(r"[\s|!;&]", piece.text)[-1]
-            is_program = "/" not in typed and piece.text.removesuffix(typed).rstrip().endswith(("|", "!", ";", "&"))
+            is_program = "/" not in typed and piece.text.removesuffix(typed).rstrip().endswith(
+                ("|", "!", ";", "&")
+            )
             context = CursorContext.PROGRAM if is_program else CursorContext.FILE
-            return Cursor(context if typed else CursorContext.NONE, tuple(words), typed, len(text) - len(typed))
+            return Cursor(
+                context if typed else CursorContext.NONE,
+                tuple(words),
+                typed,
+                len(text) - len(typed),
+            )
         elif piece.kind == "comment":
             return Cursor(CursorContext.NONE, tuple(words), "", len(text))
         last = piece
@@ -99,10 +106,15 @@ def find_candidates(
         found = _programs(cursor.prefix)
     elif cursor.words:
         first, *others = cursor.words
-        found = _in_command((*aliases.get(first, (first,)), *others), cursor.prefix, commands, index)
+        found = _in_command(
+            (*aliases.get(first, (first,)), *others), cursor.prefix, commands, index
+        )
     else:
         named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items())
-        found = chain(_command_names(cursor.prefix, commands), (one for one in named if one.text.startswith(cursor.prefix)))
+        found = chain(
+            _command_names(cursor.prefix, commands),
+            (one for one in named if one.text.startswith(cursor.prefix)),
+        )
     unique: dict[str, Candidate] = {}
     for entry in found:
         unique.setdefault(entry.text, entry)
@@ -125,17 +137,25 @@ def complete_word(
         return []
     found = [entry.text for entry in find_candidates(cursor, commands, index, aliases)]
     head = len(typed) - len(word)
-    # The program types what its words have in common: words that begin otherwise would shorten the line.
+    # The program types what its words have in common: words that begin otherwise would shorten the
+    # line.
     first = [text for text in found if text.startswith(cursor.prefix)]
     return [quote(text)[head:] for text in first] or (found if len(found) == 1 and not head else [])
 
 
-def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
+def _in_command(
+    words: tuple[str, ...], prefix: str, commands: CommandTable, index: Index
+) -> Iterator[Candidate]:
     try:
         command = commands.find(words[0])
     except UsageError:
         return
-    options = {name: argument for argument in command.options if argument.is_option for name in argument.names}
+    options = {
+        name: argument
+        for argument in command.options
+        if argument.is_option
+        for name in argument.names
+    }
     wanted, rest = _follow(command, options, words[1:])
     if wanted is not None and rest:
         if wanted.value is Value.COMMAND:
@@ -156,7 +176,8 @@ def _follow(
 ) -> tuple[Argument | None, tuple[str, ...]]:
     """Assign the words after a command's name to its arguments.
 
-    :return: the argument whose value comes next, and the words of the one that takes the rest of the line, if it has begun.
+    :return: the argument whose value comes next, and the words of the one that takes the rest of
+        the line, if it has begun.
     """
     positional = [argument for argument in command.arguments if not argument.is_option]
     pending: Argument | None = None
@@ -196,7 +217,11 @@ def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
 
 
 def _options(
-    command: Command, prefix: str, options: Mapping[str, Argument], commands: CommandTable, index: Index
+    command: Command,
+    prefix: str,
+    options: Mapping[str, Argument],
+    commands: CommandTable,
+    index: Index,
 ) -> Iterator[Candidate]:
     name, equals, value = prefix.partition("=")
     if equals and name in options:
@@ -209,12 +234,18 @@ def _options(
             yield Candidate(name, argument.full_help)
 
 
-def _values(command: Command, argument: Argument, prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
+def _values(
+    command: Command, argument: Argument, prefix: str, commands: CommandTable, index: Index
+) -> Iterator[Candidate]:
     if argument.choices:
         yield from (Candidate(choice) for choice in argument.choices if choice.startswith(prefix))
     elif argument.find_candidates is not None:
         found = argument.find_candidates()
-        yield from (Candidate(name, meaning) for name, meaning in found if name.lower().startswith(prefix.lower()))
+        yield from (
+            Candidate(name, meaning)
+            for name, meaning in found
+            if name.lower().startswith(prefix.lower())
+        )
     elif argument.value is Value.COMMAND:
         yield from _command_names(prefix, commands)
     elif argument.value is Value.BUFFER:
@@ -240,7 +271,12 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
     for row_type in command.row_types:
         for column in row_type.columns:
             name = column.heading.lower() if in_text else column.key
-            if name.startswith(typed) and name not in given and " " not in name and (in_text or not column.text_only):
+            if (
+                name.startswith(typed)
+                and name not in given
+                and " " not in name
+                and (in_text or not column.text_only)
+            ):
                 yield Candidate(f"{before}{comma}{name}", column.meaning)
 
 
@@ -260,15 +296,22 @@ def _files(prefix: str) -> Iterator[Candidate]:
     head = prefix.removesuffix(start)
     try:
         with os.scandir(expand_user(head) if head else Path()) as scan:
-            entries = [entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)]
+            entries = [
+                entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)
+            ]
     except (OSError, ValueError, RuntimeError):
         # No such directory, not readable, or no such user.
         return
     for entry in sorted(entries, key=attrgetter("name")):
         # A name that cannot be typed cannot be completed.
-        if escape(entry.name) == entry.name and (start.startswith(".") or not entry.name.startswith(".")):
+        if escape(entry.name) == entry.name and (
+            start.startswith(".") or not entry.name.startswith(".")
+        ):
             is_directory = os.path.isdir(entry)  # noqa: PTH112 - False where it cannot be read
-            yield Candidate(f"{head}{entry.name}{'/' if is_directory else ''}", "directory" if is_directory else "")
+            yield Candidate(
+                f"{head}{entry.name}{'/' if is_directory else ''}",
+                "directory" if is_directory else "",
+            )
 
 
 def _programs(prefix: str) -> Iterator[Candidate]:

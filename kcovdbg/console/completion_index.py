@@ -25,10 +25,12 @@ from kcovdbg.walk.state import StateReader
 
 # A shorter part of a word is in too many words to be of use.
 _PART_LENGTH: Final = 3
-# Objects that only a descriptor or a mapping refers to are found by searching every process, which takes milliseconds for
-# each. With more tasks than this they are offered only after `objects` has shown them.
+# Objects that only a descriptor or a mapping refers to are found by searching every process, which
+# takes milliseconds for each. With more tasks than this they are offered only after `objects` has
+# shown them.
 _FEW_TASKS: Final = 200
-# A running kernel is read again after each command, as long as that takes no larger share of the time than this.
+# A running kernel is read again after each command, as long as that takes no larger share of the
+# time than this.
 _SHARE: Final = 0.1
 
 
@@ -40,7 +42,9 @@ class Candidate(NamedTuple):
 
 
 def _is_part(typed: str) -> bool:
-    """Return whether a typed text is looked for within words: a number is only the beginning of one."""
+    """Return whether a typed text is looked for within words: a number is only the beginning of
+    one.
+    """
     return len(typed) >= _PART_LENGTH and not typed.isdecimal()
 
 
@@ -67,13 +71,17 @@ class CodeIndex:
         self._files: Sequence[str] = ()
 
     def matching(self, typed: str) -> Iterator[Candidate]:
-        """Yield functions, files and directories down to the next slash, and files whose own names have a text."""
+        """Yield functions, files and directories down to the next slash, and files whose own names
+        have a text.
+        """
         if self._functions is None:
             table = self._find_table()
             if table is None:
                 return
             names = sorted({demangle(symbol.name) for symbol in table.functions()})
-            self._functions = [Candidate(name, "function") for name in names if escape(name) == name]
+            self._functions = [
+                Candidate(name, "function") for name in names if escape(name) == name
+            ]
             files = sorted({file.removeprefix("./") for file in table.files()})
             self._files = [file for file in files if escape(file) == file]
         head = typed[: typed.rfind("/") + 1]
@@ -83,7 +91,11 @@ class CodeIndex:
         for part, slash in dict.fromkeys((part, slash) for part, slash, _ in parts):
             yield Candidate(f"{head}{part}{slash}", "directory" if slash else "source file")
         if not head and _is_part(typed):
-            yield from (Candidate(file, "source file") for file in self._files if typed in file.rpartition("/")[2])
+            yield from (
+                Candidate(file, "source file")
+                for file in self._files
+                if typed in file.rpartition("/")[2]
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +103,15 @@ class Index:
     """Words that complete values at one moment; of equal words the first one counts."""
 
     words: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
-    """By :class:`~kcovdbg.console.argument.Value`; those that follow a prefix in a buffer's name by the prefix."""
+    """By :class:`~kcovdbg.console.argument.Value`; those that follow a prefix in a buffer's name by
+    the prefix.
+    """
     code: CodeIndex = CodeIndex()  # noqa: RUF009
 
 
-def index_state(state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()) -> dict[str, Sequence[Candidate]]:
+def index_state(
+    state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()
+) -> dict[str, Sequence[Candidate]]:
     """Return the words of a kernel, without kept buffers.
 
     :param state: with TASKS and REMOTE.
@@ -104,15 +120,30 @@ def index_state(state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()
     known = [kcov for kcov in objects if kcov.address]
     counter = Counter(fields.comm for fields in state.task_fields if fields.comm)
     # A name that is not printable cannot be typed; such a task has a thread id.
-    comms = [Candidate(comm, f"{number} with this name") for comm, number in counter.items() if escape(comm) == comm]
+    comms = [
+        Candidate(comm, f"{number} with this name")
+        for comm, number in counter.items()
+        if escape(comm) == comm
+    ]
     # Those with KCOV state first.
     tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks]
     tids += [Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields]
-    collecting = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks if task.count is not None]
+    collecting = [
+        Candidate(str(task.fields.pid), _task_meta(task))
+        for task in state.tasks
+        if task.count is not None
+    ]
     addresses = [Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in known]
-    addresses += [Candidate(f"{task.fields.kcov:#x}", _task_meta(task)) for task in state.tasks if task.fields.kcov]
+    addresses += [
+        Candidate(f"{task.fields.kcov:#x}", _task_meta(task))
+        for task in state.tasks
+        if task.fields.kcov
+    ]
     handles = [
-        Candidate(str(decode_handle(entry.handle)), f"{entry.pid or ''} {escape(entry.comm or '')}".strip())
+        Candidate(
+            str(decode_handle(entry.handle)),
+            f"{entry.pid or ''} {escape(entry.comm or '')}".strip(),
+        )
         for entry in state.handles
         if entry.handle is not None
     ]
@@ -124,11 +155,16 @@ def index_state(state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()
         Value.REGISTERED: (*handles, *collecting, *comms),
         Value.HANDLE: handles,
         Value.SUBJECT: (*collecting, *handles, *addresses, *tids),
-        Value.MODE: [Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode)) for mode in modes],
+        Value.MODE: [
+            Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode))
+            for mode in modes
+        ],
         Value.BUFFER: collecting,
         "kcov:": addresses,
         "fd:": [
-            Candidate(f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}")
+            Candidate(
+                f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}"
+            )
             for kcov in known
             for reference in kcov.references
             if reference.kind == "fd" and reference.fd is not None
@@ -169,11 +205,14 @@ class Harvest:
     def refresh(self) -> None:
         """Update the index, after a command.
 
-        Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves the index as it was.
+        Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves
+        the index as it was.
         """
         kept = self._workspace.kept.items()
         names: dict[str, Sequence[Candidate]] = {}
-        names[Value.BUFFER_NAME] = [Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept]
+        names[Value.BUFFER_NAME] = [
+            Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept
+        ]
         self.index = replace(self.index, words={**self.index.words, **names})
         kernel, latest = self._workspace.kernel, self._workspace.latest
         if kernel.target.memory_problem is not None:
@@ -187,7 +226,9 @@ class Harvest:
             if stale or self._reader is None:
                 self._reader = StateReader(kernel.target, kernel.layout)
             state = self._reader.read(Part.TASKS | Part.REMOTE)
-            found = index_state(state, kernel.layout.mode_names, self._find_objects(self._reader, state))
+            found = index_state(
+                state, kernel.layout.mode_names, self._find_objects(self._reader, state)
+            )
             self.index = replace(self.index, words={**found, **names})
         self._seen = latest
         if stale:

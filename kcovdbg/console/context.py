@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The environment of commands (the user's terminal and settings, kept buffers, the kernel), and one run of one of them."""
+"""The environment of commands (the user's terminal and settings, kept buffers, the kernel), and one
+run of one of them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class BackgroundWork(Protocol):
 
 @dataclass(eq=False)
 class Workspace:
-    """One run of kcovdbg, or one kernel inside another debugger: the user's terminal and settings, and kept buffers."""
+    """One run of kcovdbg, or one kernel inside another debugger: the user's terminal and settings,
+    and kept buffers.
+    """
 
     commands: CommandTable
     kernel: Kernel = field(default_factory=Kernel)
@@ -54,9 +58,13 @@ class Workspace:
     has_screen: bool = False
     """Whether the frontend's terminal may be taken by full-screen views."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
-    """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
+    """Serves commands to another program on standard input and output until it hangs up; None where
+    a frontend cannot.
+    """
     find_program: Callable[[], Sequence[str]] | None = None
-    """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
+    """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a
+    frontend cannot.
+    """
     background: list[BackgroundWork] = field(default_factory=list)
     """Work of commands that goes on after them."""
     format: Format = Format.TEXT
@@ -70,23 +78,27 @@ class Workspace:
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
     """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
     move_symbols: Callable[[], str] | None = None
-    """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the command for that; None where a
-    frontend cannot."""
+    """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the
+    command for that; None where a frontend cannot."""
     settings: Settings = field(default_factory=Settings)
     """The user's configuration file."""
     debug: bool = False
     """Whether errors show where they come from."""
     confinement: FileConfinement | None = None
-    """Confines the files that arguments name and source text comes from, where another program gives the arguments; None for
-    any file."""
+    """Confines the files that arguments name and source text comes from, where another program
+    gives the arguments; None for any file."""
     of_builds: dict[str, Kernel] = field(default_factory=dict)
     """The kernels of other builds that traces are of, by build ID."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
-    """The point at which a command stopped the kernel for the user to look at it: "at the write …"; None where none did."""
+    """The point at which a command stopped the kernel for the user to look at it: "at the write …";
+    None where none did.
+    """
     reads_only: bool = False
-    """Whether lines may do nothing but read and print, because the user neither typed them nor named their script."""
+    """Whether lines may do nothing but read and print, because the user neither typed them nor
+    named their script.
+    """
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
     latest: StateReader | None = field(default=None, init=False)
@@ -106,7 +118,10 @@ class Workspace:
     def settings_problems(self) -> Sequence[Problem]:
         """Problems of the configuration file, reported at the first call."""
         problems = self.settings.problems
-        write_remarks(self.terminal(), [f"not used: {self.settings.path}: {problem.text}" for problem in problems])
+        write_remarks(
+            self.terminal(),
+            [f"not used: {self.settings.path}: {problem.text}" for problem in problems],
+        )
         return problems
 
     def announce(self) -> list[Line]:
@@ -135,7 +150,9 @@ class Context:
     terminal: Terminal
     format: Format = Format.TEXT
     status: int = 0
-    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
+    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an
+    error of its own.
+    """
     uses_target: bool = False
     """True once the target is accessed."""
     shows_target: bool = False
@@ -167,11 +184,17 @@ class Context:
 
     @property
     def running_features(self) -> Collection[str] | None:
-        """Features of the kernel that runs on this machine; None where its debug info is not at hand."""
+        """Features of the kernel that runs on this machine; None where its debug info is not at
+        hand.
+        """
         from kcovdbg.target.local_kernel import is_this_machine
 
         target = self.kernel.optional_target
-        return None if target is None or not is_this_machine(target) else self.layout.generation.features
+        return (
+            None
+            if target is None or not is_this_machine(target)
+            else self.layout.generation.features
+        )
 
     @property
     def width(self) -> int | None:
@@ -186,7 +209,9 @@ class Context:
         """
         if self._reader is None:
             self.require(Need.MEMORY)
-            self._reader = self.workspace.latest = StateReader(self.target, self.layout, lambda: self.kernel.point_proof)
+            self._reader = self.workspace.latest = StateReader(
+                self.target, self.layout, lambda: self.kernel.point_proof
+            )
         return self._reader
 
     def inputs(self) -> Iterator[str]:
@@ -203,7 +228,9 @@ class Context:
         return self.state(Part.NOTHING).notes
 
     def find_lack(self, parts: Part | None = None) -> Lack:
-        """Return what could not be read of some parts that this run has asked for, by default of all so far."""
+        """Return what could not be read of some parts that this run has asked for, by default of
+        all so far.
+        """
         if self._reader is None:
             return Lack()
         state = self._reader.recall()
@@ -220,7 +247,8 @@ class Context:
             target = self.kernel.target
             if need is Need.CODE and self.kernel.image is None:
                 raise CapabilityError(
-                    f"{name} needs the kernel's code; {target.memory_problem or target.name}", hint="-s VMLINUX"
+                    f"{name} needs the kernel's code; {target.memory_problem or target.name}",
+                    hint="-s VMLINUX",
                 )
         if need is Need.MEMORY and self.kernel.target.memory_problem is not None:
             raise make_memory_error(name, self.kernel.target.memory_problem)
@@ -231,12 +259,23 @@ class Context:
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
-    """Iterate over the files that a command reads: the target's, the settings, source files, and traces in its arguments."""
+    """Iterate over the files that a command reads: the target's, the settings, source files, and
+    traces in its arguments.
+    """
     settings = () if workspace.settings.path is None else (str(workspace.settings.path),)
-    yield from (*workspace.named_files, *settings, *workspace.kernel.input_files(), *workspace.other_sources)
+    yield from (
+        *workspace.named_files,
+        *settings,
+        *workspace.kernel.input_files(),
+        *workspace.other_sources,
+    )
     for argument in command.arguments:
         value = getattr(args, argument.attribute, None)
-        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        words = [
+            word
+            for word in (value if isinstance(value, list) else [value])
+            if isinstance(word, str)
+        ]
         if argument.value is Value.BUFFER:
             from kcovdbg.console.trace_paths import find_input_traces
 

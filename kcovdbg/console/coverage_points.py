@@ -31,7 +31,9 @@ def find_point_table(context: Context, *, needs_points: bool = True) -> Location
     """
     symbolizer = context.kernel.symbolizer
     if symbolizer is None:
-        raise CapabilityError(f"coverage points need a kernel image: {context.kernel.names_problem}")
+        raise CapabilityError(
+            f"coverage points need a kernel image: {context.kernel.names_problem}"
+        )
     table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
         table = wait_for_table(context.terminal, symbolizer, _PATIENCE)
@@ -42,11 +44,13 @@ def find_point_table(context: Context, *, needs_points: bool = True) -> Location
         )
     if table is None and symbolizer.table_problem is not None:
         raise CapabilityError(
-            f"no table of this build's coverage points: {symbolizer.table_problem}", hint=symbolizer.table_problem.hint
+            f"no table of this build's coverage points: {symbolizer.table_problem}",
+            hint=symbolizer.table_problem.hint,
         )
     if table is None:
         raise CapabilityError(
-            "the coverage points of this kernel are unknown: they are read from the code in its vmlinux",
+            "the coverage points of this kernel are unknown: they are read from the code in "
+            "its vmlinux",
             hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name both",
         )
     if needs_points and not len(table):
@@ -63,12 +67,18 @@ class OwnPoint(NamedTuple):
 
 
 def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
-    """Return the points in a function's own code while a user waits for the table, which has those of inlined copies as well.
+    """Return the points in a function's own code while a user waits for the table, which has those
+    of inlined copies as well.
 
-    :return: empty when the table is there, or will be within moments, and where nobody waits at a terminal.
+    :return: empty when the table is there, or will be within moments, and where nobody waits at a
+        terminal.
     """
     symbolizer = context.kernel.symbolizer
-    if symbolizer is None or context.format is not Format.TEXT or context.terminal.error_width is None:
+    if (
+        symbolizer is None
+        or context.format is not Format.TEXT
+        or context.terminal.error_width is None
+    ):
         return ()
     if not symbolizer.waits_for_table or symbolizer.table is not None:
         return ()
@@ -80,17 +90,27 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
     try:
         with open_image(image, context.kernel.code) as elf:
             for symbol in elf.symbols.find_containing(function):
-                if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
-                    rows += find_text_points(elf.read(symbol.address, symbol.size), symbol.address, elf)
+                if (
+                    symbol.is_function
+                    and symbol.size
+                    and function in (symbol.name, strip_clone_suffix(symbol.name))
+                ):
+                    rows += find_text_points(
+                        elf.read(symbol.address, symbol.size), symbol.address, elf
+                    )
     except TargetError:
         return ()
     rows.sort()
     locations = symbolizer.locate_all([pc for pc, _ in rows])
-    return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
+    return tuple(
+        OwnPoint(pc, kind, location.frames)
+        for (pc, kind), location in zip(rows, locations, strict=True)
+    )
 
 
 def find_module_points(context: Context, function: str) -> tuple[str, Sequence[OwnPoint]] | None:
-    """Return a loaded module and the points of its function as recorded, from its code in memory; None where none has it.
+    """Return a loaded module and the points of its function as recorded, from its code in memory;
+    None where none has it.
 
     :raises KcovdbgError: when a module has it, but its points cannot be found.
     """
@@ -108,15 +128,21 @@ def find_module_points(context: Context, function: str) -> tuple[str, Sequence[O
     image, offset = context.kernel.image, target.kaslr_offset
     if image is None:
         raise CapabilityError(
-            f"{function}() is in module {module}, which calls callbacks of the kernel: no kernel image", hint="-s VMLINUX"
+            f"{function}() is in module {module}, which calls callbacks of the kernel: no "
+            f"kernel image",
+            hint="-s VMLINUX",
         )
     with open_image(image, context.kernel.code) as elf:
         if elf.header.machine not in ARCHITECTURES:
-            raise CapabilityError(f"coverage points are not recognized on {elf.header.machine_name}")
+            raise CapabilityError(
+                f"coverage points are not recognized on {elf.header.machine_name}"
+            )
         try:
             text = target.read(symbol.address, symbol.size)
         except ReadError as error:
-            raise CapabilityError(f"the code of {function}() in module {module} is unreadable: {error}") from None
+            raise CapabilityError(
+                f"the code of {function}() in module {module} is unreadable: {error}"
+            ) from None
         found = find_text_points(text, symbol.address, elf, offset)
     locations = symbolizer.locate_all([at - offset for at, _ in found])
     rows = zip(found, locations, strict=True)

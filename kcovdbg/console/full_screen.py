@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of full-screen views: of a given width, and two texts side by side; and the cursor. Cut text ends in an ellipsis."""
+"""Lines of full-screen views: of a given width, and two texts side by side; and the cursor.
+
+Cut text ends in an ellipsis.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,9 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
     for index, (style, text) in enumerate(line):
         text = escape(text)
         taken = text_width(text)
-        if taken < room or (taken == room and (index == last or not any(part for _, part in line[index + 1 :]))):
+        if taken < room or (
+            taken == room and (index == last or not any(part for _, part in line[index + 1 :]))
+        ):
             fitted.append((style, text))
             room -= taken
         else:
@@ -103,7 +108,8 @@ def _restyle(line: Line, style: str) -> Line:
 
 
 def fit_title(title: str, width: int) -> str:
-    """Return a title of parts that are separated by commas, without its least important parts if it is too wide.
+    """Return a title of parts that are separated by commas, without its least important parts if it
+    is too wide.
 
     The name, the first part, and the number of records stay.
     """
@@ -117,7 +123,9 @@ def fit_title(title: str, width: int) -> str:
     return ", ".join(parts)
 
 
-def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
+def columns(
+    texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False
+) -> list[Fragment]:
     """Lay out the parts of one record in a width; the last part is cut at its start.
 
     :param texts: style, text and width of each; parts of width 0 share the remaining width.

@@ -57,7 +57,8 @@ def remark_line(remark: str) -> Line:
 def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     """Yield a table's lines.
 
-    :param width: of the terminal; None for other output, where only a table with a ``piped_width`` is made to fit.
+    :param width: of the terminal; None for other output, where only a table with a ``piped_width``
+        is made to fit.
     """
     notes = _Notes(table)
     yield from (_vertical_lines if table.is_vertical else _row_lines)(table, width, notes)
@@ -73,12 +74,19 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
     rows = iter(table.rows)
     sample = list(islice(rows, _SAMPLE))
     if not sample and table.empty is not None:
-        yield from wrap_line((("remark", table.empty),), width) if table.unread else ((("remark", table.empty),),)
+        yield from (
+            wrap_line((("remark", table.empty),), width)
+            if table.unread
+            else ((("remark", table.empty),),)
+        )
     else:
         formatters = [column.formatter() for column in columns]
         cells = [[formatter(row) for formatter in formatters] for row in sample]
         shown = find_shown(columns, cells)
-        widths = [max(map(text_width, (columns[index].heading, *(row[index] for row in cells)))) for index in shown]
+        widths = [
+            max(map(text_width, (columns[index].heading, *(row[index] for row in cells))))
+            for index in shown
+        ]
         shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
         cells = [[row[index] for index in shown] for row in cells]
         columns = [columns[index] for index in shown]
@@ -87,9 +95,14 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
             _finisher(column, size, "" if index == last else _GAP, may_elide=room is not None)
             for index, (column, size) in enumerate(zip(columns, widths, strict=True))
         ]
-        yield tuple(("header", finish(column.heading)) for finish, column in zip(finishers, columns, strict=True))
+        yield tuple(
+            ("header", finish(column.heading))
+            for finish, column in zip(finishers, columns, strict=True)
+        )
         style = _row_styler(columns)
-        makers = [(column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)]
+        makers = [
+            (column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)
+        ]
         known = (
             (row, [finish(text) for finish, text in zip(finishers, texts, strict=True)])
             for row, texts in zip(sample, cells, strict=True)
@@ -108,7 +121,9 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
             if table.details is not None:
                 yield from table.details(row)
         if dropped:
-            yield from wrap_line(remark_line(f"no room for {', '.join(dropped)}; --wide shows all columns"), width)
+            yield from wrap_line(
+                remark_line(f"no room for {', '.join(dropped)}; --wide shows all columns"), width
+            )
 
 
 def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
@@ -128,20 +143,30 @@ def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[
 def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
     """Yield the lines of fields: one per value, after its name, and more for long ones."""
     columns = [column for column in fields.columns if not column.json_only]
-    shown = [column for column in columns if not (column.hide_empty and column.formatter()(fields.row) in _EMPTY)]
+    shown = [
+        column
+        for column in columns
+        if not (column.hide_empty and column.formatter()(fields.row) in _EMPTY)
+    ]
     yield from _value_lines(shown, fields.row, width)
-    for remark in chain(fields.remarks, fields.errors(fields.row) if fields.errors is not None else ()):
+    for remark in chain(
+        fields.remarks, fields.errors(fields.row) if fields.errors is not None else ()
+    ):
         yield from wrap_line(remark_line(remark), width)
 
 
 def _value_lines(columns: Sequence[Column], row: Any, width: int | None) -> Iterator[Line]:
     indent = max((text_width(column.heading) for column in columns), default=0) + len(_GAP)
     for column, style in zip(columns, _row_styler(columns)(row), strict=True):
-        yield from wrap_line((("key", pad(column.heading, indent)), (style, column.formatter()(row))), width, indent)
+        yield from wrap_line(
+            (("key", pad(column.heading, indent)), (style, column.formatter()(row))), width, indent
+        )
 
 
 def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return the indices of the columns that are not empty; the first one stays, so that rows can be counted."""
+    """Return the indices of the columns that are not empty; the first one stays, so that rows can
+    be counted.
+    """
 
     def is_shown(index: int, column: Column) -> bool:
         if index == 0 or column.is_chosen or not cells:
@@ -153,7 +178,12 @@ def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> lis
 
 
 def _fit(
-    columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], width: int | None, *, may_shorten: bool
+    columns: Sequence[Column],
+    shown: Sequence[int],
+    widths: Sequence[int],
+    width: int | None,
+    *,
+    may_shorten: bool,
 ) -> tuple[list[int], list[int], list[str]]:
     """Drop and shorten columns until they fit.
 
@@ -173,14 +203,18 @@ def _fit(
     def least() -> list[int]:
         # A column that is not elastic is never shortened.
         found = [columns[index] for index in shown]
-        return [_NEVER if one.elastic is None else max(one.elastic, text_width(one.heading)) for one in found]
+        return [
+            _NEVER if one.elastic is None else max(one.elastic, text_width(one.heading))
+            for one in found
+        ]
 
     def spare() -> int:
         return sum(max(have - minimum, 0) for have, minimum in zip(widths, least(), strict=True))
 
     while (over := excess()) > 0:
         priority, position = max(
-            ((columns[index].priority, position) for position, index in enumerate(shown)), default=(KEEP, 0)
+            ((columns[index].priority, position) for position, index in enumerate(shown)),
+            default=(KEEP, 0),
         )
         if priority == KEEP or (may_shorten and priority < DETAIL and over <= spare()):
             break
@@ -189,7 +223,9 @@ def _fit(
     minima = least()
     for _ in range(min(excess(), spare())):
         # Shorten the widest column.
-        _, position = max((have, position) for position, have in enumerate(widths) if have > minima[position])
+        _, position = max(
+            (have, position) for position, have in enumerate(widths) if have > minima[position]
+        )
         widths[position] -= 1
     return shown, widths, dropped
 
@@ -203,7 +239,9 @@ def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Calla
 
     # Called for every cell of a million rows: pad ASCII text, which is the most, right here.
     if right:
-        return lambda text: (text.rjust(width) if text.isascii() else pad(text, width, right=True)) + gap
+        return lambda text: (
+            (text.rjust(width) if text.isascii() else pad(text, width, right=True)) + gap
+        )
     return lambda text: (text.ljust(width) if text.isascii() else pad(text, width)) + gap
 
 

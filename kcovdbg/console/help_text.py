@@ -22,8 +22,21 @@ _FIRST_EXAMPLES: Final = 2
 OUTPUT_TOPIC: Final = "output"
 """A topic of ``help`` beside commands: the options that most of them share."""
 _ARGUMENT_WIDTH = 20
-_FIRST: Final = ("tasks", "objects", "buffer", "top", "view", "points", "why", "check", "last", "collect")
-"""The commands that help lists first: what there is, what was covered, what is wrong, and how to collect."""
+_FIRST: Final = (
+    "tasks",
+    "objects",
+    "buffer",
+    "top",
+    "view",
+    "points",
+    "why",
+    "check",
+    "last",
+    "collect",
+)
+"""The commands that help lists first: what there is, what was covered, what is wrong, and how to
+collect.
+"""
 
 _ARGUMENT_COLUMNS: Final = (
     Column("names", LIST, meaning="the names of an option, or the name of an argument"),
@@ -39,12 +52,26 @@ _COMMAND_COLUMNS: Final = (
     Column("topic", json_only=True, meaning="the group that help lists it in"),
     Column("usage", json_only=True, meaning="the command with its arguments"),
     Column("description", json_only=True, meaning="what the summary does not say; may be empty"),
-    Column("needs", LIST, value=lambda command: sorted(need.name.lower() for need in command.needs), json_only=True),
-    Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True, meaning="its arguments and options"),
+    Column(
+        "needs",
+        LIST,
+        value=lambda command: sorted(need.name.lower() for need in command.needs),
+        json_only=True,
+    ),
+    Column(
+        "arguments",
+        ANY,
+        items=_ARGUMENT_COLUMNS,
+        json_only=True,
+        meaning="its arguments and options",
+    ),
     Column(
         "examples",
         ANY,
-        items=(Column("line", meaning="the line"), Column("purpose", meaning="what it is good for")),
+        items=(
+            Column("line", meaning="the line"),
+            Column("purpose", meaning="what it is good for"),
+        ),
         json_only=True,
         meaning="lines to type",
     ),
@@ -61,17 +88,28 @@ def command_list(commands: CommandTable) -> Lines:
 
 
 def command_list_lines(commands: CommandTable) -> Iterator[Line]:
-    """Yield the names and summaries of all commands: ten to begin with, then the others by topic."""
+    """Yield the names and summaries of all commands: ten to begin with, then the others by
+    topic.
+    """
     width = max(len(", ".join(command.names)) for command in commands)
-    first = sorted((command for command in commands if command.name in _FIRST), key=lambda command: _FIRST.index(command.name))
+    first = sorted(
+        (command for command in commands if command.name in _FIRST),
+        key=lambda command: _FIRST.index(command.name),
+    )
     rest = (command for command in commands if command.name not in _FIRST)
-    groups = [("First of all", first), *((topic.value, [*group]) for topic, group in groupby(rest, key=attrgetter("topic")))]
+    groups = [
+        ("First of all", first),
+        *((topic.value, [*group]) for topic, group in groupby(rest, key=attrgetter("topic"))),
+    ]
     for number, (title, members) in enumerate(groups):
         if number:
             yield ()
         yield (("header", f"{title}:"),)
         for command in members:
-            yield (("command", f"  {', '.join(command.names):<{width}}"), ("", f"  {command.summary}"))
+            yield (
+                ("command", f"  {', '.join(command.names):<{width}}"),
+                ("", f"  {command.summary}"),
+            )
 
 
 def command_schema(command: Command) -> Lines:
@@ -91,7 +129,10 @@ def command_help(command: Command, width: int | None, prefix: str = "") -> Lines
 
     :param prefix: what is typed before the command, with its space: ``kcov-show `` in GDB.
     """
-    return Lines(tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)), data=Fields(_COMMAND_COLUMNS, command))
+    return Lines(
+        tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)),
+        data=Fields(_COMMAND_COLUMNS, command),
+    )
 
 
 def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
@@ -107,7 +148,11 @@ def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
         yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
     yield from _example_lines("Examples:", command.examples[:_FIRST_EXAMPLES], width, prefix)
     yield ()
-    own = [option for option in command.options if option not in OUTPUT_OPTIONS and option.topic is None]
+    own = [
+        option
+        for option in command.options
+        if option not in OUTPUT_OPTIONS and option.topic is None
+    ]
     yield from _argument_lines(own, width)
     for topic in (BUFFERS_TOPIC, OUTPUT_TOPIC):
         names = [option.names[0] for option in command.options if _find_topic(option) == topic]
@@ -124,7 +169,9 @@ def _find_topic(option: Argument) -> str | None:
     return OUTPUT_TOPIC if option in OUTPUT_OPTIONS else option.topic
 
 
-def _example_lines(title: str, examples: Sequence[Example], width: int, prefix: str) -> Iterator[Line]:
+def _example_lines(
+    title: str, examples: Sequence[Example], width: int, prefix: str
+) -> Iterator[Line]:
     if not examples:
         return
     yield ()
@@ -143,18 +190,30 @@ def output_help(width: int | None) -> Lines:
         (),
         *_argument_lines(OUTPUT_OPTIONS, min(width or _WIDTH, 100)),
         (),
-        (("", "Any answer can be piped and redirected: tasks --json | jq ., objects > objects.txt"),),
+        (
+            (
+                "",
+                "Any answer can be piped and redirected: tasks --json | jq ., objects > "
+                "objects.txt",
+            ),
+        ),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, OUTPUT_OPTIONS))
 
 
 BUFFER_NAMES: Final = (
     ("41", "the buffer that task 41 collects into"),
-    ("NAME, 'kc-*', all", "the buffers of the task with a name, of tasks by a pattern, of all tasks"),
+    (
+        "NAME, 'kc-*', all",
+        "the buffers of the task with a name, of tasks by a pattern, of all tasks",
+    ),
     ("kcov:0xffff…", "the buffer of an object"),
     ("area:0xffff…", "an area of a remote section, in use or cached"),
     ("fd:41/3", "the buffer of descriptor 3 of task 41"),
-    ("saved:0, saved:t41", "the session that a softirq section interrupted on CPU 0, or in task 41"),
+    (
+        "saved:0, saved:t41",
+        "the session that a softirq section interrupted on CPU 0, or in task 41",
+    ),
     ("file:PATH", "a trace file, a list of PCs, a directory of them, or a pattern: file:cov/*"),
     ("@name", "what keep has kept under this name"),
 )
@@ -170,7 +229,9 @@ def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
     column = _ARGUMENT_WIDTH + _INDENT
     names: list[Line] = []
     for name, meaning in BUFFER_NAMES:
-        names += wrap_line((("key", f"{' ' * _INDENT}{name} ".ljust(column)), ("", meaning)), size, column)
+        names += wrap_line(
+            (("key", f"{' ' * _INDENT}{name} ".ljust(column)), ("", meaning)), size, column
+        )
     lines = (
         (("", "WHAT is the name of a buffer:"),),
         *names,
@@ -178,7 +239,13 @@ def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
         (("", "Options for trace files of other tools, which kcovdbg otherwise finds out:"),),
         *_argument_lines(chosen.values(), size),
         (),
-        (("", "KCOV records the return address of each call of its callback, without the KASLR offset. Lists of other"),),
+        (
+            (
+                "",
+                "KCOV records the return address of each call of its callback, without the "
+                "KASLR offset. Lists of other",
+            ),
+        ),
         (("", "tools hold other addresses; the answer says which convention was found."),),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, tuple(chosen.values())))
@@ -213,25 +280,49 @@ def _wrap(text: str, width: int, indent: int, style: str = "") -> Iterator[Line]
 
 
 VOCABULARY: Final[Mapping[str, str]] = {
-    "object": "one struct kcov: each open() of /sys/kernel/debug/kcov makes one, with at most one buffer",
-    "buffer": "the memory that the kernel records into and user space maps; its first word is the number of records",
+    "object": "one struct kcov: each open() of /sys/kernel/debug/kcov makes one, with at most one "
+    "buffer",
+    "buffer": "the memory that the kernel records into and user space maps; its first word is the "
+    "number "
+    "of records",
     "record": "one entry of a buffer: a PC, a comparison, or an entry or exit of a function",
-    "PC": "what the kernel records: the return address of the compiler's callback, minus the KASLR offset",
-    "address": "a PC plus the KASLR offset, as in the kernel's memory; source locations are those of the byte before",
-    "coverage point": "one call of the sanitizer's callback in the kernel's text; code without one is never recorded",
+    "PC": "what the kernel records: the return address of the compiler's callback, minus the KASLR "
+    "offset",
+    "address": "a PC plus the KASLR offset, as in the kernel's memory; source locations are those "
+    "of the "
+    "byte before",
+    "coverage point": "one call of the sanitizer's callback in the kernel's text; code without "
+    "one is never "
+    "recorded",
     "trace": "a sequence of records in order, kept in memory or in a trace file",
-    "area": "memory that the kernel records a remote section into; the section's end copies it to the owner's buffer",
-    "handle": "a name such as usb:1 that background work announces, to be recorded for the task that registered it",
-    "section": "the code between kcov_remote_start() and kcov_remote_stop(): background work that is recorded for another task",
-    "session": "what is recorded in a task at one moment: the task itself (local), a remote section or a softirq section",
-    "role": "the kind of session: local (the task traces itself), remote-section, softirq-section or none",
-    "owner": "the task that registered handles by KCOV_REMOTE_ENABLE; it is not traced itself in mode REMOTE",
-    "saved state": "what a softirq section set aside of the session that it interrupted, per CPU or in the task",
+    "area": "memory that the kernel records a remote section into; the section's end copies it to "
+    "the "
+    "owner's buffer",
+    "handle": "a name such as usb:1 that background work announces, to be recorded for the task "
+    "that "
+    "registered it",
+    "section": "the code between kcov_remote_start() and kcov_remote_stop(): background work that "
+    "is "
+    "recorded for another task",
+    "session": "what is recorded in a task at one moment: the task itself (local), a remote "
+    "section or a "
+    "softirq section",
+    "role": "the kind of session: local (the task traces itself), remote-section, softirq-section "
+    "or "
+    "none",
+    "owner": "the task that registered handles by KCOV_REMOTE_ENABLE; it is not traced itself in "
+    "mode "
+    "REMOTE",
+    "saved state": "what a softirq section set aside of the session that it interrupted, per CPU "
+    "or in the "
+    "task",
     "full": "a full buffer keeps its first records and drops all later ones",
-    "mode": "what a task records: TRACE_PC, TRACE_CMP, REMOTE, INIT (a buffer, not enabled) or DISABLED",
+    "mode": "what a task records: TRACE_PC, TRACE_CMP, REMOTE, INIT (a buffer, not enabled) or "
+    "DISABLED",
     "generation": "one layout of KCOV in mainline or stable kernels",
     "series": "a posted, unmerged patch series with its own modes or layout",
-    "finding": "what check reports; a violation is a finding about an invariant that the kernel guarantees",
+    "finding": "what check reports; a violation is a finding about an invariant that the kernel "
+    "guarantees",
     "transient": "a finding that a held lock or a task inside KCOV may explain",
     "racing": "a finding that kept changing while a running kernel was read",
     "unknown": "this kernel's types do not say",

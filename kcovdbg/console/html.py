@@ -51,12 +51,16 @@ def packed_text(value: object) -> str:
 
 
 def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
-    """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold them: 16, 32 or 64."""
+    """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold
+    them: 16, 32 or 64.
+    """
     words = numbers if isinstance(numbers, array) else array("Q", numbers)
     # Of each word the half that is lower, while all others are 0.
     while words.itemsize > 2:
         halves = memoryview(words).cast("B").cast("I" if words.itemsize == 8 else "H")
-        low, high = (halves[1::2], halves[::2]) if sys.byteorder == "big" else (halves[::2], halves[1::2])
+        low, high = (
+            (halves[1::2], halves[::2]) if sys.byteorder == "big" else (halves[::2], halves[1::2])
+        )
         if high.tobytes().strip(b"\0"):
             break
         words = array(halves.format, low.tobytes())
@@ -76,17 +80,26 @@ class PageSection(NamedTuple):
 _FOOTER: Final = "Made by kcovdbg. KCOV records no time; numbers count records."
 
 
-def page_lines(title: str, subtitle: str, sections: Sequence[PageSection], footer: str = _FOOTER) -> Iterator[str]:
+def page_lines(
+    title: str, subtitle: str, sections: Sequence[PageSection], footer: str = _FOOTER
+) -> Iterator[str]:
     """Yield the page.
 
-    Its content security policy allows only its own style and script, by their hashes: no network, and no code in text.
+    Its content security policy allows only its own style and script, by their hashes: no network,
+    and no code in text.
     """
     style, script = _read("html_page.css"), _read("html_page.js")
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src "
+        f"'{_hash(script)}'; base-uri 'none'"
+    )
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+    yield (
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
+        'name="color-scheme" content="light dark">'
+    )
     yield f'<link rel="icon" href="data:,"><title>{text(title)}</title>'
     yield f"<style>{style}</style></head><body>"
     yield '<a class="skip" href="#main">Skip to the content</a>'
@@ -136,11 +149,15 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
         kind = ' class="right"' if columns[index].kind.align_right else ""
         yield f'<th scope="col"{kind}>{text(columns[index].heading)}</th>'
     yield "</tr></thead><tbody>"
-    classes = [_classes(columns[index].cell_style, right=columns[index].kind.align_right) for index in shown]
+    classes = [
+        _classes(columns[index].cell_style, right=columns[index].kind.align_right)
+        for index in shown
+    ]
     notes: list[str] = []
     for row, texts in zip(first, cells, strict=True):
         shown_cells = "".join(
-            f"<td{class_of(row)}>{text(texts[index])}</td>" for index, class_of in zip(shown, classes, strict=True)
+            f"<td{class_of(row)}>{text(texts[index])}</td>"
+            for index, class_of in zip(shown, classes, strict=True)
         )
         yield f"<tr>{shown_cells}</tr>"
         if table.errors is not None:
@@ -154,7 +171,10 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
 
 def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
     """Yield a table with a name and a value per row."""
-    yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table class="record">'
+    yield (
+        f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table '
+        f'class="record">'
+    )
     yield f"<caption>{text(caption)}</caption><tbody>"
     for column in fields.columns:
         if column.json_only:
@@ -181,7 +201,10 @@ def notes_markup(remarks: Iterable[str]) -> Iterator[str]:
 def _classes(style: str | Callable[[Any], str], *, right: bool) -> Callable[[Any], str]:
     def attribute(row: Any) -> str:
         name = style(row) if callable(style) else style
-        classes = [*(["right"] if right else []), *([f"s-{name.replace('.', '-')}"] if name else [])]
+        classes = [
+            *(["right"] if right else []),
+            *([f"s-{name.replace('.', '-')}"] if name else []),
+        ]
         return f' class="{" ".join(classes)}"' if classes else ""
 
     return attribute

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands that answer a file by what it is, for files that are named without one and for hints where one does not fit."""
+"""The commands that answer a file by what it is, for files that are named without one and for hints
+where one does not fit.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def find_trace(side_file: str) -> str:
 
 
 def find_hint(path: str) -> str | None:
-    """Return what to do with a file that was named where something else was expected; None where there is no file."""
+    """Return what to do with a file that was named where something else was expected; None where
+    there is no file.
+    """
     with contextlib.suppress(KcovdbgError):
         if Path(path).exists():
             found = find_path_kind(path)

@@ -12,16 +12,22 @@ NO_DEBUG_INFO: Final = "the debug info does not say"
 NO_TARGET: Final = "it is unknown"
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
-    "address": Meaning("`pc` plus the KASLR offset: the address in the kernel's memory", "the record holds no address"),
+    "address": Meaning(
+        "`pc` plus the KASLR offset: the address in the kernel's memory",
+        "the record holds no address",
+    ),
     "area": Meaning("address of the memory that records go to", UNREAD),
     "beneath": Meaning(
-        "role of the session that a softirq section interrupted", "no session is interrupted, or its role is unclear"
+        "role of the session that a softirq section interrupted",
+        "no session is interrupted, or its role is unclear",
     ),
     "bucket": Meaning("index of the handle's bucket in `kcov_remote_map`"),
     "build_id": Meaning("build ID of the kernel, in hexadecimal digits", NO_TARGET),
     "bytes": Meaning("size", unit="bytes"),
     "capacity": Meaning(
-        "number of records that fit the buffer", "there is no buffer, or its size could not be read", "records"
+        "number of records that fit the buffer",
+        "there is no buffer, or its size could not be read",
+        "records",
     ),
     "class": Meaning("class of infrastructure functions that the function is in", "it is in none"),
     "comm": Meaning("name of the task", UNKNOWN_TASK),
@@ -31,23 +37,33 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "depth": Meaning("levels of calls above it, 0 for the outermost", unit="levels"),
     "distinct": Meaning("number of different PCs", unit="points"),
     "edge_area": Meaning("address of the buffer for edges", "this kernel has none"),
-    "edge_count": Meaning("number of edges in that buffer", "this kernel has none, or it could not be read", "records"),
+    "edge_count": Meaning(
+        "number of edges in that buffer", "this kernel has none, or it could not be read", "records"
+    ),
     "errors": Meaning("what is missing of this row or uncertain about it, one sentence each"),
     "file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
-    "frames": Meaning("source locations of the PC, the innermost inlined function first; empty if unknown"),
+    "frames": Meaning(
+        "source locations of the PC, the innermost inlined function first; empty if unknown"
+    ),
     "frames[].function": Meaning("name of the function, as in the debug info", NO_DEBUG_INFO),
     "frames[].file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
     "frames[].line": Meaning("line in the file", NO_DEBUG_INFO),
     "frames[].column": Meaning("column in the line", NO_DEBUG_INFO),
     "full": Meaning(
-        "whether the buffer is full, so that later records were dropped", "there is no buffer, or it could not be read"
+        "whether the buffer is full, so that later records were dropped",
+        "there is no buffer, or it could not be read",
     ),
     "function": Meaning("name of the function", NO_DEBUG_INFO),
-    "generation": Meaning("generation of KCOV, as in docs/generations.md", "the kernel has no KCOV, or one that is unknown"),
+    "generation": Meaning(
+        "generation of KCOV, as in docs/generations.md",
+        "the kernel has no KCOV, or one that is unknown",
+    ),
     "handle": Meaning("handle, the whole word", UNREAD),
     "index": Meaning("index of the record in its buffer, from 0"),
     "instance": Meaning("instance in the handle, such as the number of a USB bus", UNREAD),
-    "kaslr_offset": Meaning("offset that KASLR added to the kernel's addresses", NO_TARGET, "bytes"),
+    "kaslr_offset": Meaning(
+        "offset that KASLR added to the kernel's addresses", NO_TARGET, "bytes"
+    ),
     "kcov": Meaning("address of the `struct kcov`", UNREAD),
     "kind": Meaning("kind of the record: `pc`, `cmp`, `entry`, `exit` or `edge`"),
     "kcov_area": Meaning("`task_struct.kcov_area`", UNREAD),
@@ -70,7 +86,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
     "role": Meaning(
-        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; the owner of a "
+        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; "
+        "the owner of a "
         "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is marked by `owns_remote`",
         "it is unclear",
     ),
@@ -83,7 +100,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "size": Meaning("size of the buffer or area", UNREAD, "words"),
     "subsystem": Meaning("subsystem in the handle, such as `usb`", UNREAD),
     "symbol": Meaning(
-        "function that the code was compiled into; of Rust as the image names it, where `frames` have names to read",
+        "function that the code was compiled into; of Rust as the image names it, where "
+        "`frames` have names to read",
         "the address is in no known function",
     ),
     "syscall": Meaning(
@@ -121,29 +139,44 @@ _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 def keys_of(row_type: RowType) -> tuple[JsonKey, ...]:
     """Return the keys of a row, in order."""
     keys = _keys_of_columns(row_type.columns, row_type.meanings, "")
-    return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ())) if row_type.errors else keys
+    return (
+        (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ()))
+        if row_type.errors
+        else keys
+    )
 
 
-def _keys_of_columns(columns: Sequence[Column], meanings: Mapping[str, Meaning], prefix: str) -> tuple[JsonKey, ...]:
+def _keys_of_columns(
+    columns: Sequence[Column], meanings: Mapping[str, Meaning], prefix: str
+) -> tuple[JsonKey, ...]:
     keys: list[JsonKey] = []
     for column in columns:
         path, schema = prefix + column.key, column.kind.schema
         own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
         members: tuple[JsonKey, ...] = ()
         if column.items is not None:
-            schema, members = {"type": "array"}, _keys_of_columns(column.items, meanings, f"{path}[].")
+            schema, members = (
+                {"type": "array"},
+                _keys_of_columns(column.items, meanings, f"{path}[]."),
+            )
         elif column.members is not None:
             # A member that is unknown is left out instead of being null.
             known = _keys_of_columns(column.members, meanings, f"{path}.")
-            schema, members = {"type": "object"}, tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known)
+            schema, members = (
+                {"type": "object"},
+                tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known),
+            )
         if not column.text_only:
             meaning = meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
             keys.append(JsonKey(column.key, path, meaning, schema, members))
     return tuple(keys)
 
 
-def schema_of(name: str, row_types: Sequence[RowType], *, partial: bool = False) -> dict[str, object]:
-    """Return the JSON Schema of the array that a command writes; further keys are accepted, because later versions add some.
+def schema_of(
+    name: str, row_types: Sequence[RowType], *, partial: bool = False
+) -> dict[str, object]:
+    """Return the JSON Schema of the array that a command writes; further keys are accepted, because
+    later versions add some.
 
     :param partial: accept rows without some of the keys.
     """
@@ -164,11 +197,17 @@ def schema_of(name: str, row_types: Sequence[RowType], *, partial: bool = False)
 
 def _unread_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
     """Return the schema of the row in place of those that could not be read."""
-    errors = {**_ERRORS_SCHEMA, "minItems": 1, "description": "what could not be read, one sentence each"}
+    errors = {
+        **_ERRORS_SCHEMA,
+        "minItems": 1,
+        "description": "what could not be read, one sentence each",
+    }
     return {
         "type": "object",
         "description": "instead of rows that could not be read",
-        "properties": {key.name: errors if key.name == "errors" else {"type": "null"} for key in keys},
+        "properties": {
+            key.name: errors if key.name == "errors" else {"type": "null"} for key in keys
+        },
         "required": [key.name for key in keys],
         "additionalProperties": True,
     }

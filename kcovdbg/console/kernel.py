@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One kernel and what is known of it: memory, its KCOV, and names, coverage points and source for its PCs.
+"""One kernel and what is known of it: memory, its KCOV, and names, coverage points and source for
+its PCs.
 
 Each part is read or opened when it is first asked for, and so are the modules that read it.
 """
@@ -51,9 +52,13 @@ class Kernel:
     substitutions: Sequence[tuple[str, str]] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
     reads_build_directory: bool = True
-    """Whether source text is also read where the kernel was built, which is for its debug info to say."""
+    """Whether source text is also read where the kernel was built, which is for its debug info to
+    say.
+    """
     wait: Callable[[Symbolizer], object] | None = None
-    """Waits a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
+    """Waits a moment for a table that is being built: without it, lines are less exact and tail
+    calls are unknown.
+    """
     write_remark: Callable[[str], None] | None = None
     """Takes a note on how PCs are named."""
 
@@ -64,7 +69,9 @@ class Kernel:
         :raises TargetError: when it cannot be opened.
         """
         if self.open_target is None:
-            raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
+            raise TargetError(
+                "no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others"
+            )
         return self.open_target()
 
     @cached_property
@@ -89,7 +96,12 @@ class Kernel:
         if target is None:
             return (f"no names: {self.names_problem}",)
         own = self._own_table
-        if own is None or own.names_remark is None or self.symbolizer is None or self.symbolizer.table is not own.table:
+        if (
+            own is None
+            or own.names_remark is None
+            or self.symbolizer is None
+            or self.symbolizer.table is not own.table
+        ):
             return ()
         return (own.names_remark,)
 
@@ -140,7 +152,11 @@ class Kernel:
     def modules(self) -> tuple[LoadedModule, ...] | None:
         """The loaded modules, with addresses as KCOV records them; None where they are unknown."""
         lines = self.lines
-        return None if lines is None else tuple(module.shift(-self.kaslr_offset) for module in lines.loaded_modules())
+        return (
+            None
+            if lines is None
+            else tuple(module.shift(-self.kaslr_offset) for module in lines.loaded_modules())
+        )
 
     @property
     def module_files(self) -> Mapping[str, str]:
@@ -149,9 +165,11 @@ class Kernel:
 
     @cached_property
     def symbolizer(self) -> Symbolizer | None:
-        """Locates PCs of the kernel; None without one. A table that its build lacks is made in the background.
+        """Locates PCs of the kernel; None without one. A table that its build lacks is made in the
+        background.
 
-        :raises TargetError: when a location table cannot be read, or ``table_file`` is of another build.
+        :raises TargetError: when a location table cannot be read, or ``table_file`` is of another
+            build.
         """
         target = self.optional_target
         if target is None:
@@ -206,17 +224,23 @@ class Kernel:
         """
         from kcovdbg.records.written_locations import WordLookup
 
-        return WordLookup(self.target, self.names, self.make_function_finder(), is_running=is_running)
+        return WordLookup(
+            self.target, self.names, self.make_function_finder(), is_running=is_running
+        )
 
     def make_function_finder(self) -> FunctionFinder:
         """Return what finds functions by name, of the image and of modules."""
         from kcovdbg.symbols.function_starts import FunctionFinder
 
         table = None if self.symbolizer is None else self.symbolizer.table
-        return FunctionFinder(self.target, self.image, self.code, table, self.modules or (), self.module_files)
+        return FunctionFinder(
+            self.target, self.image, self.code, table, self.modules or (), self.module_files
+        )
 
     def find_code(self, name: str) -> range | None:
-        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is
+        none.
+        """
         try:
             symbol = self.target.symbol(name)
         except KcovdbgError:
@@ -225,21 +249,29 @@ class Kernel:
         return range(start, start + symbol.size)
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        """Return whether debug info has a function with a name, one that is inlined everywhere
+        included.
+        """
         return self.lines is not None and self.lines.has_function(name)
 
     def has_file(self, path: str) -> bool:
-        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+        """Return whether a module has code of a file or directory, or of one that matches a
+        pattern.
+        """
         from kcovdbg.records.located_records import matches_path
 
-        return self.lines is not None and any(matches_path(path, file) for file in self.lines.module_files())
+        return self.lines is not None and any(
+            matches_path(path, file) for file in self.lines.module_files()
+        )
 
     @cached_property
     def point_proof(self) -> PointProof:
         """Proves that records are coverage points."""
         from kcovdbg.symbols.code_proof import CodeProof
 
-        return CodeProof(self.image, self.target.build_id, self.target.kaslr_offset, self.lines, code=self.code)
+        return CodeProof(
+            self.image, self.target.build_id, self.target.kaslr_offset, self.lines, code=self.code
+        )
 
     def find_remote_sites(self) -> RemoteSites:
         """Return the places in the kernel that announce remote handles.
@@ -271,7 +303,9 @@ class Kernel:
 
     @cached_property
     def source(self) -> SourceTree:
-        """The source of the kernel, where it can be found: in the folders that the user named, or where it was built."""
+        """The source of the kernel, where it can be found: in the folders that the user named, or
+        where it was built.
+        """
         from kcovdbg.elf.file import ElfFile
         from kcovdbg.symbols.compiled_reader import read_comp_dir
         from kcovdbg.symbols.source_tree import SourceTree
@@ -288,15 +322,22 @@ class Kernel:
         )
 
     def find_point_sets(self) -> Sequence[PointSet] | None:
-        """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""
+        """Return the PCs that the kernel and its modules can record, None where there is no table
+        of them yet.
+        """
         from kcovdbg.records.pc_convention import find_module_sets, table_points
 
         table = self.names.table
         image = None if table is None else table_points(table)
-        return None if image is None else (image, *find_module_sets(self.modules or (), self.module_files))
+        return (
+            None
+            if image is None
+            else (image, *find_module_sets(self.modules or (), self.module_files))
+        )
 
     def find_base(self, name: str) -> int | None:
-        """Return where offsets in the image or a module count from, as KCOV records addresses; None where that is unknown.
+        """Return where offsets in the image or a module count from, as KCOV records addresses; None
+        where that is unknown.
 
         :param name: of its file: ``vmlinux``, ``ext4.ko``.
         """
@@ -342,7 +383,9 @@ class Kernel:
         return self.word_lookup()
 
     def input_files(self) -> Iterator[str]:
-        """Iterate over the files that are read: those of the target are known once it is open, source files once read."""
+        """Iterate over the files that are read: those of the target are known once it is open,
+        source files once read.
+        """
         opened = vars(self)
         yield from getattr(opened.get("target"), "files", ())
         yield from self.source_folders

@@ -30,16 +30,21 @@ STDOUT: Final = "-"
 """The name of standard output where a command takes an output file."""
 
 Inputs: TypeAlias = Callable[[], Iterable[str]]
-"""Returns the paths of the files that are read, more of them once the target is open, and of source trees."""
+"""Returns the paths of the files that are read, more of them once the target is open, and of source
+trees.
+"""
 # Of the languages in the kernel's debug info.
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 
 
 @contextlib.contextmanager
-def open_destination(line: CommandLine, terminal: Terminal, inputs: Inputs = tuple) -> Iterator[Destination]:
+def open_destination(
+    line: CommandLine, terminal: Terminal, inputs: Inputs = tuple
+) -> Iterator[Destination]:
     """Open the file or the pipeline that a line's output goes to.
 
-    A file that is replaced gets its name when it is complete; after an error the old file is still there.
+    A file that is replaced gets its name when it is complete; after an error the old file is still
+    there.
 
     :param inputs: what the line must not overwrite.
     :raises KcovdbgError: when the file cannot be written, or the pipeline cannot be started.
@@ -56,7 +61,8 @@ def open_destination(line: CommandLine, terminal: Terminal, inputs: Inputs = tup
 
 
 def check_output(path: str, inputs: Inputs = tuple) -> None:
-    """Check that a file can be written and is not being read, before a command reads or runs anything.
+    """Check that a file can be written and is not being read, before a command reads or runs
+    anything.
 
     :param path: a file, or ``-`` for standard output.
     :raises KcovdbgError: when it cannot be written, or is an input.
@@ -68,22 +74,32 @@ def check_output(path: str, inputs: Inputs = tuple) -> None:
         if folder is not None and (status is None or stat.S_ISREG(status.st_mode)):
             _check_folder(path, folder)
         elif status is not None and stat.S_ISDIR(status.st_mode):
-            raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EISDIR)}", hint="give the name of a file in it")
+            raise KcovdbgError(
+                f"could not write '{path}': {os.strerror(errno.EISDIR)}",
+                hint="give the name of a file in it",
+            )
     except FileNotFoundError:
         hint = f"mkdir -p {expand_user(path).parent}"
-        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=hint) from None
+        raise KcovdbgError(
+            f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=hint
+        ) from None
     except (OSError, ValueError) as error:
         # A null character in the path is a ValueError.
-        raise KcovdbgError(f"could not write '{path}': {getattr(error, 'strerror', None) or error}") from None
+        raise KcovdbgError(
+            f"could not write '{path}': {getattr(error, 'strerror', None) or error}"
+        ) from None
     refuse_input(path, inputs)
 
 
 def _check_folder(path: str, folder: Path) -> None:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory")
+        raise KcovdbgError(
+            f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise KcovdbgError(
-            f"could not write '{path}': {os.strerror(errno.EACCES)}", hint="choose a directory that you can write to"
+            f"could not write '{path}': {os.strerror(errno.EACCES)}",
+            hint="choose a directory that you can write to",
         )
 
 
@@ -102,16 +118,21 @@ def refuse_input(path: str, inputs: Inputs) -> None:
     for given in inputs():
         if _is_source_in(path, given):
             raise KcovdbgError(
-                f"cannot write '{path}': it is a source file in '{given}', which is read", hint="choose another file"
+                f"cannot write '{path}': it is a source file in '{given}', which is read",
+                hint="choose another file",
             )
         with contextlib.suppress(OSError, ValueError):
             if os.path.samestat(found, expand_user(given).stat()):
                 same = "it is" if given == path else f"it is the same file as '{given}', which is"
-                raise KcovdbgError(f"cannot write '{path}': {same} being read", hint="choose another file")
+                raise KcovdbgError(
+                    f"cannot write '{path}': {same} being read", hint="choose another file"
+                )
 
 
 def _is_source_in(path: str, folder: str) -> bool:
-    """Return whether a file is a source file in a tree: which of its files are read is known only afterwards."""
+    """Return whether a file is a source file in a tree: which of its files are read is known only
+    afterwards.
+    """
     output = expand_user(path)
     return (
         output.suffix in _SOURCE_SUFFIXES
@@ -153,7 +174,8 @@ def binary_stdout(stdout: TextIO) -> BinaryIO:
     binary: BinaryIO | None = getattr(stdout, "buffer", None)
     if binary is None or stdout.isatty():
         raise CapabilityError(
-            "cannot write a binary file to a terminal", hint="redirect the output: -o - > FILE, or give -o FILE"
+            "cannot write a binary file to a terminal",
+            hint="redirect the output: -o - > FILE, or give -o FILE",
         )
     stdout.flush()
     return binary
@@ -193,7 +215,8 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
 
 
 def check_pipeline_status(pipeline: str, status: int) -> None:
-    """Raise if a pipeline could not run; at other statuses, such as grep's 1, its programs have printed what is to say.
+    """Raise if a pipeline could not run; at other statuses, such as grep's 1, its programs have
+    printed what is to say.
 
     :raises KcovdbgError: when it could not.
     """
@@ -215,13 +238,20 @@ def pipeline_status(status: int) -> int:
 
     :param status: of its process, negative for a signal.
     """
-    is_ended = status in (-signal.SIGPIPE, 128 + signal.SIGPIPE, -signal.SIGINT, 128 + signal.SIGINT)
+    is_ended = status in (
+        -signal.SIGPIPE,
+        128 + signal.SIGPIPE,
+        -signal.SIGINT,
+        128 + signal.SIGINT,
+    )
     return 0 if is_ended else abs(status)
 
 
 @contextlib.contextmanager
 def _stdout_file(stdout: TextIO) -> Iterator[int]:
-    """Yield a file descriptor for a child whose output goes to a stream; the stream may have none of its own."""
+    """Yield a file descriptor for a child whose output goes to a stream; the stream may have none
+    of its own.
+    """
     stdout.flush()
     try:
         descriptor = stdout.fileno()
@@ -248,5 +278,8 @@ def run_shell(command: str, stdout: TextIO) -> int:
     from kcovdbg.child_process import child_environment
 
     words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
-    with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, env=child_environment(), text=True) as process:
+    with (
+        _stdout_file(stdout) as file,
+        subprocess.Popen(words, stdout=file, env=child_environment(), text=True) as process,
+    ):
         return _wait(process)

@@ -6,7 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    BOOL,
+    NUMBER,
+    PATH,
+    SYMBOL,
+    TEXT,
+    WORD,
+    WORDS,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.wording import format_operand, record_function, record_place, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
@@ -66,7 +78,12 @@ def make_record_columns(
         Column("index", NUMBER, value=lambda row: row.record.number),
         Column("pc", WORD, value=lambda row: row.record.word, priority=3 if has_offset else 0),
         Column("address", ADDRESS, priority=2, json_only=not has_offset),
-        Column("kind", TEXT, value=lambda row: row.record.kind, json_only=not has_calls and not has_values),
+        Column(
+            "kind",
+            TEXT,
+            value=lambda row: row.record.kind,
+            json_only=not has_calls and not has_values,
+        ),
     ]
     if is_comparison:
 
@@ -75,7 +92,9 @@ def make_record_columns(
                 name,
                 WORD,
                 value=lambda row: getattr(row.record.comparison, name),
-                text=lambda row: format_operand(getattr(row.record.comparison, name), row.record.comparison, big_endian),
+                text=lambda row: format_operand(
+                    getattr(row.record.comparison, name), row.record.comparison, big_endian
+                ),
             )
 
         columns += [
@@ -90,7 +109,12 @@ def make_record_columns(
             Column("argument", NUMBER, value=_of_values("argument"), json_only=True),
             Column("size", NUMBER, value=_value_size, priority=3),
             Column("pointer", WORD, value=_of_values("pointer"), priority=4),
-            Column("values", WORDS, value=_value_words, text=lambda row: record_text(row, big_endian=big_endian).operands),
+            Column(
+                "values",
+                WORDS,
+                value=_value_words,
+                text=lambda row: record_text(row, big_endian=big_endian).operands,
+            ),
         ]
     return (
         *columns,
@@ -122,7 +146,10 @@ _VALUES: Final = {
     "argument": Meaning("number of the argument, from 0", "it is a returned value or a comparison"),
     "size": Meaning("size of the argument, the returned value or the operands", unit="bytes"),
     "pointer": Meaning("address that the values were read from", "it is a comparison"),
-    "values": Meaning("the value, the members of a structure, or the operands; null is memory that the kernel could not read"),
+    "values": Meaning(
+        "the value, the members of a structure, or the operands; null is memory that the "
+        "kernel could not read"
+    ),
 }
 _COMPARISON: Final = {
     "size": Meaning("size of the operands", unit="bytes"),
@@ -132,7 +159,12 @@ _COMPARISON: Final = {
 }
 RECORD_ROWS: Final = (
     RowType(make_record_columns(is_comparison=False), errors=True, when="of a buffer of PCs"),
-    RowType(make_record_columns(is_comparison=True), _COMPARISON, errors=True, when="of a buffer of comparisons"),
+    RowType(
+        make_record_columns(is_comparison=True),
+        _COMPARISON,
+        errors=True,
+        when="of a buffer of comparisons",
+    ),
     RowType(
         make_record_columns(is_comparison=False, has_values=True),
         _VALUES,
@@ -145,7 +177,11 @@ RECORD_ROWS: Final = (
 
 def approximate_errors(location: Location | None) -> tuple[str, ...]:
     """Return what is wrong with a location that is only approximate, for the key ``errors``."""
-    return (location.remark,) if location is not None and location.approximate and location.remark else ()
+    return (
+        (location.remark,)
+        if location is not None and location.approximate and location.remark
+        else ()
+    )
 
 
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Answers of commands: data that the writer can show.
 
-Remarks say what is missing from an answer. They are read after the rows, so that an iterator can yield what the rows showed.
+Remarks say what is missing from an answer. They are read after the rows, so that an iterator can
+yield what the rows showed.
 """
 
 from __future__ import annotations
@@ -40,14 +41,18 @@ class Table:
     empty: str | None = None
     """The text in place of a table without rows."""
     errors: Callable[[Any], Sequence[str]] | None = None
-    """From a row to what could not be read of it: the key ``errors`` in JSON, notes below the table in text."""
+    """From a row to what could not be read of it: the key ``errors`` in JSON, notes below the table
+    in text.
+    """
     label: Callable[[Any], str] | None = None
     """From a row to its name in such a note."""
     rests_on: Part | None = None
-    """Of an answer about the kernel's state, the parts that the rows are in; None for all that the command asked for."""
+    """Of an answer about the kernel's state, the parts that the rows are in; None for all that the
+    command asked for.
+    """
     unread: Sequence[str] = ()
-    """Of a table without rows, what could not be read: whether there are any is unknown. JSON then has one row whose values are
-    null, with these lines as its ``errors``."""
+    """Of a table without rows, what could not be read: whether there are any is unknown. JSON then
+    has one row whose values are null, with these lines as its ``errors``."""
     details: Callable[[Any], Iterable[Line]] | None = None
     """From a row to the lines below it in text."""
     show: Sequence[str] | None = None
@@ -180,7 +185,11 @@ def wrap_line(line: Line, width: int | None, hanging: int | None = None) -> Iter
         if word[0][1].startswith(" "):
             blanks = word
             continue
-        if used and used + _width_of(blanks) + _width_of(word) > width and any(text.strip(" ") for _, text in current):
+        if (
+            used
+            and used + _width_of(blanks) + _width_of(word) > width
+            and any(text.strip(" ") for _, text in current)
+        ):
             yield _join(current)
             current, blanks = [("", " " * hanging)], []
             used = hanging
@@ -192,7 +201,10 @@ def wrap_line(line: Line, width: int | None, hanging: int | None = None) -> Iter
 
 def _join(line: Line) -> Line:
     """Return a line whose neighboring fragments of one style are one fragment."""
-    return [(style, "".join(text for _, text in group)) for style, group in groupby(line, key=itemgetter(0))]
+    return [
+        (style, "".join(text for _, text in group))
+        for style, group in groupby(line, key=itemgetter(0))
+    ]
 
 
 def _width_of(line: Line) -> int:
@@ -213,12 +225,18 @@ def _words(line: Line) -> Iterator[list[Fragment]]:
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the known words that are similar to this one, None where there are none."""
+    """Return a hint with the known words that are similar to this one, None where there are
+    none.
+    """
     import difflib
 
     known = tuple(known)
     near = [name for name in known if len(word) >= 2 and name.startswith(word)]
-    near += [name for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65) if name not in near]
+    near += [
+        name
+        for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65)
+        if name not in near
+    ]
     return f"did you mean {' or '.join(near[:3])}?" if near else None
 
 
@@ -232,13 +250,18 @@ def spell_remarks(renderable: Renderable, spell: Callable[[str], str]) -> Render
     return replace(renderable, remarks=map(spell, renderable.remarks))
 
 
-def error_lines(error: KcovdbgError, where: str | None = None, width: int | None = None) -> Iterator[Line]:
+def error_lines(
+    error: KcovdbgError, where: str | None = None, width: int | None = None
+) -> Iterator[Line]:
     """Yield the lines of an error.
 
     :param where: its file and line, if any.
     :param width: of the terminal; None for other output.
     """
-    yield from wrap_line((("error", "kcovdbg: "), ("", f"{where}: {error}" if where is not None else str(error))), width)
+    yield from wrap_line(
+        (("error", "kcovdbg: "), ("", f"{where}: {error}" if where is not None else str(error))),
+        width,
+    )
     if isinstance(error, LineError):
         yield (("", f"  {error.line}"),)
         yield (("", " " * (2 + text_width(escape(error.line[: error.column])))), ("caret", "^"))

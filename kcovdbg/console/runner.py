@@ -18,7 +18,14 @@ from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.command import Command, Topic, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
-from kcovdbg.console.renderable import Lines, Renderable, Table, error_lines, find_data, spell_remarks
+from kcovdbg.console.renderable import (
+    Lines,
+    Renderable,
+    Table,
+    error_lines,
+    find_data,
+    spell_remarks,
+)
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
@@ -41,15 +48,23 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
     :return: the highest exit status.
     :raises KcovdbgError: when a command is wrong or fails.
     """
-    return max(_run_one(workspace, parse_line(command), terminal) for command in split_commands(source))
+    return max(
+        _run_one(workspace, parse_line(command), terminal) for command in split_commands(source)
+    )
 
 
 def run_script(
-    workspace: Workspace, lines: Iterable[str], name: str, terminal: Terminal | None = None, *, stops: bool = False
+    workspace: Workspace,
+    lines: Iterable[str],
+    name: str,
+    terminal: Terminal | None = None,
+    *,
+    stops: bool = False,
 ) -> int:
     """Run the lines of a file, and report their errors.
 
-    :param stops: whether a line that fails is the last one; otherwise those after it are run as well.
+    :param stops: whether a line that fails is the last one; otherwise those after it are run as
+        well.
     :return: the highest exit status.
     """
     status = 0
@@ -96,7 +111,9 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
         return _run_words_of(workspace, line, terminal)
     except WordError as error:
         # Of the parser as well as of the command.
-        pointed = LineError(str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint)
+        pointed = LineError(
+            str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint
+        )
         pointed.status = error.status
         raise pointed from error
 
@@ -120,7 +137,10 @@ def _refuse_actions(line: CommandLine) -> None:
     elif line.shell is None and line.script is None:
         return
     raise LineError(
-        "only a script that is named may run programs, run other scripts or write files", source, column, hint=_NAME_SCRIPT
+        "only a script that is named may run programs, run other scripts or write files",
+        source,
+        column,
+        hint=_NAME_SCRIPT,
     )
 
 
@@ -130,12 +150,20 @@ def _refuse_acting(command: Command, args: Namespace) -> None:
     :raises UsageError: when it does more.
     """
     outputs = (argument for argument in command.arguments if argument.is_output)
-    written = next((argument for argument in outputs if getattr(args, argument.attribute, None) is not None), None)
+    written = next(
+        (argument for argument in outputs if getattr(args, argument.attribute, None) is not None),
+        None,
+    )
     if written is not None and getattr(args, written.attribute) != "-":
-        raise UsageError(f"{command.name} {written.names[0]}: only a script that is named may write files", hint=_NAME_SCRIPT)
+        raise UsageError(
+            f"{command.name} {written.names[0]}: only a script that is named may write files",
+            hint=_NAME_SCRIPT,
+        )
     if command.acts:
         raise UsageError(
-            f"{command.name}: only a script that is named may run programs, write files or change a machine", hint=_NAME_SCRIPT
+            f"{command.name}: only a script that is named may run programs, write files or "
+            f"change a machine",
+            hint=_NAME_SCRIPT,
         )
 
 
@@ -145,14 +173,21 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
         source = line.source.rstrip()
         start, words = command.start, [word.text for word in line.words[1:]]
         if start is None:
-            raise LineError(f"{command.name}: cannot run in the background", source, len(source) - 1, hint="collect … & can")
+            raise LineError(
+                f"{command.name}: cannot run in the background",
+                source,
+                len(source) - 1,
+                hint="collect … & can",
+            )
         started = replace(command, run=lambda context, args: start(context, args, words))
         return run_command(workspace, started, args, terminal)
     if line.redirection is None and line.pipeline is None:
         return run_command(workspace, command, args, terminal)
     from kcovdbg.console.output_files import open_destination
 
-    with open_destination(line, terminal, partial(find_input_files, workspace, command, args)) as destination:
+    with open_destination(
+        line, terminal, partial(find_input_files, workspace, command, args)
+    ) as destination:
         status = run_command(workspace, command, args, terminal.with_stdout(destination.stream))
     return destination.find_status() or status
 
@@ -164,7 +199,9 @@ def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | N
     :raises KcovdbgError: when the words are wrong or the command fails.
     """
     command, args = find_command(workspace, words)
-    return run_command(workspace, command, args, workspace.terminal() if terminal is None else terminal)
+    return run_command(
+        workspace, command, args, workspace.terminal() if terminal is None else terminal
+    )
 
 
 def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, Namespace]:
@@ -194,8 +231,15 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     return context.status
 
 
-def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
-    """Return the context of one run of a command: on the kernel of the traces that it names, if that is another one.
+def make_context(
+    workspace: Workspace,
+    command: Command,
+    args: Namespace,
+    terminal: Terminal,
+    format: Format,  # noqa: A002
+) -> Context:
+    """Return the context of one run of a command: on the kernel of the traces that it names, if
+    that is another one.
 
     :raises UsageError: when the command acts, in a workspace that only reads.
     """
@@ -211,7 +255,8 @@ def make_context(workspace: Workspace, command: Command, args: Namespace, termin
 
 @contextlib.contextmanager
 def guarded(context: Context, args: Namespace) -> Iterator[None]:
-    """Check a command's output files before a block that runs it, and name the end of the machine as the cause of its errors.
+    """Check a command's output files before a block that runs it, and name the end of the machine
+    as the cause of its errors.
 
     :raises KcovdbgError: when an output cannot be written, or is an input.
     :raises GoneError: when the machine has ended.
@@ -226,7 +271,11 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
         with one_command(holds_memory=not context.command.acts):
             yield
     except (OSError, KcovdbgError) as error:
-        if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.kernel.target, error):
+        if (
+            isinstance(error, GoneError)
+            or not context.uses_target
+            or not _has_ended(context.kernel.target, error)
+        ):
             raise
         raise GoneError(context.kernel.target.name) from error
     if context.uses_target and context.kernel.target.is_gone():
@@ -278,7 +327,9 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     for need in context.command.needs:
         context.require(need)
     settings = context.workspace.settings
-    chosen = next((settings.columns[name] for name in context.command.names if name in settings.columns), ())
+    chosen = next(
+        (settings.columns[name] for name in context.command.names if name in settings.columns), ()
+    )
     choice = read_choice(args, context.format, chosen, str(settings.path))
     result = context.command.run(context, args)
     parts = (result,) if isinstance(result, Renderable) else result or ()
@@ -289,7 +340,8 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 def _say_unread(context: Context, part: Renderable) -> Renderable:
-    """Return a part of an answer about state; without rows it says that these are unknown where what they rest on is unread.
+    """Return a part of an answer about state; without rows it says that these are unknown where
+    what they rest on is unread.
 
     The exit status then says whether anything could be read.
     """
@@ -317,16 +369,24 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
-    """Return the column of the wrong word, of the alias that stands for it, or the end of the line for a missing one."""
+    """Return the column of the wrong word, of the alias that stands for it, or the end of the line
+    for a missing one.
+    """
     if wrong is None:
         return len(line.source.rstrip())
     for word in line.words[1:]:
-        if wrong == word.text or word.text.endswith(f"={wrong}") or word.text.startswith(f"{wrong}="):
+        if (
+            wrong == word.text
+            or word.text.endswith(f"={wrong}")
+            or word.text.startswith(f"{wrong}=")
+        ):
             return word.column
     return line.words[0].column
 
 
-def run_reporting(workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None) -> int:
+def run_reporting(
+    workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None
+) -> int:
     """Run one line, and report its error.
 
     :param where: file and line, for the message.
@@ -343,7 +403,9 @@ class _Outcome(NamedTuple):
     """Whether it had an error; a violation or a difference is an answer."""
 
 
-def _run_reporting(workspace: Workspace, source: str, where: str | None, terminal: Terminal | None) -> _Outcome:
+def _run_reporting(
+    workspace: Workspace, source: str, where: str | None, terminal: Terminal | None
+) -> _Outcome:
     try:
         return _Outcome(run_line(workspace, source, terminal))
     except Exception as error:  # noqa: BLE001 - continue with the next line
@@ -351,7 +413,12 @@ def _run_reporting(workspace: Workspace, source: str, where: str | None, termina
         return _Outcome(explain(error).status, has_failed=True)
 
 
-def report(workspace: Workspace, error: Exception, where: str | None = None, terminal: Terminal | None = None) -> None:
+def report(
+    workspace: Workspace,
+    error: Exception,
+    where: str | None = None,
+    terminal: Terminal | None = None,
+) -> None:
     """Write an error and its hint; with ``--debug``, also where it comes from."""
     terminal = workspace.terminal() if terminal is None else terminal
     if workspace.debug:
@@ -373,8 +440,13 @@ def explain(error: Exception) -> KcovdbgError:
         file = f"{error.filename}: " if error.filename is not None else ""
         hint = None
         if isinstance(error, PermissionError):
-            hint = "check the permissions of the file" if os.geteuid() == 0 else "run kcovdbg as root, or as a user with access"
+            hint = (
+                "check the permissions of the file"
+                if os.geteuid() == 0
+                else "run kcovdbg as root, or as a user with access"
+            )
         return KcovdbgError(f"{file}{error.strerror or error}", hint=hint)
     return KcovdbgError(
-        f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
+        f"internal error: {type(error).__name__}: {error}",
+        hint="please report it with the command and the output of --debug",
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Full-screen applications: a table of keys with its help, a question in the last line, and redrawing after a shell's fg."""
+"""Full-screen applications: a table of keys with its help, a question in the last line, and
+redrawing after a shell's fg.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import AnyContainer, ConditionalContainer, Float, FloatContainer, HSplit, Layout, Window
+from prompt_toolkit.layout import (
+    AnyContainer,
+    ConditionalContainer,
+    Float,
+    FloatContainer,
+    HSplit,
+    Layout,
+    Window,
+)
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import Output
@@ -51,12 +61,17 @@ def _make_style() -> Style:
     }
     # Reversed colors would be white on cyan or on green in a light terminal.
     reverse = "noinherit reverse"
-    return Style.from_dict({**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse})
+    return Style.from_dict(
+        {**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse}
+    )
 
 
 def style_line(line: Line, extra: str = "") -> StyleAndTextTuples:
     """Return a line with the classes of its styles, and one more for all of it."""
-    return [(f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text) for style, text in line]
+    return [
+        (f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text)
+        for style, text in line
+    ]
 
 
 class ScreenKey(NamedTuple):
@@ -111,18 +126,30 @@ class ScreenApplication:
         self.popup: Callable[[int], Iterable[str]] | None = None
         """Returns the lines for a width that are shown over the screen until the next key."""
         self._question: _Question | None = None
-        self._prompt = Buffer(multiline=False, accept_handler=self._accept, on_text_changed=self._change)
+        self._prompt = Buffer(
+            multiline=False, accept_handler=self._accept, on_text_changed=self._change
+        )
         asking = Condition(lambda: self._question is not None)
         sign = BeforeInput(lambda: "" if self._question is None else self._question.sign)
         question = Window(BufferControl(self._prompt, input_processors=[sign]), height=1)
         popup = Window(
-            FormattedTextControl(self._draw_popup), style="class:help", dont_extend_width=True, dont_extend_height=True
+            FormattedTextControl(self._draw_popup),
+            style="class:help",
+            dont_extend_width=True,
+            dont_extend_height=True,
         )
         bar = Window(FormattedTextControl(lambda: footer(self.width)), height=1)
-        windows = [*body, ConditionalContainer(question, asking), ConditionalContainer(bar, ~asking)]
+        windows = [
+            *body,
+            ConditionalContainer(question, asking),
+            ConditionalContainer(bar, ~asking),
+        ]
         self.application: Application[str | None] = Application(
             layout=Layout(
-                FloatContainer(HSplit(windows), [Float(ConditionalContainer(popup, Condition(lambda: self.popup is not None)))])
+                FloatContainer(
+                    HSplit(windows),
+                    [Float(ConditionalContainer(popup, Condition(lambda: self.popup is not None)))],
+                )
             ),
             key_bindings=self._make_bindings(asking),
             style=_make_style(),
@@ -147,7 +174,9 @@ class ScreenApplication:
         application.after_render -= self._start
         # Outside of the main thread there are no handlers.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._redraw_when_continued)
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGCONT, self._redraw_when_continued
+            )
         application.create_background_task(self._work())
 
     async def _work(self) -> None:
@@ -157,14 +186,20 @@ class ScreenApplication:
     def _redraw_when_continued(self) -> None:
         """Show the application again.
 
-        What stops a process without asking it leaves it no time to restore the terminal, and the shell then sets it for itself.
+        What stops a process without asking it leaves it no time to restore the terminal, and the
+        shell then sets it for itself.
         """
         application = self.application
         with contextlib.suppress(OSError):
-            if not application.is_running or os.tcgetpgrp(application.input.fileno()) != os.getpgrp():
-                # Continued in the background: the terminal is another process's. `fg` sends the signal again.
+            if (
+                not application.is_running
+                or os.tcgetpgrp(application.input.fileno()) != os.getpgrp()
+            ):
+                # Continued in the background: the terminal is another process's. `fg` sends the
+                # signal again.
                 return
-        # The mode to restore at the end is the application's to remember: here only that of now is set.
+        # The mode to restore at the end is the application's to remember: here only that of now is
+        # set.
         application.input.raw_mode().__enter__()
         application.renderer.reset()
         application.invalidate()
@@ -176,10 +211,14 @@ class ScreenApplication:
         for key in self.keys:
             for name in key.keys.split():
                 bindings.add(name, filter=~asking, eager=name == "escape")(self._bind(key.action))
-        bindings.add(Keys.Any, filter=~asking)(self._bind(lambda screen: screen.say(f"{self._help_key} lists the keys")))
+        bindings.add(Keys.Any, filter=~asking)(
+            self._bind(lambda screen: screen.say(f"{self._help_key} lists the keys"))
+        )
         for name in ("escape", "c-c", "c-g"):
             bindings.add(name, filter=asking, eager=name == "escape")(self._cancel)
-        bindings.add("backspace", filter=asking & Condition(lambda: not self._prompt.text))(self._cancel)
+        bindings.add("backspace", filter=asking & Condition(lambda: not self._prompt.text))(
+            self._cancel
+        )
         return bindings
 
     def _bind(self, action: Callable[[Any], object]) -> Callable[[KeyPressEvent], None]:
@@ -199,12 +238,15 @@ class ScreenApplication:
 
     # A question.
 
-    def ask(self, sign: str, answer: Callable[[str], object], *, is_live: bool = False, text: str = "") -> None:
+    def ask(
+        self, sign: str, answer: Callable[[str], object], *, is_live: bool = False, text: str = ""
+    ) -> None:
         """Ask for a text.
 
         :param sign: stands before the text.
         :param answer: takes the text.
-        :param is_live: whether it takes each change as well, and nothing at last where the user cancels.
+        :param is_live: whether it takes each change as well, and nothing at last where the user
+            cancels.
         :param text: to change.
         """
         self._prompt.reset(Document(text))
@@ -239,7 +281,12 @@ class ScreenApplication:
         shown = [key for key in self.keys if key.help]
         widest = max(len(key.label) for key in shown)
         for key in shown:
-            yield "".join(text for _, text in fit((("", f"{key.label:<{widest}}  {key.help}"),), min(width, _WIDEST_HELP)))
+            yield "".join(
+                text
+                for _, text in fit(
+                    (("", f"{key.label:<{widest}}  {key.help}"),), min(width, _WIDEST_HELP)
+                )
+            )
 
     def _draw_popup(self) -> StyleAndTextTuples:
         size = self.application.output.get_size()

@@ -67,7 +67,9 @@ class Settings:
         return str(self.path) if name in self.given else DEFAULT
 
     def expand(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a command with its alias replaced; an alias within an alias is not."""
+        """Return the words of a command with its alias replaced; an alias within an alias is
+        not.
+        """
         return [*self.aliases.get(words[0], (words[0],)), *words[1:]]
 
 
@@ -85,7 +87,12 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        return Settings(path, problems=(Problem(f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"),))
+        return Settings(
+            path,
+            problems=(
+                Problem(f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"),
+            ),
+        )
     parsed, problems = _parse_good_lines(text.splitlines())
     return _read(path, parsed, problems, commands)
 
@@ -121,7 +128,9 @@ def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem
             problems.append(Problem(f"line {number}: {error if located is None else located[1]}"))
 
 
-def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable) -> Settings:
+def _read(
+    path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable
+) -> Settings:
     def read_columns(name: str, word: str, value: Any) -> tuple[str, ...]:
         if word not in commands:
             raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
@@ -133,7 +142,9 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
         if alias in commands:
             raise KcovdbgError(f"alias '{alias}' is the name of a command")
         if not words or line.pipeline or line.redirection or line.is_background:
-            raise KcovdbgError(f"alias '{alias}': expected a command with arguments, without pipe or redirection")
+            raise KcovdbgError(
+                f"alias '{alias}': expected a command with arguments, without pipe or redirection"
+            )
         commands.find(words[0])
         return words
 
@@ -157,8 +168,12 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
         if name in readers:
             return readers[name](name, value)
         if name in table_readers:
-            raise KcovdbgError(f"{name}: expected a table", hint=f"write [{name}] on a line of its own")
-        raise KcovdbgError(f"unknown setting '{name}'", hint=suggest(name, (*readers, *table_readers)))
+            raise KcovdbgError(
+                f"{name}: expected a table", hint=f"write [{name}] on a line of its own"
+            )
+        raise KcovdbgError(
+            f"unknown setting '{name}'", hint=suggest(name, (*readers, *table_readers))
+        )
 
     values: dict[str, Any] = {}
     wrong = list(problems)
@@ -176,7 +191,9 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
             else:
                 values[attribute] = found
     pairs = tuple(values.pop("substitute_paths", {}).items())
-    return Settings(path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values)
+    return Settings(
+        path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values
+    )
 
 
 def _text(name: str, value: Any) -> str:

@@ -7,7 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, UNREAD, WORD, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    ANY,
+    BOOL,
+    COMM,
+    CPU,
+    DETAIL,
+    HANDLE,
+    MODE,
+    NUMBER,
+    PID,
+    UNREAD,
+    WORD,
+    Column,
+)
 from kcovdbg.console.wording import count_text, reference_text, role_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.task import Task
@@ -22,7 +36,9 @@ def _kcov_text(task: Task) -> str | None:
 
 
 def _object_text(task: Task) -> str | None:
-    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns remote coverage is NULL."""
+    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns
+    remote coverage is NULL.
+    """
     remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
     return ADDRESS.text(remote) if remote else _kcov_text(task)
 
@@ -42,21 +58,58 @@ TASK_COLUMNS: Final = (
     Column("pid", PID, value=_of_task("pid")),
     Column("tgid", PID, value=_of_task("tgid"), priority=6, meaning="process id", null=UNREAD),
     Column("comm", COMM, value=_of_task("comm"), elastic=8),
-    Column("task", ADDRESS, value=_of_task("address"), priority=5, meaning="address of the `task_struct`"),
+    Column(
+        "task",
+        ADDRESS,
+        value=_of_task("address"),
+        priority=5,
+        meaning="address of the `task_struct`",
+    ),
     Column("cpu", CPU, value=_of_task("cpu"), priority=3),
-    Column("kcov", ADDRESS, value=_of_task("kcov"), text=_object_text, wide_text=_kcov_text, priority=1),
+    Column(
+        "kcov", ADDRESS, value=_of_task("kcov"), text=_object_text, wide_text=_kcov_text, priority=1
+    ),
     Column("kcov_remote", ADDRESS, value=_of_task("kcov_remote"), priority=2, hide_empty=True),
     Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
-    Column("kcov_mode_raw", WORD, value=_of_task("kcov_mode"), meaning="`task_struct.kcov_mode` as stored", null=UNREAD),
+    Column(
+        "kcov_mode_raw",
+        WORD,
+        value=_of_task("kcov_mode"),
+        meaning="`task_struct.kcov_mode` as stored",
+        null=UNREAD,
+    ),
     Column("in_ctxsw", BOOL, meaning="whether `KCOV_IN_CTXSW` is set in `kcov_mode`", null=UNREAD),
-    Column("kcov_size", NUMBER, title="SIZE", value=_of_task("kcov_size"), priority=7, hide_empty=True),
-    Column("kcov_area", ADDRESS, title="AREA", value=_of_task("kcov_area"), priority=4, hide_empty=True),
-    Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_of_task("kcov_sequence"), priority=8, hide_empty=True),
-    Column("kcov_handle", HANDLE, title="HANDLE", value=_of_task("kcov_handle"), priority=2, hide_empty=True),
+    Column(
+        "kcov_size", NUMBER, title="SIZE", value=_of_task("kcov_size"), priority=7, hide_empty=True
+    ),
+    Column(
+        "kcov_area", ADDRESS, title="AREA", value=_of_task("kcov_area"), priority=4, hide_empty=True
+    ),
+    Column(
+        "kcov_sequence",
+        NUMBER,
+        title="SEQUENCE",
+        value=_of_task("kcov_sequence"),
+        priority=8,
+        hide_empty=True,
+    ),
+    Column(
+        "kcov_handle",
+        HANDLE,
+        title="HANDLE",
+        value=_of_task("kcov_handle"),
+        priority=2,
+        hide_empty=True,
+    ),
     Column("kcov_softirq", NUMBER, value=_of_task("kcov_softirq")),
     Column("role", text=role_text, elastic=12),
     Column("beneath"),
-    Column("owns_remote", BOOL, meaning="whether the task is the owner of a `KCOV_REMOTE_ENABLE`", null=UNREAD),
+    Column(
+        "owns_remote",
+        BOOL,
+        meaning="whether the task is the owner of a `KCOV_REMOTE_ENABLE`",
+        null=UNREAD,
+    ),
     *_COUNT_COLUMNS,
 )
 """Of a task."""
@@ -71,7 +124,9 @@ _IMPOSSIBLE_REFCOUNT: Final = 10**7
 
 
 def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
-    """Return the refcount and what was found of it; one that no object can have is left out: ``…, found 2``."""
+    """Return the refcount and what was found of it; one that no object can have is left out: ``…,
+    found 2``.
+    """
     refcount = None if kcov.fields is None else kcov.fields.refcount
     if refcount is None:
         return None
@@ -96,7 +151,12 @@ def _references_text(kcov: Kcov) -> str | None:
 _REFERENCE_COLUMNS: Final = (
     Column("kind", meaning="`fd`, `vma`, `task`, `section`, `saved` or `remote`"),
     Column("counts", NUMBER, meaning="1 if the refcount counts it, otherwise 0", unit="references"),
-    Column("pid", PID, meaning="id of the process that has it, or thread id of the task", null="it is not a task's"),
+    Column(
+        "pid",
+        PID,
+        meaning="id of the process that has it, or thread id of the task",
+        null="it is not a task's",
+    ),
     Column("fd", NUMBER, meaning="file descriptor", null="it is not one"),
     Column("file", ADDRESS, meaning="address of the `struct file`", null="it is not a file's"),
     Column("start", ADDRESS, meaning="start address of the mapping", null="it is not a mapping"),
@@ -115,7 +175,8 @@ OBJECT_COLUMNS: Final = (
         "device",
         priority=3,
         hide_empty=True,
-        meaning="device of a posted series that it is an object of; its `count` and `capacity` are words",
+        meaning="device of a posted series that it is an object of; its `count` and `capacity` are "
+        "words",
         null="it is a `struct kcov`",
     ),
     Column(
@@ -125,9 +186,16 @@ OBJECT_COLUMNS: Final = (
         value=_of_object("refcount"),
         text=_refcount_text,
         wide_text=partial(_refcount_text, is_whole=True),
-        style=lambda kcov: "number" if _of_object("refcount")(kcov) in (None, kcov.counted) else "warning",
+        style=lambda kcov: (
+            "number" if _of_object("refcount")(kcov) in (None, kcov.counted) else "warning"
+        ),
     ),
-    Column("counted", NUMBER, meaning="number of references found that the refcount counts", unit="references"),
+    Column(
+        "counted",
+        NUMBER,
+        meaning="number of references found that the refcount counts",
+        unit="references",
+    ),
     Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),
     Column("size", NUMBER, value=_of_object("size"), priority=4),
     Column(
@@ -145,13 +213,22 @@ OBJECT_COLUMNS: Final = (
         meaning="thread id of the task that the object is enabled for",
         null="it is not enabled, or the task is unknown",
     ),
-    Column("comm", COMM, elastic=8, priority=1, meaning="name of that task", null="it is not enabled, or the task is unknown"),
+    Column(
+        "comm",
+        COMM,
+        elastic=8,
+        priority=1,
+        meaning="name of that task",
+        null="it is not enabled, or the task is unknown",
+    ),
     Column("remote", BOOL, value=_of_object("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_of_object("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_of_object("sequence"), priority=6),
     *_COUNT_COLUMNS,
     Column("edge_area", ADDRESS, priority=7, hide_empty=True),
     Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
-    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True),
+    Column(
+        "references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True
+    ),
 )
 """Of an object."""

@@ -28,13 +28,18 @@ def _bar(progress: Progress | None, first: tuple[float, int] | None) -> str:
     if progress is None or first is None:
         return f"{_TITLE} …"
     filled = _BAR * progress.done // progress.total
-    text = f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] {100 * progress.done // progress.total} %"
+    text = (
+        f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] "
+        f"{100 * progress.done // progress.total} %"
+    )
     if progress.done == progress.total:
         return f"{text}, writing the table"
     seconds, before = first
     if progress.done > before:
         # Parts that were there before are not of this build.
-        text += f", {seconds / (progress.done - before) * (progress.total - progress.done):.0f} s left"
+        text += (
+            f", {seconds / (progress.done - before) * (progress.total - progress.done):.0f} s left"
+        )
     return text
 
 
@@ -98,7 +103,9 @@ def wait_for_table(
     return symbolizer.table
 
 
-def build_table(terminal: Terminal, image: str, key: str, patience: float, code: str | None = None) -> LocationTable:
+def build_table(
+    terminal: Terminal, image: str, key: str, patience: float, code: str | None = None
+) -> LocationTable:
     """Build the location table of an image in the cache, and wait for it.
 
     :param image: ELF file with debug info.
@@ -115,5 +122,7 @@ def build_table(terminal: Terminal, image: str, key: str, patience: float, code:
         build.process.terminate()
         raise
     if table is None:
-        raise CapabilityError("the table is still being built in the background", hint="give the same command again")
+        raise CapabilityError(
+            "the table is still being built in the background", hint="give the same command again"
+        )
     return table

@@ -18,7 +18,8 @@ from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape, spell_ascii
 
-# Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
+# Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow
+# is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
     {
         "header": "1",
@@ -75,7 +76,8 @@ def is_terminal(stream: TextIO) -> bool:
 def wants_color(color: Color, *, terminal: bool, environment: Mapping[str, str]) -> bool:
     """Return whether to use color.
 
-    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` turn it off; see https://no-color.org.
+    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` turn it off; see
+        https://no-color.org.
     """
     if color is not Color.AUTO:
         return color is Color.ALWAYS
@@ -88,7 +90,8 @@ _RESET: Final = "\x1b[0m"
 class Painter:
     """Turns styled fragments into text.
 
-    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through except the painter's.
+    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through
+    except the painter's.
 
     :param theme: style class -> SGR parameters; None for plain text.
     :param is_ascii: whether the text is to be ASCII, for a terminal that shows nothing else.
@@ -122,7 +125,9 @@ class Destination(NamedTuple):
 
     stream: TextIO
     find_status: Callable[[], int] = int
-    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
+    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where
+    none did.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,13 @@ class Terminal:
     is_dumb: bool = False
     """Whether answers go to a terminal that has no cursor to move."""
     open_pipeline: Callable[[str, TextIO], AbstractContextManager[Destination]] | None = None
-    """Runs the programs that read an answer, where another process has the terminal; None: this process runs them."""
+    """Runs the programs that read an answer, where another process has the terminal; None: this
+    process runs them.
+    """
     spell: Callable[[str], str] | None = None
-    """Puts the command lines in a remark into the frontend's words; None: they are those of the program."""
+    """Puts the command lines in a remark into the frontend's words; None: they are those of the
+    program.
+    """
 
     @property
     def is_terminal(self) -> bool:
@@ -157,7 +166,9 @@ class Terminal:
 
     def with_stdout(self, stream: TextIO) -> Terminal:
         """Return this terminal with answers going to a file or a pipe."""
-        painter = Painter(THEME if self.color is Color.ALWAYS else None, is_ascii=self.painter.is_ascii)
+        painter = Painter(
+            THEME if self.color is Color.ALWAYS else None, is_ascii=self.painter.is_ascii
+        )
         return replace(self, stdout=stream, width=None, painter=painter, is_dumb=False)
 
 
@@ -168,7 +179,9 @@ def write_remarks(terminal: Terminal, remarks: Iterable[str]) -> None:
 
 
 def is_ascii_locale(environment: Mapping[str, str]) -> bool:
-    """Return whether the user asks for the C locale, whose terminals may show other characters as several."""
+    """Return whether the user asks for the C locale, whose terminals may show other characters as
+    several.
+    """
     chosen = next(filter(None, map(environment.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     return chosen in ("C", "POSIX")
 
@@ -193,7 +206,15 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
 
     stdout, stderr = sys.stdout, sys.stderr
     painters = painter(stdout), painter(stderr)
-    return Terminal(stdout, stderr, width(stdout), *painters, color, width(stderr), is_terminal(stdout) and is_dumb(os.environ))
+    return Terminal(
+        stdout,
+        stderr,
+        width(stdout),
+        *painters,
+        color,
+        width(stderr),
+        is_terminal(stdout) and is_dumb(os.environ),
+    )
 
 
 def settle_stdout() -> None:
@@ -201,8 +222,8 @@ def settle_stdout() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        # The reader is gone or the disk is full, which was reported. Python flushes again at exit, and some versions (3.11.2)
-        # keep what could not be written.
+        # The reader is gone or the disk is full, which was reported. Python flushes again at exit,
+        # and some versions (3.11.2) keep what could not be written.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ValueError:

@@ -8,9 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-# str.isprintable() refuses categories Cc, Cf (bidirectional controls, zero-width joiners, soft hyphens), Cs, Co, Cn, Zl, Zp and
-# Zs except the space. Unicode classifies these as letters and marks, but they are invisible:
-_INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+# str.isprintable() refuses categories Cc, Cf (bidirectional controls, zero-width joiners, soft
+# hyphens), Cs, Co, Cn, Zl, Zp and Zs except the space. Unicode classifies these as letters and
+# marks, but they are invisible:
+_INVISIBLE: Final = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164"
+    "\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+)
 _HAS_INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
@@ -39,13 +43,17 @@ def escape(text: str) -> str:
     if _is_safe(text):
         return text
     return "".join(
-        character if character.isprintable() and not _HAS_INVISIBLE.match(character) else _escape_character(character)
+        character
+        if character.isprintable() and not _HAS_INVISIBLE.match(character)
+        else _escape_character(character)
         for character in text
     )
 
 
 def escape_surrogates(text: str) -> str:
-    """Return text without surrogates, for a format that escapes other characters itself, such as JSON."""
+    """Return text without surrogates, for a format that escapes other characters itself, such as
+    JSON.
+    """
     if text.isascii() or not _SURROGATES.search(text):
         return text
     return _SURROGATES.sub(lambda match: _escape_character(match[0]), text)
@@ -103,7 +111,8 @@ def _take(text: str, width: int) -> str:
 
 TAB: Final = 8
 """Columns between tab stops."""
-# Token type -> style class; the first match counts. Few colors, so that the marks of coverage stand out.
+# Token type -> style class; the first match counts. Few colors, so that the marks of coverage stand
+# out.
 _STYLES: Final = (
     ("Token.Comment.Preproc", "source.macro"),
     ("Token.Comment", "source.comment"),
@@ -129,7 +138,8 @@ def _style_of(token: str) -> str:
 
 
 def highlight(lines: Sequence[str], file: str) -> list[list[tuple[str, str]]]:
-    """Return the styled lines of a part of a file, lexed by itself: a comment that began earlier is not recognized.
+    """Return the styled lines of a part of a file, lexed by itself: a comment that began earlier is
+    not recognized.
 
     :param file: its name, whose suffix determines the language.
     """
@@ -159,7 +169,8 @@ def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
     """Iterate over the first and last line of each part to show.
 
     :param lines: those with points, ascending.
-    :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds the lines.
+    :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds
+        the lines.
     """
     around = _CONTEXT if length else 0
     start = end = 0
@@ -192,7 +203,9 @@ _ASCII: Final = {
 
 
 def spell_ascii(text: str) -> str:
-    """Return a text in ASCII: signs of kcovdbg's own have a similar one, other characters are escaped."""
+    """Return a text in ASCII: signs of kcovdbg's own have a similar one, other characters are
+    escaped.
+    """
     if text.isascii():
         return text
     return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()

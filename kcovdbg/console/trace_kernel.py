@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel that traces are of: that of their build, which side files name, with the modules that they name."""
+"""The kernel that traces are of: that of their build, which side files name, with the modules that
+they name.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ from kcovdbg.target.protocol import SourceLines, Target
 
 
 class TraceModules(SourceLines):
-    """The modules of one build: where the first of its traces with records in each has it, which all are read for.
+    """The modules of one build: where the first of its traces with records in each has it, which
+    all are read for.
 
     :param headers: of the traces.
     :param files: of modules with debug info, by build ID.
@@ -43,7 +46,9 @@ class TraceModules(SourceLines):
     """
 
     def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
-        self.loaded = _choose_modules(module for header in headers for module in header.recorded_modules)
+        self.loaded = _choose_modules(
+            module for header in headers for module in header.recorded_modules
+        )
         """With addresses as KCOV records them."""
         self._map = ModuleMap(self.loaded)
         self.problem: str | None = None
@@ -62,7 +67,9 @@ class TraceModules(SourceLines):
         """Return the coverage points of the modules whose files are known, as KCOV records them."""
         known = [module for module in self.loaded if module.build_id in self._files]
         return {
-            pc: kind for module in known for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
+            pc: kind
+            for module in known
+            for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
         }
 
     def find_sets(self) -> Sequence[PointSet]:
@@ -113,13 +120,17 @@ def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]
         start, end = module.span
         spans = [other.span for other in found.values()]
         if any(start < other_end and other_start < end for other_start, other_end in spans):
-            module = module.shift(page_align(max(other_end for _, other_end in spans)) - page_align_down(start))
+            module = module.shift(
+                page_align(max(other_end for _, other_end in spans)) - page_align_down(start)
+            )
         found[module.key] = module
     return tuple(found.values())
 
 
 def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Return those files that are no modules, and the paths of modules without compression, by build ID."""
+    """Return those files that are no modules, and the paths of modules without compression, by
+    build ID.
+    """
     images: list[str] = []
     modules: dict[str, str] = {}
     for name in names:
@@ -140,12 +151,19 @@ _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kernel:
     """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
-    Traces of one other build, known by their side files, have names by the vmlinux that the user named for it, or by the table
-    that the user built for it. The running kernel is not opened for them. Without either, they are refused when they are read.
+    Traces of one other build, known by their side files, have names by the vmlinux that the user
+    named for it, or by the table that the user built for it. The running kernel is not opened for
+    them. Without either, they are refused when they are read.
     """
     kernel = workspace.kernel
-    given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
-    words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
+    given = [
+        getattr(args, argument.attribute, None)
+        for argument in command.arguments
+        if argument.value is Value.BUFFER
+    ]
+    words = [
+        word for value in given if value for word in ([value] if isinstance(value, str) else value)
+    ]
     if not words or not all(word.startswith(FILE) or word in workspace.kept for word in words):
         return kernel
     headers = [header for word in words for header in read_headers(workspace, word)]
@@ -187,7 +205,9 @@ class _NamedBuild(NamedTuple):
 
 
 def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None:
-    """Return what the user named as another build's, None where that is not one with this build ID."""
+    """Return what the user named as another build's, None where that is not one with this build
+    ID.
+    """
     images, _ = sort_images(workspace.other_vmlinux)
     for name, source in zip(images, chain(workspace.other_sources, repeat(None)), strict=False):
         image = str(unpack(name).path)
@@ -202,12 +222,16 @@ def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None
             continue
         key = find_table_key(image)
         assert key is not None
-        return _NamedBuild(open_table(key) or build_table(workspace.terminal(), image, key, PATIENCE), source)
+        return _NamedBuild(
+            open_table(key) or build_table(workspace.terminal(), image, key, PATIENCE), source
+        )
     return None
 
 
 def _find_sources(kernel: Kernel, own: Target | None, named: _NamedBuild | None) -> Sequence[str]:
-    """Return the roots of the source trees of a build: what the user named may be that of the other kernel."""
+    """Return the roots of the source trees of a build: what the user named may be that of the other
+    kernel.
+    """
     if named is not None and named.source is not None:
         return (named.source,)
     return () if own is not None else kernel.source_folders
@@ -235,7 +259,9 @@ def _open_table_target(
 
 
 def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None]:
-    """Yield the content of the side file of each trace that a word names; None for one without side file."""
+    """Yield the content of the side file of each trace that a word names; None for one without side
+    file.
+    """
     if not word.startswith(FILE):
         return
     # Unreadable files are reported when they are read.

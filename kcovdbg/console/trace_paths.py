@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The trace files that arguments name, and those that they may name on behalf of another program."""
+"""The trace files that arguments name, and those that they may name on behalf of another
+program.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,22 @@ _NAMED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class FileConfinement:
-    """Confines commands to one directory and to single trace files. Links are followed before a path is judged."""
+    """Confines commands to one directory and to single trace files.
+
+    Links are followed before a path is judged.
+    """
 
     folder: Path | None = None
-    """Trace files in it may be read, and new files are written there; resolved. None for no directory."""
+    """Trace files in it may be read, and new files are written there; resolved.
+
+    None for no directory.
+    """
     traces: tuple[Path, ...] = ()
     """Further trace files that may be read; resolved."""
 
     def find_input(self, name: str) -> Path:
-        """Return the path of a trace file, of a directory of trace files, or of a pattern of their names.
+        """Return the path of a trace file, of a directory of trace files, or of a pattern of their
+        names.
 
         :param name: relative to the directory, or absolute.
         :raises KcovdbgError: when it is outside, or is neither a regular file nor a directory.
@@ -43,13 +52,17 @@ class FileConfinement:
             raise KcovdbgError(f"'{name}': not a path") from error
         is_new = not path.exists() and is_pattern(path.name)
         if path not in self.traces and not self._is_inside(path.parent if is_new else path):
-            raise KcovdbgError(f"'{name}': outside the directory for trace files", hint=self._hint())
+            raise KcovdbgError(
+                f"'{name}': outside the directory for trace files", hint=self._hint()
+            )
         if path.exists() and not (path.is_dir() or path.is_file()):
             # A read of a FIFO may never end.
             raise KcovdbgError(f"'{name}': not a regular file", hint=self._hint())
         side = side_path(path)
         if side.is_symlink() and not self._is_inside(Path(os.path.realpath(side))):
-            raise KcovdbgError(f"'{name}': the side file is a link out of the directory for trace files")
+            raise KcovdbgError(
+                f"'{name}': the side file is a link out of the directory for trace files"
+            )
         if side.exists() and not side.is_file():
             raise KcovdbgError(f"'{name}': the side file is not a regular file")
         return path
@@ -58,24 +71,36 @@ class FileConfinement:
         """Return the path of a new file in the directory.
 
         :param name: without a directory.
-        :raises KcovdbgError: when there is no directory, the name is not a plain one, or the file exists.
+        :raises KcovdbgError: when there is no directory, the name is not a plain one, or the file
+            exists.
         """
         if self.folder is None:
             raise KcovdbgError("no directory to write to", hint="kcovdbg mcp -o DIR names one")
-        if name != os.path.basename(name) or name.startswith((".", "-")) or "\0" in name or not name:  # noqa: PTH119
-            raise KcovdbgError(f"'{name}' is not a file name", hint="a plain name, such as kcov.slice.zst")
+        # Path.name drops a slash at the end.
+        has_directory = name != os.path.basename(name)  # noqa: PTH119
+        if not name or has_directory or name.startswith((".", "-")) or "\0" in name:
+            raise KcovdbgError(
+                f"'{name}' is not a file name", hint="a plain name, such as kcov.slice.zst"
+            )
         path = self.folder / name
         if os.path.lexists(path):
             raise KcovdbgError(f"'{name}': file exists", hint="choose another name")
         if name.endswith(SUFFIX) or os.path.lexists(side_path(path)):
-            raise KcovdbgError(f"'{name}': the name belongs to a trace and its side file", hint="choose another name")
+            raise KcovdbgError(
+                f"'{name}': the name belongs to a trace and its side file",
+                hint="choose another name",
+            )
         return path
 
     def _is_inside(self, path: Path) -> bool:
         return self.folder is not None and path.is_relative_to(self.folder)
 
     def _hint(self) -> str:
-        inside = () if self.folder is None else (path.name for path in self.folder.glob("*.kcov") if path.is_file())
+        inside = (
+            ()
+            if self.folder is None
+            else (path.name for path in self.folder.glob("*.kcov") if path.is_file())
+        )
         names = sorted((*map(str, self.traces), *inside))
         if not names:
             return "kcovdbg mcp -o DIR TRACE… names a directory and trace files"
@@ -83,7 +108,8 @@ class FileConfinement:
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:
-    """Return the path of a file that an argument names, and the directory in which it must still be when it is opened.
+    """Return the path of a file that an argument names, and the directory in which it must still be
+    when it is opened.
 
     :raises KcovdbgError: when arguments may not name it.
     """
@@ -91,7 +117,9 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
         return str(expand_user(path)) if path.startswith("~") else path, None
     found = confinement.find_input(path)
     folder = confinement.folder
-    return str(found), folder if folder is not None and found.is_relative_to(folder) else found.parent
+    return str(found), folder if folder is not None and found.is_relative_to(
+        folder
+    ) else found.parent
 
 
 def find_input_traces(word: str) -> Iterator[str]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Buffers, records, places, tasks and references in words.
 
-Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views; what they add is layout.
+Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views; what they
+add is layout.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ COARSE: Final = "the traces differ too much for a full alignment"
 NO_ADDRESS: Final = "no address"
 """A record whose word cannot be an address, such as zero."""
 APPROXIMATE: Final = "(approximate)"
-"""After the function of a record of a tail call, which was in one of the functions that it calls."""
+"""After the function of a record of a tail call, which was in one of the functions that it calls.
+"""
 _SMALL: Final = 4096
 """Arguments of system calls below this, of either sign, are written in decimal."""
 KIND_SIGNS: Final = {
@@ -49,9 +51,15 @@ def buffer_title(buffer: Buffer) -> str:
         parts.append(name_kcov(buffer.kcov))
     if buffer.mode is not None:
         parts.append(buffer.mode)
-    records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
+    records = (
+        f"{buffer.count} records"
+        if buffer.capacity is None
+        else f"{buffer.count} of {buffer.capacity} records"
+    )
     if buffer.encoding.codec.is_variable:
-        words = f"{len(buffer.words)}" + ("" if buffer.capacity is None else f" of {buffer.capacity}")
+        words = f"{len(buffer.words)}" + (
+            "" if buffer.capacity is None else f" of {buffer.capacity}"
+        )
         records = f"{buffer.count} records in {words} words"
     elif buffer.bits_set is not None:
         records += f", {buffer.bits_set} bits of its bitmap"
@@ -62,7 +70,8 @@ def buffer_title(buffer: Buffer) -> str:
 
 
 def buffer_heading(buffer: Buffer, *, is_text: bool = True) -> tuple[Lines, tuple[str, ...]]:
-    """Return the title of a buffer with what makes all that follows doubtful, and its other remarks.
+    """Return the title of a buffer with what makes all that follows doubtful, and its other
+    remarks.
 
     :param is_text: whether titles are shown; otherwise all remarks are returned.
     """
@@ -94,7 +103,8 @@ def place_text(frame: Frame) -> str:
 
 
 def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
-    """Return the lines that frames of one file span: ``fs/open.c:920-961``; up to a limit, each of them.
+    """Return the lines that frames of one file span: ``fs/open.c:920-961``; up to a limit, each of
+    them.
 
     :param limit: how many lines to list; None: the first and the last.
     """
@@ -109,7 +119,9 @@ def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
 
 
 def function_text(location: Location) -> str:
-    """Return a location's innermost function, and the one that it was inlined into: ``get_file ← do_dentry_open``."""
+    """Return a location's innermost function, and the one that it was inlined into: ``get_file ←
+    do_dentry_open``.
+    """
     if not location.frames:
         return location.remark or "?"
     text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
@@ -117,7 +129,9 @@ def function_text(location: Location) -> str:
 
 
 def inlined_text(inner: str, outer: str) -> str:
-    """Return a function and the one that it was inlined into, or only one where both are the same."""
+    """Return a function and the one that it was inlined into, or only one where both are the
+    same.
+    """
     return inner if inner == outer else f"{inner} ← {outer}"
 
 
@@ -146,14 +160,28 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     found = row.record
     operands = "" if found.values is None else values_text(found.values)
     if (comparison := found.comparison) is not None:
-        first, second = (format_operand(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
-        operands = f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
+        first, second = (
+            format_operand(value, comparison, big_endian)
+            for value in (comparison.arg1, comparison.arg2)
+        )
+        operands = (
+            f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, "
+            f"{second}"
+        )
     has_address = found.pc is not None and found.kind.has_address
-    return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
+    return RecordText(
+        record_function(row),
+        record_place(row),
+        KIND_SIGNS.get(found.kind, ""),
+        operands,
+        has_address,
+    )
 
 
 def record_function(row: LocatedRecord) -> str:
-    """Return a record's function, its address where that is unknown, or what it holds instead of an address."""
+    """Return a record's function, its address where that is unknown, or what it holds instead of an
+    address.
+    """
     found = row.record
     if found.kind is RecordKind.EDGE:
         return f"page {record.split_edge(found.word)[0]:#x}"
@@ -175,8 +203,13 @@ def record_place(row: LocatedRecord) -> str:
 
 def short_comparison_text(comparison: Comparison) -> str:
     """Return a comparison's operands in little room: ``const 32: 0x7fff 3``."""
-    first, second = (record.signed_value(value, comparison.size) for value in (comparison.arg1, comparison.arg2))
-    return f"{'const ' if comparison.const else ''}{8 * comparison.size}: {_short_number(first)} {_short_number(second)}"
+    first, second = (
+        record.signed_value(value, comparison.size) for value in (comparison.arg1, comparison.arg2)
+    )
+    return (
+        f"{'const ' if comparison.const else ''}{8 * comparison.size}: {_short_number(first)} "
+        f"{_short_number(second)}"
+    )
 
 
 def _short_number(value: int) -> str:
@@ -184,7 +217,9 @@ def _short_number(value: int) -> str:
 
 
 def format_operand(value: int, comparison: Comparison, big_endian: bool = False) -> str:
-    """Return an operand in hexadecimal, as a signed number, and as characters where it consists of some."""
+    """Return an operand in hexadecimal, as a signed number, and as characters where it consists of
+    some.
+    """
     text = hex(value)
     signed = record.signed_value(value, comparison.size)
     if not 0 <= signed < 10:
@@ -196,10 +231,14 @@ def format_operand(value: int, comparison: Comparison, big_endian: bool = False)
 _IMPOSSIBLE_COUNT: Final = 10**10
 
 
-def count_text(count: int | None, capacity: int | None, full: bool | None, *, is_whole: bool = False) -> str | None:
-    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown.
+def count_text(
+    count: int | None, capacity: int | None, full: bool | None, *, is_whole: bool = False
+) -> str | None:
+    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is
+    unknown.
 
-    :param is_whole: whether to write out a count that no buffer can have; otherwise it is left out: ``FULL …/65535``.
+    :param is_whole: whether to write out a count that no buffer can have; otherwise it is left out:
+        ``FULL …/65535``.
     """
     if count is None:
         return None
@@ -223,7 +262,9 @@ def stack_frame_line(number: int, frame: StackFrame, mark: str = " ", style: str
 
 
 def role_text(task: Task) -> str:
-    """Return what collects into a task: ``local``, ``softirq-section over local``, ``remote owner``."""
+    """Return what collects into a task: ``local``, ``softirq-section over local``, ``remote
+    owner``.
+    """
     role = "?" if task.role is None else "-" if task.role is Role.NONE else task.role.value
     if task.beneath is not None and task.beneath is not Role.NONE:
         role += f" over {task.beneath.value}"
@@ -235,14 +276,18 @@ def role_text(task: Task) -> str:
 def device_session_text(session: DeviceSession) -> str:
     """Return what a device collects into a task: the device, its role and words."""
     role = "?" if session.role is None else session.role.value
-    words = "" if session.count is None else f" {'FULL ' if session.full else ''}{session.count} words"
+    words = (
+        "" if session.count is None else f" {'FULL ' if session.full else ''}{session.count} words"
+    )
     return f"{session.device}: {role}{words}{'' if session.enabled is not False else ', disabled'}"
 
 
 def values_text(values: Values) -> str:
     """Return an argument or a returned value: ``#0 = 0x5 (5)``, ``return {0x10 (16), ?}``."""
     name = "return" if values.argument is None else f"#{values.argument} ="
-    words = [_value_text(value, values.size if len(values.values) == 1 else 8) for value in values.values]
+    words = [
+        _value_text(value, values.size if len(values.values) == 1 else 8) for value in values.values
+    ]
     return f"{name} {words[0]}" if len(words) == 1 else f"{name} {{{', '.join(words)}}}"
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writing of what a command returned, in the requested format and with the columns and fields that options choose."""
+"""Writing of what a command returned, in the requested format and with the columns and fields that
+options choose.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +54,13 @@ class ColumnChoice:
     most_rows: int | None = None
     """How many rows at most, or lines where these are not drawn from rows; None for all."""
     sort: str | None = None
-    """Key or heading of the column that sorts the rows, behind a minus for the largest first; None for the command's order."""
+    """Key or heading of the column that sorts the rows, behind a minus for the largest first; None
+    for the command's order.
+    """
 
     def apply(self, answer: Renderable) -> Renderable:
-        """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
+        """Return an answer with the chosen columns or fields; lines that are drawn are replaced by
+        their data.
 
         :raises UsageError: when it lacks one of them.
         """
@@ -70,7 +75,9 @@ class ColumnChoice:
             data = self._select(data)
             answer = replace(answer, data=data) if isinstance(answer, Lines) else data
         elif self.columns or self.is_wide or self.is_vertical:
-            remarks = (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
+            remarks = (
+                (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
+            )
             answer = data = self._arrange(replace(data, remarks=remarks))
         if self.most_rows is None or not isinstance(data, Table):
             return answer
@@ -80,8 +87,14 @@ class ColumnChoice:
             return data
         drawn = answer.lines
         most = self.most_rows
-        lines = replace(drawn, most=most) if isinstance(drawn, Drawing) else _Limited(drawn, most, "lines")
-        return replace(answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks()))
+        lines = (
+            replace(drawn, most=most)
+            if isinstance(drawn, Drawing)
+            else _Limited(drawn, most, "lines")
+        )
+        return replace(
+            answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks())
+        )
 
     def _arrange(self, data: Table | Fields) -> Table | Fields:
         if self.columns:
@@ -89,7 +102,10 @@ class ColumnChoice:
                 # Requested columns are shown even if they are empty.
                 replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
                 for column in _pick(
-                    _columns_by_name(data.columns), [name.lower() for name in self.columns], "column", self.origin
+                    _columns_by_name(data.columns),
+                    [name.lower() for name in self.columns],
+                    "column",
+                    self.origin,
                 )
             ]
             data = replace(data, columns=chosen)
@@ -154,23 +170,31 @@ class _Limited:
     def remarks(self) -> Iterator[str]:
         """Yield that there are more, after they were read."""
         if self._has_more:
-            number = f"{len(self._rows) - self._most} more" if isinstance(self._rows, Sized) else "more"
+            number = (
+                f"{len(self._rows) - self._most} more" if isinstance(self._rows, Sized) else "more"
+            )
             yield f"{number} {self._noun}"
 
 
-def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
+def _pick(
+    known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None
+) -> list[Column]:
     picked: list[Column] = []
     for name in names:
         if name not in known:
             hint = suggest(name, known) or f"{noun}s: {', '.join(known)}"
-            raise UsageError(f"{'' if origin is None else f'{origin}: '}unknown {noun} '{name}'", hint=hint)
+            raise UsageError(
+                f"{'' if origin is None else f'{origin}: '}unknown {noun} '{name}'", hint=hint
+            )
         column = known[name]
         if column is not None:
             picked.append(column)
     return picked
 
 
-def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = (), origin: str | None = None) -> ColumnChoice:
+def read_choice(
+    args: Namespace, its_format: Format, default: Sequence[str] = (), origin: str | None = None
+) -> ColumnChoice:
     """Return what the arguments choose.
 
     :param default: the columns in text when the arguments choose none.
@@ -180,13 +204,30 @@ def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = ()
     columns, fields = _split(args.columns, "--columns"), _split(args.fields, "--fields")
     if its_format is Format.TEXT:
         if fields:
-            raise UsageError("--fields applies to JSON and CSV", hint="add --json, --jsonl or --csv; --columns is for text")
+            raise UsageError(
+                "--fields applies to JSON and CSV",
+                hint="add --json, --jsonl or --csv; --columns is for text",
+            )
         if default and not (columns or args.wide or args.vertical):
-            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows, sort=args.sort)
-        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows, sort=args.sort)
-    for name, given in (("--columns", columns), ("--wide", args.wide), ("--vertical", args.vertical)):
+            return ColumnChoice(
+                tuple(default), origin=origin, most_rows=args.most_rows, sort=args.sort
+            )
+        return ColumnChoice(
+            columns,
+            is_wide=args.wide,
+            is_vertical=args.vertical,
+            most_rows=args.most_rows,
+            sort=args.sort,
+        )
+    for name, given in (
+        ("--columns", columns),
+        ("--wide", args.wide),
+        ("--vertical", args.vertical),
+    ):
         if given:
-            raise UsageError(f"{name} applies to text", hint="--fields selects what JSON and CSV contain")
+            raise UsageError(
+                f"{name} applies to text", hint="--fields selects what JSON and CSV contain"
+            )
     return ColumnChoice(fields=fields, most_rows=args.most_rows, sort=args.sort)
 
 
@@ -198,11 +239,16 @@ def _split(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
-    """Return the function from a row to its JSON object, with every key in the order of the columns."""
+    """Return the function from a row to its JSON object, with every key in the order of the
+    columns.
+    """
     encoders = [(column.key, column.encoder()) for column in table.columns if not column.text_only]
     errors = table.errors
     if isinstance(table, Table) and table.unread and errors is not None:
-        unread = {**dict.fromkeys(key for key, _ in encoders), _ERRORS: [to_json(line) for line in table.unread]}
+        unread = {
+            **dict.fromkeys(key for key, _ in encoders),
+            _ERRORS: [to_json(line) for line in table.unread],
+        }
         return lambda _row: unread
     if errors is None:
         return lambda row: {key: encode(row) for key, encode in encoders}
@@ -269,10 +315,13 @@ class Format(str, Enum):
     JSONL = "jsonl"
 
 
-def write(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format = Format.TEXT) -> None:
+def write(
+    renderables: Iterable[Renderable], terminal: Terminal, its_format: Format = Format.TEXT
+) -> None:
     """Write an answer; remarks in JSON and CSV, which have no place for them, go to standard error.
 
-    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another begins).
+    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another
+    begins).
     """
     if its_format is Format.TEXT:
         _write_text(renderables, terminal)
@@ -292,7 +341,10 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
         elif isinstance(renderable, Lines):
             # Remarks are known after the lines.
             remarks = (wrap_line(remark_line(remark), width) for remark in renderable.remarks)
-            shown = (wrap_line(line, width) if renderable.is_prose else (line,) for line in renderable.lines)
+            shown = (
+                wrap_line(line, width) if renderable.is_prose else (line,)
+                for line in renderable.lines
+            )
             lines = chain.from_iterable(chain(shown, remarks))
         elif isinstance(renderable, Text):
             stream.writelines(renderable.parts)

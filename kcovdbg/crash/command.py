@@ -11,7 +11,20 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_sources import find_tids, syscall_lines
-from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    ADDRESS,
+    BOOL,
+    COMM,
+    NUMBER,
+    PATH,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -19,7 +32,13 @@ from kcovdbg.console.log_lines import end_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
 from kcovdbg.console.text import escape
-from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
+from kcovdbg.console.wording import (
+    NO_ADDRESS,
+    function_text,
+    place_text,
+    record_text,
+    stack_frame_line,
+)
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
 from kcovdbg.errors import KcovdbgError
@@ -96,29 +115,54 @@ _PIECE_COLUMNS: Final = (
 
 
 def _comparison(name: str) -> Callable[[_Step], Any]:
-    return lambda step: None if step.row.record.comparison is None else getattr(step.row.record.comparison, name)
+    return lambda step: (
+        None if step.row.record.comparison is None else getattr(step.row.record.comparison, name)
+    )
 
 
 _COLUMNS: Final = (
     Column("pid", PID, value=lambda step: step.last.task.fields.pid),
     Column("comm", COMM, value=lambda step: step.last.task.fields.comm),
-    Column("buffer", TEXT, value=lambda step: step.part.buffer.name, meaning="name of the buffer, as commands take it"),
+    Column(
+        "buffer",
+        TEXT,
+        value=lambda step: step.part.buffer.name,
+        meaning="name of the buffer, as commands take it",
+    ),
     Column("index", NUMBER, value=lambda step: step.row.record.number),
     Column("pc", WORD, value=lambda step: step.row.record.word),
     Column("address", ADDRESS, value=lambda step: step.row.address),
     Column("kind", TEXT, value=lambda step: step.row.record.kind),
     Column("size", NUMBER, value=_comparison("size")),
     Column("const", BOOL, value=_comparison("const")),
-    Column("arg1", WORD, value=_comparison("arg1"), meaning="first operand", null="the record is not a comparison"),
-    Column("arg2", WORD, value=_comparison("arg2"), meaning="second operand", null="the record is not a comparison"),
+    Column(
+        "arg1",
+        WORD,
+        value=_comparison("arg1"),
+        meaning="first operand",
+        null="the record is not a comparison",
+    ),
+    Column(
+        "arg2",
+        WORD,
+        value=_comparison("arg2"),
+        meaning="second operand",
+        null="the record is not a comparison",
+    ),
     Column("symbol", SYMBOL, value=lambda step: step.row.symbol),
     frames_column(lambda step: step.row.location.frames if step.row.location else ()),
-    Column("stack", NUMBER, value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None)),
+    Column(
+        "stack",
+        NUMBER,
+        value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None),
+    ),
     Column("full", BOOL, value=lambda step: step.part.buffer.full),
 )
 
 
-def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[list[Task], list[str]]:
+def _choose(
+    context: Context, args: Namespace, crashed: CrashedTask
+) -> tuple[list[Task], list[str]]:
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
         state = context.state(Part.ALL_TASKS)
@@ -126,14 +170,22 @@ def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[li
         return [state.find_task(tid) for tid in tids], []
     if args.all:
         tasks = context.state(Part.TASKS).tasks
-        return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []
+        return [
+            task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote
+        ], []
     if crashed.task is not None:
         return [crashed.task], []
     # Stacks that are unavailable are reported with each task.
-    remarks = [f"crashed task unknown: {crashed.error}"] if crashed.error and context.target.stacks is not None else []
+    remarks = (
+        [f"crashed task unknown: {crashed.error}"]
+        if crashed.error and context.target.stacks is not None
+        else []
+    )
     state = context.state(Part.ALL_TASKS | Part.CURRENT)
     by_address = {task.fields.address: task for task in state.all_tasks}
-    return [by_address[address] for address in state.current.values() if address in by_address], remarks
+    return [
+        by_address[address] for address in state.current.values() if address in by_address
+    ], remarks
 
 
 def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastSteps:
@@ -157,7 +209,9 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
         names = context.kernel.names
         names.prefetch(distinct.values())
-        ending = find_crash_point(pcs, names.symbol, stack.frames, is_crashed=is_crashed, is_stuck=is_stuck)
+        ending = find_crash_point(
+            pcs, names.symbol, stack.frames, is_crashed=is_crashed, is_stuck=is_stuck
+        )
         part = _BufferPart(buffer, pcs, ending)
         parts.append(part)
         remarks += _part_remarks(part, label)
@@ -177,22 +231,43 @@ def _explain_nothing(task: Task) -> str:
 
 
 def _buffer_names(task: Task) -> list[str]:
-    """Return the names of the buffers with a task's last steps; that of a saved state comes before a softirq section's."""
+    """Return the names of the buffers with a task's last steps; that of a saved state comes before
+    a softirq section's.
+    """
     names: list[str] = []
     if task.saved is not None and task.saved.area:
         names.append(task.saved.buffer)
-    if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
-        names.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
+    if task.fields.kcov_area and task.role in (
+        Role.LOCAL,
+        Role.REMOTE_SECTION,
+        Role.SOFTIRQ_SECTION,
+        None,
+    ):
+        names.append(
+            f"area:{task.fields.kcov_area:#x}"
+            if task.role is Role.SOFTIRQ_SECTION
+            else str(task.fields.pid)
+        )
     return names
 
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[tuple[str, str]]:
     buffer = part.buffer
-    yield from (("remark", f"{part.buffer.name}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
+    yield from (
+        ("remark", f"{part.buffer.name}: {remark}")
+        for remark in buffer.remarks
+        if not remark.startswith("full")
+    )
     if buffer.full and part.ending.end >= buffer.count:
-        yield ("warning", f"{part.buffer.name}: the buffer is FULL: later records of {label} are lost")
+        yield (
+            "warning",
+            f"{part.buffer.name}: the buffer is FULL: later records of {label} are lost",
+        )
     if not buffer.count:
-        yield ("remark", f"{part.buffer.name}: the buffer is empty: nothing was recorded since it was reset")
+        yield (
+            "remark",
+            f"{part.buffer.name}: the buffer is empty: nothing was recorded since it was reset",
+        )
 
 
 def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Iterator[_Step]:
@@ -203,7 +278,9 @@ def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Ite
                 yield _Step(last, part, row)
 
 
-def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> Iterator[_Piece]:
+def _pieces(
+    part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int
+) -> Iterator[_Piece]:
     end = part.ending.end
 
     def group(pc: int) -> object:
@@ -220,7 +297,10 @@ def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: in
         function, where = NO_ADDRESS if pc is None else f"{pc:#x}", None
         if pc is not None and names[pc].frames:
             function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
-        stack = " ".join(f"#{number} {last.stack[number].function or '?'}" for number in numbers) or None
+        stack = (
+            " ".join(f"#{number} {last.stack[number].function or '?'}" for number in numbers)
+            or None
+        )
         yield _Piece(run.first, run.length, function, where, stack)
 
 
@@ -240,15 +320,24 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
         if not last.parts:
             yield (("header", escape(last.label)),)
         for part in last.parts:
-            yield (("header", escape(f"{last.label}, {part.buffer.name}: {part.buffer.count} records")),)
+            yield (
+                (
+                    "header",
+                    escape(f"{last.label}, {part.buffer.name}: {part.buffer.count} records"),
+                ),
+            )
             ending = part.ending
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)
             elif ending.end:
-                yield from table_lines(Table(_PIECE_COLUMNS, [*_pieces(part, last, names, limit)]), context.width)
+                yield from table_lines(
+                    Table(_PIECE_COLUMNS, [*_pieces(part, last, names, limit)]), context.width
+                )
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
-                yield from wrap_line((("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width)
+                yield from wrap_line(
+                    (("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width
+                )
         yield from _stack_lines(last)
         for style, text in last.remarks:
             yield from wrap_line(((style, escape(f"  {text}")),), context.width)
@@ -276,7 +365,12 @@ def _crash_text(ending: CrashPoint, rest: int, is_stuck: bool) -> str:
 def _stack_lines(last: _LastSteps) -> Iterator[Line]:
     if not last.stack:
         return
-    met = {number for part in last.parts for numbers in part.ending.meets.values() for number in numbers}
+    met = {
+        number
+        for part in last.parts
+        for numbers in part.ending.meets.values()
+        for number in numbers
+    }
     yield (("key", "  stack"),)
     for number, frame in enumerate(last.stack):
         mark, style = ("=", "symbol") if number in met else (" ", "")
@@ -322,23 +416,36 @@ COMMAND: Final = Command(
             _COLUMNS,
             {
                 "size": Meaning("size of the operands", "the record is not a comparison", "bytes"),
-                "stack": Meaning("number of the stack frame that the record's function was called from", "no frame matches"),
+                "stack": Meaning(
+                    "number of the stack frame that the record's function was called from",
+                    "no frame matches",
+                ),
             },
             errors=True,
         ),
     ),
     description=(
-        "Shows the newest records of the task that crashed, of each CPU's current task if none did, or of the tasks named; for "
-        "a task that a softirq interrupted, also the records before that. Records of panic() itself are left out: the stack "
-        "says where the crash began. STACK is the frame of the stack that a line passed through last; '=' marks the frames "
-        "with such a line. If the kernel reported a hang or stall, the task that hangs is shown, not the one that "
+        "Shows the newest records of the task that crashed, of each CPU's current task if none "
+        "did, or of the tasks named; for "
+        "a task that a softirq interrupted, also the records before that. Records of panic() "
+        "itself are left out: the stack "
+        "says where the crash began. STACK is the frame of the stack that a line passed "
+        "through last; '=' marks the frames "
+        "with such a line. If the kernel reported a hang or stall, the task that hangs is "
+        "shown, not the one that "
         "reported it. Below are the last lines of the kernel's log and those about the crash.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(
-        Argument("tasks [TID|NAME…]", Value.TASK, "thread ids, names of tasks, patterns of names, or all"),
+        Argument(
+            "tasks [TID|NAME…]", Value.TASK, "thread ids, names of tasks, patterns of names, or all"
+        ),
         Argument("-a, --all", Value.FLAG, "show every task with KCOV state, for a bug report"),
-        Argument("-n N", Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}"),
+        Argument(
+            "-n N",
+            Value.NUMBER,
+            f"show N lines of each buffer; with --json, N records; default {_LINES}",
+        ),
     ),
     examples=(
         Example("last", "what led to this crash?"),

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The end of a crashed task's coverage, and the records of functions on its stack.
 
-A crashing kernel keeps executing: panic() and its output leave tens of thousands of records in the buffer. The stack shows in
-which function the crash began; the records up to there led to it. Functions that notice, report or handle a crash, or that work
-for any caller, are not where it began.
+A crashing kernel keeps executing: panic() and its output leave tens of thousands of records in the
+buffer. The stack shows in which function the crash began; the records up to there led to it.
+Functions that notice, report or handle a crash, or that work for any caller, are not where it
+began.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ class CrashPoint:
     """The end of the coverage that led to a crash."""
 
     end: int
-    """Index of the first record of the crash handling; the number of records if there is no crash."""
+    """Index of the first record of the crash handling; the number of records if there is no crash.
+    """
     fault: str | None = None
     """The function in which the crash began."""
     is_covered: bool = True
     """Whether that function has records of its own."""
     meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """From the index of a record to the stack frames, 0 the innermost, for whose function it is the last record."""
+    """From the index of a record to the stack frames, 0 the innermost, for whose function it is the
+    last record.
+    """
 
 
 def find_fault(stack: Sequence[StackFrame], *, is_clean: bool = False) -> int | None:
-    """Return the number of the frame in which a crash began; None if the stack shows no crash, or one noticed for another.
+    """Return the number of the frame in which a crash began; None if the stack shows no crash, or
+    one noticed for another.
 
     :param is_clean: whether the stack begins where it happened, without what handles a crash.
     """
@@ -47,18 +52,23 @@ def find_crash_point(
     is_crashed: bool = False,
     is_stuck: bool = False,
 ) -> CrashPoint:
-    """Return where the coverage before a crash ends, and which records belong to functions on the stack.
+    """Return where the coverage before a crash ends, and which records belong to functions on the
+    stack.
 
     :param pcs: PC of each record; 0 for a record without one.
     :param symbol: returns the function into which a PC's code was compiled.
     :param stack: stack of the task, innermost frame first.
     :param is_crashed: whether the kernel names the task as the one that crashed it.
-    :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not recorded any crash handling.
+    :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not
+        recorded any crash handling.
     """
     known = {pc: plain_function(symbol(pc)) if pc else "" for pc in set(pcs)}
     names = [known[pc] for pc in pcs]
-    # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
-    fault = find_fault(stack, is_clean=is_stuck or (is_crashed and CrashRole.CRASH in roles_of(known.values())))
+    # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them
+    # on.
+    fault = find_fault(
+        stack, is_clean=is_stuck or (is_crashed and CrashRole.CRASH in roles_of(known.values()))
+    )
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.
@@ -70,7 +80,9 @@ def find_crash_point(
 
 
 def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple[int, bool]:
-    """Return the number of records before the crash, and whether the function in which it began has a record."""
+    """Return the number of records before the crash, and whether the function in which it began has
+    a record.
+    """
     handling = {plain_function(frame.function) for frame in stack[:fault]}
 
     def is_handling(name: str) -> bool:
@@ -82,16 +94,23 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
         if not indices:
             # Not instrumented: try its caller.
             continue
-        # Crash handling may call the function again: prefer its last record that is directly followed by crash handling.
-        adjacent = [index for index in indices if index + 1 < len(names) and is_handling(names[index + 1])]
+        # Crash handling may call the function again: prefer its last record that is directly
+        # followed by crash handling.
+        adjacent = [
+            index for index in indices if index + 1 < len(names) and is_handling(names[index + 1])
+        ]
         if number == fault:
             return (adjacent[-1] if adjacent else indices[-1]) + 1, True
-        following = (index for index in range(indices[-1] + 1, len(names)) if is_handling(names[index]))
+        following = (
+            index for index in range(indices[-1] + 1, len(names)) if is_handling(names[index])
+        )
         return next(following, len(names)), False
     return len(names), False
 
 
-def _meet(names: Sequence[str], stack: Sequence[StackFrame], end: int) -> dict[int, tuple[int, ...]]:
+def _meet(
+    names: Sequence[str], stack: Sequence[StackFrame], end: int
+) -> dict[int, tuple[int, ...]]:
     wanted: dict[str, list[int]] = {}
     for number, frame in enumerate(stack):
         if frame.function and not frame.is_inline:

@@ -28,7 +28,9 @@ class CrashedTask(NamedTuple):
     log: tuple[LogRecord, ...] = ()
     """Its last records, oldest first; none where no task crashed."""
     reporter: Task | None = None
-    """The task that crashed the kernel because this one hangs or stalls; None where it crashed itself."""
+    """The task that crashed the kernel because this one hangs or stalls; None where it crashed
+    itself.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class CrashSummary:
 
 
 def find_crashed_task(evidence: CrashEvidence) -> CrashedTask:
-    """Return the task that crashed, or the one that hangs or stalls where another one reported that and crashed."""
+    """Return the task that crashed, or the one that hangs or stalls where another one reported that
+    and crashed.
+    """
     state, address = evidence.state, evidence.task
     if state is None or address is None:
         return CrashedTask(None, evidence.error)
@@ -73,7 +77,9 @@ def has_buffer(task: Task) -> bool:
     return task.role is not Role.NONE and bool(task.fields.kcov_area)
 
 
-def summarize_crash(crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall | None) -> CrashSummary:
+def summarize_crash(
+    crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall | None
+) -> CrashSummary:
     """Return where the kernel crashed; what is missing is among the errors.
 
     :param stack: of the task that crashed.
@@ -81,11 +87,14 @@ def summarize_crash(crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall
     """
     task, error = crashed.task, crashed.error
     if task is None or syscall is None:
-        return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
+        return CrashSummary(
+            errors=(f"crashed task unknown: {error}" if error else "no task crashed",)
+        )
     errors: list[str] = []
     fields = task.fields
     function = file = line = None
-    # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
+    # The stack of an oops that kdump saved begins where it happened; so does that of a task that
+    # hangs or stalls.
     is_clean = crashed.reporter is not None or crashed.report.title is not None
     found = _find_origin(stack.frames, is_clean=is_clean)
     if stack.error is not None:
@@ -112,8 +121,12 @@ def summarize_crash(crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall
     )
 
 
-def _find_origin(stack: Sequence[StackFrame], *, is_clean: bool) -> tuple[str | None, str | None, int | None] | None:
-    """Return function, file and line where a crash began: the function that the code was compiled into, as reports name it."""
+def _find_origin(
+    stack: Sequence[StackFrame], *, is_clean: bool
+) -> tuple[str | None, str | None, int | None] | None:
+    """Return function, file and line where a crash began: the function that the code was compiled
+    into, as reports name it.
+    """
     number = find_fault(stack, is_clean=is_clean)
     if number is None:
         return None

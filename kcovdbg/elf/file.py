@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and the code that the module's loader makes of them."""
+"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and the code that the module's
+loader makes of them.
+"""
 
 from __future__ import annotations
 
@@ -59,17 +61,20 @@ if TYPE_CHECKING:
 
     from kcovdbg.elf.symbol_table import SymbolTable
 
-# The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
+# The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some
+# 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
 _MAX_NOTES: Final = 256 << 20
 
 
 class ElfFile:
-    """An ELF file, open. Its parts are read when they are first asked for; sizes and offsets in it are checked, not trusted.
+    """An ELF file, open. Its parts are read when they are first asked for; sizes and offsets in it
+    are checked, not trusted.
 
     :param name: what messages call it, its path by default.
     :raises NotElfError: when it is not an ELF file.
-    :raises ElfError: when it cannot be read, is truncated or damaged; all methods and properties raise it as well.
+    :raises ElfError: when it cannot be read, is truncated or damaged; all methods and properties
+        raise it as well.
     """
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
@@ -97,7 +102,12 @@ class ElfFile:
         """Return the file, to be closed at the end of the block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         """Close the file."""
         self.close()
 
@@ -151,7 +161,9 @@ class ElfFile:
                 header = header._replace(shnum=first[5])
         return header
 
-    def _read_table(self, offset: int, count: int, entry_size: int, of_kind: ElfLayout) -> list[tuple[int, ...]]:
+    def _read_table(
+        self, offset: int, count: int, entry_size: int, of_kind: ElfLayout
+    ) -> list[tuple[int, ...]]:
         layout = of_kind.make(self.header.is_64bit, self.header.byte_order)
         if not offset or not count:
             return []
@@ -167,7 +179,10 @@ class ElfFile:
         header = self.header
         rows = self._read_table(header.phoff, header.phnum, header.phentsize, PHDR)
         # Elf32_Phdr has its flags further behind.
-        return tuple(Segment(*(row if header.is_64bit else (row[0], row[6], *row[1:6], row[7]))) for row in rows)
+        return tuple(
+            Segment(*(row if header.is_64bit else (row[0], row[6], *row[1:6], row[7])))
+            for row in rows
+        )
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -181,7 +196,10 @@ class ElfFile:
         offset, size = rows[header.shstrndx][4:6]
         names = self.read_at(offset, min(size, _MAX_HEADERS))
         try:
-            return tuple(Section(number, string_at(names, row[0]), *row[1:8]) for number, row in enumerate(rows))
+            return tuple(
+                Section(number, string_at(names, row[0]), *row[1:8])
+                for number, row in enumerate(rows)
+            )
         except ValueError:
             raise self._damaged("a name of a section is outside their string table") from None
 
@@ -190,28 +208,39 @@ class ElfFile:
         return next((section for section in self.sections if section.name == name), None)
 
     def debug_section(self, kind: str) -> Section | None:
-        """Find a section of debug info, such as "line"; compressed ones have names of their own in old files."""
+        """Find a section of debug info, such as "line"; compressed ones have names of their own in
+        old files.
+        """
         return self.section(f".debug_{kind}") or self.section(f"{OLD_COMPRESSED}{kind}")
 
     def section_at(self, address: int) -> Section | None:
         """Find the section that an address of a linked file is in and that has contents."""
         for section in self.sections:
-            if section.flags & SHF_ALLOC and section.type != SHT_NOBITS and 0 <= address - section.address < section.size:
+            if (
+                section.flags & SHF_ALLOC
+                and section.type != SHT_NOBITS
+                and 0 <= address - section.address < section.size
+            ):
                 return section
         return None
 
     def text_sections(self) -> tuple[Section, ...]:
-        """Return the sections that hold code, in the order of the file; none in a file of debug info alone.
+        """Return the sections that hold code, in the order of the file; none in a file of debug
+        info alone.
 
         :raises ElfError: when sections of a linked file overlap or are not in the file.
         """
         found = tuple(section for section in self.sections if section.is_text and section.size)
         end = 0
-        for section in () if self.is_relocatable else sorted(found, key=lambda section: section.address):
+        for section in (
+            () if self.is_relocatable else sorted(found, key=lambda section: section.address)
+        ):
             if section.address < end:
                 raise self._damaged(f"{section.name} overlaps other code")
             end = section.address + section.size
-            if end > 1 << 8 * self.header.word_size or (self._size is not None and section.offset + section.size > self._size):
+            if end > 1 << 8 * self.header.word_size or (
+                self._size is not None and section.offset + section.size > self._size
+            ):
                 raise self._damaged(f"the file has not all of {section.name}")
         return found
 
@@ -223,9 +252,13 @@ class ElfFile:
         if section.type == SHT_NOBITS:
             return b""
         if not section.is_compressed:
-            return self.read_at(section.offset, section.size if limit is None else min(limit, section.size))
+            return self.read_at(
+                section.offset, section.size if limit is None else min(limit, section.size)
+            )
         is_old = section.name.startswith(OLD_COMPRESSED)
-        layout = OLD_COMPRESSION if is_old else CHDR.make(self.header.is_64bit, self.header.byte_order)
+        layout = (
+            OLD_COMPRESSION if is_old else CHDR.make(self.header.is_64bit, self.header.byte_order)
+        )
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")
@@ -235,9 +268,15 @@ class ElfFile:
         allowed = max(find_limit(UNPACKED_SIZE), 100 * (self._size or 0))
         if self._unpacked > allowed:
             raise over_limit(UNPACKED_SIZE, f"{self.name}: its compressed sections", allowed)
-        start = {ELFCOMPRESS_ZLIB: zlib.decompressobj, OLD_MAGIC: zlib.decompressobj, ELFCOMPRESS_ZSTD: start_zstd}.get(method)
+        start = {
+            ELFCOMPRESS_ZLIB: zlib.decompressobj,
+            OLD_MAGIC: zlib.decompressobj,
+            ELFCOMPRESS_ZSTD: start_zstd,
+        }.get(method)
         if start is None:
-            raise ElfError(f"{self.name}: {section.name} is compressed with method {method}, which is unknown")
+            raise ElfError(
+                f"{self.name}: {section.name} is compressed with method {method}, which is unknown"
+            )
         try:
             found = FrameReader(start, BytesIO(memoryview(data)[layout.size :])).read_first(wanted)
         except CapabilityError as error:
@@ -249,21 +288,32 @@ class ElfFile:
         return found
 
     def map_section(self, section: Section) -> bytes | memoryview:
-        """Return the contents of a section, mapped where that is possible: large ones then take no memory of this process."""
-        if section.type == SHT_NOBITS or section.is_compressed or not section.size or self._size is None:
+        """Return the contents of a section, mapped where that is possible: large ones then take no
+        memory of this process.
+        """
+        if (
+            section.type == SHT_NOBITS
+            or section.is_compressed
+            or not section.size
+            or self._size is None
+        ):
             return self.read_section(section)
         if section.offset + section.size > self._size:
             raise self._damaged(f"it ends before offset {section.offset + section.size:#x}")
         start = section.offset - section.offset % mmap.ALLOCATIONGRANULARITY
         end = section.offset + section.size
         try:
-            mapped = mmap.mmap(self._file.fileno(), end - start, access=mmap.ACCESS_READ, offset=start)
+            mapped = mmap.mmap(
+                self._file.fileno(), end - start, access=mmap.ACCESS_READ, offset=start
+            )
         except (OSError, ValueError, OverflowError):
             return self.read_section(section)
         return memoryview(mapped)[section.offset - start :]
 
     def read(self, address: int, size: int) -> bytes:
-        """Return what a linked file has at an address; less where the section ends, nothing outside of sections."""
+        """Return what a linked file has at an address; less where the section ends, nothing outside
+        of sections.
+        """
         section = self.section_at(address)
         if section is None:
             return b""
@@ -285,15 +335,28 @@ class ElfFile:
         return found is not None and found.size > 0 and found.type != SHT_NOBITS
 
     def read_notes(self) -> bytes:
-        """Return the notes as they are in the file: of the segments of a core, otherwise of the sections."""
+        """Return the notes as they are in the file: of the segments of a core, otherwise of the
+        sections.
+        """
         if self.is_core:
-            spans = [(segment.offset, segment.filesz) for segment in self.segments if segment.type == PT_NOTE]
+            spans = [
+                (segment.offset, segment.filesz)
+                for segment in self.segments
+                if segment.type == PT_NOTE
+            ]
         else:
-            spans = [(section.offset, section.size) for section in self.sections if section.type == SHT_NOTE]
+            spans = [
+                (section.offset, section.size)
+                for section in self.sections
+                if section.type == SHT_NOTE
+            ]
         if sum(size for _, size in spans) > _MAX_NOTES:
             raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
         # A section need not end where the next note may start.
-        return b"".join(data + bytes(-len(data) % 4) for data in (self.read_at(offset, size) for offset, size in spans))
+        return b"".join(
+            data + bytes(-len(data) % 4)
+            for data in (self.read_at(offset, size) for offset, size in spans)
+        )
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
@@ -316,7 +379,12 @@ class ElfFile:
             return SymbolTable(b"", b"", header, self.name)
         if table.link >= len(self.sections):
             raise self._damaged("no names of symbols")
-        return SymbolTable(self.read_section(table), self.read_section(self.sections[table.link]), header, self.name)
+        return SymbolTable(
+            self.read_section(table),
+            self.read_section(self.sections[table.link]),
+            header,
+            self.name,
+        )
 
 
 def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None = None) -> ElfFile:
@@ -324,7 +392,8 @@ def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None
 
     :param path: the image, or its file of debug info.
     :param code: the stripped image, when the first one is the file of debug info.
-    :raises ElfError: when one of them cannot be read or is damaged, or when they are of different builds.
+    :raises ElfError: when one of them cannot be read or is damaged, or when they are of different
+        builds.
     """
     if code is None:
         return ElfFile(path)
@@ -340,7 +409,8 @@ def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None
 _SHT_RELA: Final = 4
 # Elf64_Rela: offset, info, addend.
 _LAYOUT: Final = "QQq"
-# Of branches: R_X86_64_PC32 and R_X86_64_PLT32; R_AARCH64_JUMP26 and R_AARCH64_CALL26, whose words have 26 bits for it.
+# Of branches: R_X86_64_PC32 and R_X86_64_PLT32; R_AARCH64_JUMP26 and R_AARCH64_CALL26, whose words
+# have 26 bits for it.
 _X86_BRANCHES: Final = frozenset((2, 4))
 _ARM64_BRANCHES: Final = frozenset((282, 283))
 _ARM64_DISPLACEMENT: Final = 0x3FFFFFF
@@ -370,16 +440,22 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
             continue
         data = elf.read_section(table)
         if len(data) % layout.size:
-            raise damaged(elf.name, f"{table.name} of {len(data)} bytes, {layout.size} for each relocation")
+            raise damaged(
+                elf.name, f"{table.name} of {len(data)} bytes, {layout.size} for each relocation"
+            )
         for offset, info, addend in layout.iter_unpack(data):
             yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
-def link_section(elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]) -> bytes:
-    """Return a section with code as it is when it is loaded, as far as calls and jumps go; on x86-64 and arm64 only.
+def link_section(
+    elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]
+) -> bytes:
+    """Return a section with code as it is when it is loaded, as far as calls and jumps go; on
+    x86-64 and arm64 only.
 
     :param address: where it is loaded.
-    :param find_address: returns the address of a symbol by its index, None for an unknown one, whose branches stay as they are.
+    :param find_address: returns the address of a symbol by its index, None for an unknown one,
+        whose branches stay as they are.
     :raises ElfError: when the file is damaged.
     """
     data = bytearray(elf.read_section(section))

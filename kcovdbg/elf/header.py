@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The headers of an ELF file, of its sections and of its segments, and notes: registers, VMCOREINFO, build IDs."""
+"""The headers of an ELF file, of its sections and of its segments, and notes: registers,
+VMCOREINFO, build IDs.
+"""
 
 from __future__ import annotations
 
@@ -115,13 +117,32 @@ def decode_header(ident: bytes, rest: bytes) -> Header:
     """
     is_64bit, big_endian = ident[4] == 2, ident[5] == 2
     layout = EHDR.make(is_64bit, ">" if big_endian else "<")
-    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx = layout.unpack_from(rest)
-    return Header(is_64bit, big_endian, kind, machine, phoff, phentsize, phnum, shoff, shentsize, shnum, shstrndx)
+    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx = (
+        layout.unpack_from(rest)
+    )
+    return Header(
+        is_64bit,
+        big_endian,
+        kind,
+        machine,
+        phoff,
+        phentsize,
+        phnum,
+        shoff,
+        shentsize,
+        shnum,
+        shstrndx,
+    )
 
 
 def is_elf(ident: bytes) -> bool:
     """Return whether ``e_ident`` is that of an ELF file of a known class and byte order."""
-    return len(ident) >= IDENT_SIZE and ident.startswith(MAGIC) and ident[4] in (1, 2) and ident[5] in (1, 2)
+    return (
+        len(ident) >= IDENT_SIZE
+        and ident.startswith(MAGIC)
+        and ident[4] in (1, 2)
+        and ident[5] in (1, 2)
+    )
 
 
 SHT_SYMTAB: Final = 2
@@ -240,7 +261,10 @@ def make_note(name: str, kind: int, desc: bytes, byte_order: str = "<") -> bytes
 
 def find_build_id(notes: Iterable[Note]) -> str | None:
     """Return the build ID among notes, hexadecimal; None when there is none."""
-    return next((note.desc.hex() for note in notes if note.name == "GNU" and note.type == NT_GNU_BUILD_ID), None)
+    return next(
+        (note.desc.hex() for note in notes if note.name == "GNU" and note.type == NT_GNU_BUILD_ID),
+        None,
+    )
 
 
 def find_vmcoreinfo(notes: Iterable[Note]) -> dict[str, str]:
@@ -249,6 +273,10 @@ def find_vmcoreinfo(notes: Iterable[Note]) -> dict[str, str]:
 
 
 def parse_vmcoreinfo(text: bytes) -> dict[str, str]:
-    """Return the lines ``KEY=value`` with which a kernel describes itself to readers of its memory."""
-    lines = (line.partition("=") for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines())
+    """Return the lines ``KEY=value`` with which a kernel describes itself to readers of its
+    memory.
+    """
+    lines = (
+        line.partition("=") for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines()
+    )
     return {key: value for key, separator, value in lines if separator}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Names of Rust functions as LLVM's tools print them: ``_RNvCs1_6kernel4init`` is ``kernel::init``.
 
-The kernel has names of the v0 scheme, which RFC 2603 of Rust describes. The legacy scheme, ``_ZN…17h<hash>E``, is a list of
-identifiers, which remain as they are, the hash included.
+The kernel has names of the v0 scheme, which RFC 2603 of Rust describes. The legacy scheme,
+``_ZN…17h<hash>E``, is a list of identifiers, which remain as they are, the hash included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _MAX_STEPS: Final = 1 << 14
 _MAX_DEPTH: Final = 128
 _MAX_NUMBER: Final = (1 << 64) - 2
 
-_LEGACY: Final = re.compile(r"_ZN(\d+[A-Za-z_$.][\w$.]*17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL)
+_LEGACY: Final = re.compile(
+    r"_ZN(\d+[A-Za-z_$.][\w$.]*17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL
+)
 _V0: Final = re.compile(r"_R([A-Z][0-9A-Za-z_]*)(\..*)?", re.ASCII | re.DOTALL)
 _DECIMAL: Final = re.compile(r"0|[1-9]\d*", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(0|[1-9a-f][0-9a-f]*)_")
@@ -27,7 +29,9 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 _BASIC_TYPES: Final = dict(
     zip(
         "abcdefhijlmnopstuvxyz",
-        "i8 bool char f64 str f32 u8 isize usize i32 u32 i128 u128 _ i16 u16 () ... i64 u64 !".split(),
+        (
+            "i8 bool char f64 str f32 u8 isize usize i32 u32 i128 u128 _ i16 u16 () ... i64 u64 !"
+        ).split(),
         strict=True,
     )
 )
@@ -38,7 +42,9 @@ _ESCAPES: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n", "'": r"\'", "\\": r"\\
 
 @lru_cache(1 << 16)
 def demangle_rust(name: str) -> str:
-    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones, as they are."""
+    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones,
+    as they are.
+    """
     if len(name) > _MAX_SIZE:
         return name
     try:
@@ -86,7 +92,10 @@ def _bounded(read: Callable[..., str]) -> Callable[..., str]:
 
 
 class _Parser:
-    """The parser of one name, without its prefix and suffix. Methods return text, and raise for what is not a name."""
+    """The parser of one name, without its prefix and suffix.
+
+    Methods return text, and raise for what is not a name.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -200,7 +209,9 @@ class _Parser:
         elif kind == "N":
             text = self._nested(in_type)
         elif kind == "I":
-            text = f"{self._path(in_type)}{'<' if in_type else '::<'}{', '.join(self._list(self._generic))}>"
+            path = self._path(in_type)
+            bracket = "<" if in_type else "::<"
+            text = f"{path}{bracket}{', '.join(self._list(self._generic))}>"
         else:
             raise ValueError("not a path")
         self._is_generic = kind == "I"
@@ -231,7 +242,9 @@ class _Parser:
         if index > self._lifetimes:
             raise ValueError("an unbound lifetime")
         depth = self._lifetimes - index
-        return "'_" if not index else f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
+        return (
+            "'_" if not index else f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
+        )
 
     def _binder(self) -> str:
         """Read lifetimes that the following part is generic over."""
@@ -264,7 +277,11 @@ class _Parser:
             return f"*{'const' if kind == 'P' else 'mut'} {self._type()}"
         if kind in "FD":
             before = self._lifetimes
-            text = self._function() if kind == "F" else f"dyn {self._binder()}{' + '.join(self._list(self._trait))}"
+            text = (
+                self._function()
+                if kind == "F"
+                else f"dyn {self._binder()}{' + '.join(self._list(self._trait))}"
+            )
             self._lifetimes = before
             return text if kind == "F" else text + self._bound()
         if kind == "B":

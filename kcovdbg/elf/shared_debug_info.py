@@ -48,7 +48,9 @@ def find_shared_link(elf: ElfFile) -> SharedLink | None:
 
 
 def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
-    """Return the path of the file that an image shares debug info with; None where there is none with that build ID."""
+    """Return the path of the file that an image shares debug info with; None where there is none
+    with that build ID.
+    """
     for path in _candidates((elf.path, Path(elf.name)), link):
         if not path.is_file():
             continue
@@ -62,8 +64,13 @@ def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
 
 
 def _candidates(images: Iterable[Path], link: SharedLink) -> Iterator[Path]:
-    # An image may be read by a descriptor, or be unpacked elsewhere: then its name, or its link, leads to where it was.
-    folders = [folder for image in images for folder in (image.parent, Path(os.path.realpath(image)).parent)]
+    # An image may be read by a descriptor, or be unpacked elsewhere: then its name, or its link,
+    # leads to where it was.
+    folders = [
+        folder
+        for image in images
+        for folder in (image.parent, Path(os.path.realpath(image)).parent)
+    ]
     for folder in dict.fromkeys(folders):
         yield folder / link.name
         yield folder / Path(link.name).name

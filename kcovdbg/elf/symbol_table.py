@@ -24,19 +24,24 @@ _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC}
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
-# Suffixes that compilers append to the names of functions that they changed or split; names in DWARF have none.
+# Suffixes that compilers append to the names of functions that they changed or split; names in
+# DWARF have none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 
-# Symbols that are not in the kernel's own table: scripts/mksysmap, since v2.6.23 for labels, v6.1 for the others.
+# Symbols that are not in the kernel's own table: scripts/mksysmap, since v2.6.23 for labels, v6.1
+# for the others.
 _NOT_IN_KALLSYMS: Final = re.compile(
-    r"(?:__pi_|__kvm_nvhe_)?(?:\$|\.L|__kcfi_typeid_)|L0$|__efistub_|__crc_|__kstrtab(?:ns)?_|__[A-Za-z0-9]{0,40}Thunk_"
+    r"(?:__pi_|__kvm_nvhe_)?(?:\$|\.L|__kcfi_typeid_)|L0$|__efistub_|__crc_|__kstrtab(?:ns)?_"
+    r"|__[A-Za-z0-9]{0,40}Thunk_"
     r"|_SDA2?_BASE_$"
 )
 _NOT_IN_KALLSYMS_ENDS: Final = ("_from_arm", "_from_thumb", "_veneer")
 
 
 def strip_clone_suffix(name: str) -> str:
-    """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``, ``.cold`` and the like."""
+    """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``,
+    ``.cold`` and the like.
+    """
     return _CLONE_SUFFIX.sub("", name)
 
 
@@ -46,7 +51,9 @@ def is_mangled(name: str) -> bool:
 
 
 def demangle(name: str) -> str:
-    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones, as they are."""
+    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones,
+    as they are.
+    """
     if not is_mangled(name):
         return name
     # Few kernels have code in Rust.
@@ -77,7 +84,8 @@ class _Layout(NamedTuple):
     section: int
 
 
-# Elf64_Sym: name, info, other, section, value, size. Elf32_Sym: name, value, size, info, other, section.
+# Elf64_Sym: name, info, other, section, value, size. Elf32_Sym: name, value, size, info, other,
+# section.
 _LAYOUT_64: Final = _Layout(24, "Q", 4, 3)
 _LAYOUT_32: Final = _Layout(16, "I", 12, 7)
 _VALUE: Final = 1
@@ -88,13 +96,17 @@ class SymbolTable:
     """The symbols of a file.
 
     :param strings: the string table of their names.
-    :raises ElfError: when the table does not consist of whole entries; all methods raise it when a name is outside ``strings``.
+    :raises ElfError: when the table does not consist of whole entries; all methods raise it when a
+        name is outside ``strings``.
     """
 
     def __init__(self, data: bytes, strings: bytes, header: Header, file_name: str) -> None:
         self._layout = _LAYOUT_64 if header.is_64bit else _LAYOUT_32
         if len(data) % self._layout.size:
-            raise damaged(file_name, f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol")
+            raise damaged(
+                file_name,
+                f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol",
+            )
         self._data = data
         self._strings = strings
         self._must_swap = header.big_endian != (sys.byteorder == "big")
@@ -143,32 +155,44 @@ class SymbolTable:
         """Return a symbol by its index."""
         name = self._name_at(self._names[index])
         is_function = self._types[index] == _STT_FUNC
-        return ElfSymbol(name, self._addresses[index], self._sizes[index], is_function, self._sections[index])
+        return ElfSymbol(
+            name, self._addresses[index], self._sizes[index], is_function, self._sections[index]
+        )
 
     def functions(self) -> Iterator[ElfSymbol]:
         """Iterate over the symbols of functions in the order of the table."""
-        return map(self.__getitem__, compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
+        return map(
+            self.__getitem__, compress(range(len(self)), self._types.translate(_IS_FUNCTION))
+        )
 
     def function_columns(self) -> tuple[list[bytes], list[int], list[int]]:
-        """Return names, addresses and sizes of the functions that have one, in the order of the table.
+        """Return names, addresses and sizes of the functions that have one, in the order of the
+        table.
 
         It is quicker than :meth:`functions`.
         """
         are_functions = self._types.translate(_IS_FUNCTION)
         offsets, addresses, sizes = (
-            list(compress(column, are_functions)) for column in (self._names, self._addresses, self._sizes)
+            list(compress(column, are_functions))
+            for column in (self._names, self._addresses, self._sizes)
         )
         if 0 in sizes:
-            offsets, addresses, sizes = (list(compress(column, sizes)) for column in (offsets, addresses, sizes))
+            offsets, addresses, sizes = (
+                list(compress(column, sizes)) for column in (offsets, addresses, sizes)
+            )
         strings = self._strings
         try:
             names = [strings[offset : strings.index(0, offset)] for offset in offsets]
         except ValueError:
-            raise damaged(self._file_name, "a name of a function is outside the string table") from None
+            raise damaged(
+                self._file_name, "a name of a function is outside the string table"
+            ) from None
         return names, addresses, sizes
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
-        """Iterate over the symbols whose names contain one of some texts, without looking at every name."""
+        """Iterate over the symbols whose names contain one of some texts, without looking at every
+        name.
+        """
         offsets: set[int] = set()
         for wanted in map(str.encode, texts):
             position = self._strings.find(wanted)
@@ -176,13 +200,17 @@ class SymbolTable:
                 # Names may start inside one another.
                 offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
                 position = self._strings.find(wanted, position + 1)
-        return map(self.__getitem__, compress(range(len(self)), map(offsets.__contains__, self._names)))
+        return map(
+            self.__getitem__, compress(range(len(self)), map(offsets.__contains__, self._names))
+        )
 
     def _name_at(self, offset: int) -> str:
         try:
             return string_at(self._strings, offset)
         except ValueError:
-            raise damaged(self._file_name, f"no name of a symbol at {offset:#x} of the string table") from None
+            raise damaged(
+                self._file_name, f"no name of a symbol at {offset:#x} of the string table"
+            ) from None
 
     def find(self, name: str) -> ElfSymbol | None:
         """Find the symbol of code or data with a name; None when the file does not define it."""
@@ -191,14 +219,20 @@ class SymbolTable:
         while position >= 0:
             # Linkers store a name that another one ends with inside that one.
             index = self._index_by_name.get(position)
-            if index is not None and self._sections[index] != SHN_UNDEF and self._types[index] in _NAMING:
+            if (
+                index is not None
+                and self._sections[index] != SHN_UNDEF
+                and self._types[index] in _NAMING
+            ):
                 return self[index]
             position = self._strings.find(wanted, position + 1)
         return None
 
     def addresses_of(self, names: Iterable[str]) -> dict[str, int]:
         """Return the addresses of symbols of code or data that the file defines, by name."""
-        return {symbol.name: symbol.address for symbol in map(self.find, names) if symbol is not None}
+        return {
+            symbol.name: symbol.address for symbol in map(self.find, names) if symbol is not None
+        }
 
     @cached_property
     def _index_by_name(self) -> Mapping[int, int]:
@@ -206,7 +240,9 @@ class SymbolTable:
         return dict(zip(self._names, range(len(self)), strict=True))
 
     def find_at(self, address: int) -> ElfSymbol | None:
-        """Find the symbol of code or data that an address as linked is in; of several the one that starts nearest."""
+        """Find the symbol of code or data that an address as linked is in; of several the one that
+        starts nearest.
+        """
         starts, indexes = self._by_address
         position = bisect_right(starts, address)
         # Local parts of functions may be between the start of a symbol and the address.
@@ -216,9 +252,11 @@ class SymbolTable:
         return None
 
     def find_before(self, address: int, *, functions_only: bool = False) -> ElfSymbol | None:
-        """Find the symbol that starts nearest at or before an address as linked; of several the last in the table.
+        """Find the symbol that starts nearest at or before an address as linked; of several the
+        last in the table.
 
-        :param functions_only: among the symbols of functions; otherwise among all that are defined and have a name.
+        :param functions_only: among the symbols of functions; otherwise among all that are defined
+            and have a name.
         """
         starts, indexes = self._functions_by_start if functions_only else self._defined_by_start
         position = bisect_right(starts, address)
@@ -227,10 +265,12 @@ class SymbolTable:
         return self[indexes[position - 1]] if position else None
 
     def next_start(self, address: int, section: int | None = None) -> int | None:
-        """Return the next address at which the kernel knows a symbol; what it prints as a function's size ends there.
+        """Return the next address at which the kernel knows a symbol; what it prints as a
+        function's size ends there.
 
-        Sizes of symbols play no part in it: alignment, data between functions and functions without a name belong to the one
-        before (kernel/kallsyms.c: get_symbol_pos(); kernel/module/kallsyms.c: find_kallsyms_symbol()).
+        Sizes of symbols play no part in it: alignment, data between functions and functions without
+        a name belong to the one before (kernel/kallsyms.c: get_symbol_pos();
+        kernel/module/kallsyms.c: find_kallsyms_symbol()).
 
         :param address: of the function, as linked.
         :param section: the index of its section in a relocatable file.
@@ -248,7 +288,9 @@ class SymbolTable:
             self._kallsyms[section] = self._sort_by_start(
                 index
                 for index, name, kind, of in columns
-                if name and kind in _NAMING and (of == section if section is not None else SHN_UNDEF < of < SHN_LORESERVE)
+                if name
+                and kind in _NAMING
+                and (of == section if section is not None else SHN_UNDEF < of < SHN_LORESERVE)
             )
         return self._kallsyms[section]
 
@@ -266,14 +308,18 @@ class SymbolTable:
 
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:
-        columns = zip(range(len(self)), self._names, self._types, self._sections, self._sizes, strict=True)
-        # Labels have no size: nothing is in them, and an image for RISC-V has many in each function.
+        columns = zip(
+            range(len(self)), self._names, self._types, self._sections, self._sizes, strict=True
+        )
+        # Labels have no size: nothing is in them, and an image for RISC-V has many in each
+        # function.
         indexes = [
             index
             for index, name, kind, section, size in columns
             if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
         ]
-        # By address, then size, then name. Sorting by each in turn compares numbers, which takes a fraction of comparing rows.
+        # By address, then size, then name. Sorting by each in turn compares numbers, which takes a
+        # fraction of comparing rows.
         for column in (self._names, self._sizes, self._addresses):
             indexes.sort(key=column.__getitem__)
         return array("Q", map(self._addresses.__getitem__, indexes)), array("I", indexes)

@@ -18,7 +18,13 @@ from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, read_trace_records, require_fit, require_names, require_points
+from kcovdbg.console.buffer_sources import (
+    find_buffer,
+    read_trace_records,
+    require_fit,
+    require_names,
+    require_points,
+)
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -78,7 +84,9 @@ class ExportSource:
                 f"cannot export {self.what}: the low 12 bits of its edges are no address",
                 hint="buffer shows the pages of the edges",
             )
-        require_points(buffer, f"export {self.format}", takes_addresses=EXPORTERS[self.format].takes_addresses)
+        require_points(
+            buffer, f"export {self.format}", takes_addresses=EXPORTERS[self.format].takes_addresses
+        )
         require_fit(buffer, "export", is_forced=self.is_forced)
         return buffer
 
@@ -97,7 +105,11 @@ class ExportSource:
         """How often each PC that passes the filter was recorded, ascending."""
         counts = self.all_counts
         names = self.names.of(self.buffer)
-        return counts if self.filter.passes_all else counts.select(self.filter.select(names.columns(counts.pcs)))
+        return (
+            counts
+            if self.filter.passes_all
+            else counts.select(self.filter.select(names.columns(counts.pcs)))
+        )
 
     @cached_property
     def call_length(self) -> int:
@@ -122,7 +134,8 @@ class ExportSource:
 
     @cached_property
     def functions(self) -> list[FunctionPoints]:
-        """The functions in the image's ``.text`` that have points, ascending, as syzkaller lists them.
+        """The functions in the image's ``.text`` that have points, ascending, as syzkaller lists
+        them.
 
         :raises CapabilityError: when the points are unknown.
         """
@@ -130,17 +143,25 @@ class ExportSource:
         text = next((text for text in table.text_ranges() if text.name == _TEXT), None)
         if text is None:
             raise CapabilityError("the kernel image has no .text section")
-        functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
+        functions = (
+            symbol
+            for symbol in table.functions()
+            if symbol.size and text.start <= symbol.address < text.end
+        )
         return list(self.points.group(functions, text.start, text.end, self.call_length))
 
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
-        return {pc: place for pc in self.counts.pcs if (place := self.find_point(pc)).module is not None}
+        return {
+            pc: place for pc in self.counts.pcs if (place := self.find_point(pc)).module is not None
+        }
 
     @cached_property
     def find_point(self) -> Callable[[int], ModulePoint]:
-        """Returns the place of a recorded PC in the kernel image or a module; without a kernel, none."""
+        """Returns the place of a recorded PC in the kernel image or a module; without a kernel,
+        none.
+        """
         target, length = self.context.kernel.optional_target, self.call_length
         kaslr_offset = 0 if target is None else target.kaslr_offset
         find_module = None if target is None or target.lines is None else target.lines.code_at
@@ -157,7 +178,11 @@ class ExportSource:
         def find_point(pc: int) -> ModulePoint:
             call = pc - length & WORD_MASK
             is_in_image = any(start <= call < end for start, end in text)
-            found = None if is_in_image or find_module is None else find_module(address_of(call, kaslr_offset))
+            found = (
+                None
+                if is_in_image or find_module is None
+                else find_module(address_of(call, kaslr_offset))
+            )
             if found is not None:
                 name, start = found
                 return ModulePoint(call, name, address_of(call, kaslr_offset) - start & WORD_MASK)
@@ -168,7 +193,9 @@ class ExportSource:
         return find_point
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
-        """Yield the points of functions that pass the filter, some at a time, then those that were recorded in modules."""
+        """Yield the points of functions that pass the filter, some at a time, then those that were
+        recorded in modules.
+        """
         table, points = find_point_table(self.context).columns, self.points
         length, groups = self.call_length, iter(functions)
         while some := list(islice(groups, _LOOKED_UP)):
@@ -177,15 +204,29 @@ class ExportSource:
             for group in some:
                 for column, part in zip((pcs, chains), points.select(group), strict=True):
                     column.extend(part)
-                symbols += [demangle(group.function.alias or group.function.name)] * (len(pcs) - len(symbols))
+                symbols += [demangle(group.function.alias or group.function.name)] * (
+                    len(pcs) - len(symbols)
+                )
             if not self.filter.passes_all:
                 wanted = self.filter.select(self.names.columns(pcs))
                 pcs, chains = (array("Q", compress(column, wanted)) for column in (pcs, chains))
                 symbols = list(compress(symbols, wanted))
-            yield PointColumns([pc - length for pc in pcs], self.all_counts.records_of(pcs), chains, table.frames, symbols)
+            yield PointColumns(
+                [pc - length for pc in pcs],
+                self.all_counts.records_of(pcs),
+                chains,
+                table.frames,
+                symbols,
+            )
         others = self.names.columns(array("Q", self.modules))
         calls = [point.call for point in self.modules.values()]
-        yield PointColumns(calls, self.all_counts.records_of(others.pcs), others.chains, others.frames, [None] * len(others))
+        yield PointColumns(
+            calls,
+            self.all_counts.records_of(others.pcs),
+            others.chains,
+            others.frames,
+            [None] * len(others),
+        )
 
     def seen(self, counts: PcCounts) -> bytearray:
         """Return of each row of the table whether its PC was counted: 0 or 1."""
@@ -200,14 +241,26 @@ class ExportSource:
             recorded[group.first : group.end] = bytes(group.end - group.first)
         left_out = Counter(self._name_place(table, row) for row in compress(count(), recorded))
         total = len(self.counts)
-        remarks = [f"{found} of {total} PCs are {place}, which syzkaller leaves out" for place, found in left_out.items()]
+        remarks = [
+            f"{found} of {total} PCs are {place}, which syzkaller leaves out"
+            for place, found in left_out.items()
+        ]
         rest = total - points - len(self.modules)
-        return (*remarks, *([f"{rest} of {total} PCs are no coverage points, as after tail calls"] if rest else []))
+        return (
+            *remarks,
+            *(
+                [f"{rest} of {total} PCs are no coverage points, as after tail calls"]
+                if rest
+                else []
+            ),
+        )
 
     def _name_place(self, table: LocationTable, row: int) -> str:
         """Return where a point is that is in no function of ``.text``."""
         call = table.columns.base + table.columns.offset[row] - self.call_length
-        section = next((text.name for text in table.text_ranges() if text.start <= call < text.end), None)
+        section = next(
+            (text.name for text in table.text_ranges() if text.start <= call < text.end), None
+        )
         return "in code without a symbol" if section in (_TEXT, None) else f"in {section}"
 
 
@@ -247,10 +300,14 @@ def _funccover(source: ExportSource) -> _Export:
 
 
 def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, ...]]:
-    """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
+    """Return the recorded points with offsets from where a disassembler loads their file, and how
+    many are outside of any.
+    """
     if source.context.kernel.optional_target is None:
         problem = source.context.kernel.names_problem
-        raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
+        raise CapabilityError(
+            f"{source.format} needs a kernel: {problem}", hint="export hex needs none"
+        )
     points = list(map(source.find_point, source.counts))
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
@@ -258,7 +315,11 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
             f"export {source.format} {source.what}: none of {lost:,} points is in a known file",
             hint="name the vmlinux: -s VMLINUX",
         )
-    remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
+    remarks = (
+        (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",)
+        if lost
+        else ()
+    )
     return points, remarks
 
 
@@ -274,7 +335,9 @@ def _text_spans(context: Context) -> Sequence[tuple[int, int]]:
 
 
 def find_code_ends(context: Context) -> dict[str | None, int]:
-    """Return where the code of the image, under None, and of each loaded module ends, without the KASLR offset."""
+    """Return where the code of the image, under None, and of each loaded module ends, without the
+    KASLR offset.
+    """
     target = context.kernel.optional_target
     ends: dict[str | None, int] = {None: max((end for _, end in _text_spans(context)), default=0)}
     if target is not None and target.lines is not None:
@@ -289,10 +352,14 @@ def _drcov(source: ExportSource) -> _Export:
 
 
 def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tuple[str, ...]]:
-    """Return the coverage of all files, or of those that the filter wants, and what is missing of it."""
+    """Return the coverage of all files, or of those that the filter wants, and what is missing of
+    it.
+    """
     tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
-    found = find_image_coverage(source.context, read_trace_records(source.context, source.buffer), wanted)
+    found = find_image_coverage(
+        source.context, read_trace_records(source.context, source.buffer), wanted
+    )
     absent = sum(not tree.has_text(file.path) for file in found.files)
     remarks = found.remarks
     if absent:
@@ -346,14 +413,22 @@ EXPORTERS: Final[Mapping[str, _Exporter]] = {
         has_names=False,
         takes_addresses=True,
     ),
-    "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover, has_names=False),
-    "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
-    "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
+    "rawcover": _Exporter(
+        "the calls, each once, ascending, as syzkaller has them", _rawcover, has_names=False
+    ),
+    "rawcoverfiles": _Exporter(
+        "syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles
+    ),
+    "funccover": _Exporter(
+        "syzkaller's CSV of functions with covered and total points", _funccover
+    ),
     "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
     "modoff": _Exporter("Lighthouse's module+offset", _modoff),
     "drcov": _Exporter("DynamoRIO's log of blocks, for Lighthouse and Cartographer", _drcov),
     "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov, takes_addresses=True),
-    "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura, takes_addresses=True),
+    "cobertura": _Exporter(
+        "Cobertura's XML, for GitLab and editors", _cobertura, takes_addresses=True
+    ),
 }
 """Every format, in the order of help."""
 
@@ -361,7 +436,9 @@ EXPORTERS: Final[Mapping[str, _Exporter]] = {
 _COLUMNS: Final = (
     Column("file", PATH, meaning="path of the written file"),
     Column("format", TEXT, meaning="name of the format"),
-    Column("lines", NUMBER, meaning="number of lines written", null="the format has none", unit="lines"),
+    Column(
+        "lines", NUMBER, meaning="number of lines written", null="the format has none", unit="lines"
+    ),
 )
 
 
@@ -369,7 +446,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     is_stdout = args.output in (None, STDOUT)
     if is_stdout and context.format is not Format.TEXT:
         raise UsageError(
-            "export: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+            "export: cannot write JSON or CSV to standard output",
+            hint="add -o FILE; then --json describes the file",
         )
     source = ExportSource(context, args)
     exporter = EXPORTERS[args.format]
@@ -384,7 +462,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
         for part in _join_lines(lines):
             stream.write(part)
             written += part.count("\n")
-    return Table(_COLUMNS, ({"file": args.output, "format": args.format, "lines": written},), remarks=remarks)
+    return Table(
+        _COLUMNS, ({"file": args.output, "format": args.format, "lines": written},), remarks=remarks
+    )
 
 
 # Lines that are written together.
@@ -413,19 +493,28 @@ COMMAND: Final = Command(
     description=(
         "Formats: "
         + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
-        + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without the KASLR offset."
+        + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without "
+        "the KASLR offset."
     ),
     arguments=(
         Argument("format FORMAT", Value.CHOICE, "the format to write", choices=tuple(EXPORTERS)),
         Argument("what WHAT", Value.BUFFER, "the buffer"),
-        Argument("-o, --output FILE", Value.FILE, "the file to write; default, and -, is standard output", is_output=True),
+        Argument(
+            "-o, --output FILE",
+            Value.FILE,
+            "the file to write; default, and -, is standard output",
+            is_output=True,
+        ),
         FORCE,
         *FILTERS,
         *TRACE_OPTIONS,
     ),
     examples=(
         Example("export lcov 41 -o 41.info", "then, in the source tree: genhtml 41.info -o html"),
-        Example("export rawcover file:boot.kcov | sort -u > known", "for tools that read syzkaller's rawcover"),
+        Example(
+            "export rawcover file:boot.kcov | sort -u > known",
+            "for tools that read syzkaller's rawcover",
+        ),
     ),
     needs=frozenset(),
 )

@@ -16,10 +16,13 @@ from kcovdbg.records.source_coverage import BranchCoverage, SourceCoverage, sum_
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
-def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
+def lcov_lines(
+    name: str, coverage: Iterable[SourceCoverage], path_of: Callable[[str], str]
+) -> Iterator[str]:
     """Iterate over the tracefile's lines.
 
-    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
+    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes
+        an underscore.
     :param coverage: by path.
     :param path_of: from the path of a file to where its text is.
     """
@@ -30,7 +33,9 @@ def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[
         yield f"TN:{test}"
         yield f"SF:{escape(path_of(file.path))}"
         # Readers split at commas, which names of generic functions have.
-        functions = [(escape(of.name).replace(",", "\\x2c"), of.line, hits) for of, hits in file.functions]
+        functions = [
+            (escape(of.name).replace(",", "\\x2c"), of.line, hits) for of, hits in file.functions
+        ]
         yield from (f"FN:{line},{text}" for text, line, _ in functions)
         yield from (f"FNDA:{hits},{text}" for text, _, hits in functions)
         yield f"FNF:{len(functions)}"
@@ -45,7 +50,8 @@ def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[
 def _lcov_branches(file: SourceCoverage) -> Iterator[str]:
     for branch in file.branches:
         for side, hits in enumerate(branch.hits):
-            yield f"BRDA:{branch.line},{branch.number},{side},{hits if branch.was_executed else '-'}"
+            taken = str(hits) if branch.was_executed else "-"
+            yield f"BRDA:{branch.line},{branch.number},{side},{taken}"
     if file.branches:
         yield f"BRF:{2 * len(file.branches)}"
         yield f"BRH:{file.taken_sides}"
@@ -59,21 +65,28 @@ class _Class(NamedTuple):
     coverage: SourceCoverage
 
 
-def cobertura_lines(coverage: Iterable[SourceCoverage], path_of: Callable[[str], tuple[str | None, str]]) -> Iterator[str]:
+def cobertura_lines(
+    coverage: Iterable[SourceCoverage], path_of: Callable[[str], tuple[str | None, str]]
+) -> Iterator[str]:
     """Iterate over the lines of the document.
 
-    :param path_of: from the path of a file to the directory that its text is found in, and its name there; None and
-        an absolute name, or where the text is not found.
+    :param path_of: from the path of a file to the directory that its text is found in, and its name
+        there; None and an absolute name, or where the text is not found.
     """
     located = [(*path_of(file.path), file) for file in coverage if file.lines]
-    classes = sorted((_Class(name, file) for _, name, file in located), key=lambda item: (dirname(item.name), item.name))
+    classes = sorted(
+        (_Class(name, file) for _, name, file in located),
+        key=lambda item: (dirname(item.name), item.name),
+    )
     totals = sum_up(item.coverage for item in classes)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
     # KCOV records no time: the same trace gives the same file.
     yield (
-        f'<coverage {_rates(classes)} lines-covered="{totals.executed_lines}" lines-valid="{totals.lines}" '
-        f'branches-covered="{totals.taken_sides}" branches-valid="{totals.sides}" version="0" timestamp="0">'
+        f'<coverage {_rates(classes)} lines-covered="{totals.executed_lines}" '
+        f'lines-valid="{totals.lines}" '
+        f'branches-covered="{totals.taken_sides}" branches-valid="{totals.sides}" version="0" '
+        f'timestamp="0">'
     )
     yield " <sources>"
     for root in dict.fromkeys(root for root, _, _ in located):
@@ -96,14 +109,20 @@ def _package(directory: str, classes: Sequence[_Class]) -> Iterator[str]:
         for function, hits in item.coverage.functions:
             rate = int(hits > 0)
             yield (
-                f'      <method name={_quote(function.name)} signature="" line-rate="{rate}" branch-rate="0" complexity="0">'
+                f'      <method name={_quote(function.name)} signature="" line-rate="{rate}" '
+                f'branch-rate="0" complexity="0">'
                 f'<lines><line number="{function.line}" hits="{hits}"/></lines></method>'
             )
         yield "     </methods>"
         yield "     <lines>"
-        branches = {line: list(members) for line, members in groupby(item.coverage.branches, key=attrgetter("line"))}
+        branches = {
+            line: list(members)
+            for line, members in groupby(item.coverage.branches, key=attrgetter("line"))
+        }
         for line, hits in zip(item.coverage.lines, item.coverage.hits, strict=True):
-            yield f'      <line number="{line}" hits="{hits}"{_conditions(branches.get(line, ()))}/>'
+            yield (
+                f'      <line number="{line}" hits="{hits}"{_conditions(branches.get(line, ()))}/>'
+            )
         yield "     </lines>"
         yield "    </class>"
     yield "   </classes>"
@@ -125,7 +144,10 @@ def _quote(text: str) -> str:
 
 def _rates(classes: Iterable[_Class]) -> str:
     totals = sum_up(item.coverage for item in classes)
-    lines, branches = _rate(totals.executed_lines, totals.lines), _rate(totals.taken_sides, totals.sides)
+    lines, branches = (
+        _rate(totals.executed_lines, totals.lines),
+        _rate(totals.taken_sides, totals.sides),
+    )
     return f'line-rate="{lines}" branch-rate="{branches}" complexity="0"'
 
 

@@ -24,11 +24,15 @@ class ModulePoint(NamedTuple):
     """A coverage point in the code of the image or of a module."""
 
     call: int
-    """The address of the call that it returns from; the PC itself where the length of a call is unknown."""
+    """The address of the call that it returns from; the PC itself where the length of a call is
+    unknown.
+    """
     module: str | None
     """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
     offset: int | None
-    """Of the call, from the start of the code of the image or the module; None where that is unknown."""
+    """Of the call, from the start of the code of the image or the module; None where that is
+    unknown.
+    """
 
 
 def module_file(module: str | None) -> str:
@@ -53,7 +57,8 @@ class PointColumns(NamedTuple):
 def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int]]:
     """Iterate over the frames of points in syzkaller's form, innermost first.
 
-    It leaves out what has no function, file or line, and calls the function that the code was compiled into by its symbol.
+    It leaves out what has no function, file or line, and calls the function that the code was
+    compiled into by its symbol.
 
     :return: the index of the point, whether no other frame of it follows, function, file and line.
     """
@@ -65,10 +70,18 @@ def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int
             functions[end - 1] = symbol
     owners = array("I", chain.from_iterable(map(repeat, count(), lengths)))
     files, lines = list(map(text, gather(numbers, frames.file, 0))), gather(numbers, frames.line, 0)
-    complete = [function and file and line for function, file, line in zip(functions, files, lines, strict=True)]
+    complete = [
+        function and file and line
+        for function, file, line in zip(functions, files, lines, strict=True)
+    ]
     owners = array("I", compress(owners, complete))
     is_last = map(ne, owners, chain(islice(owners, 1, None), (-1,)))
-    return zip(owners, is_last, *(compress(column, complete) for column in (functions, files, lines)), strict=True)
+    return zip(
+        owners,
+        is_last,
+        *(compress(column, complete) for column in (functions, files, lines)),
+        strict=True,
+    )
 
 
 def _syzkaller_path(file: str) -> str:
@@ -77,18 +90,23 @@ def _syzkaller_path(file: str) -> str:
 
 
 def modoff_lines(points: Iterable[ModulePoint]) -> Iterator[str]:
-    """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
+    """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left
+    out.
+    """
     for point in points:
         if point.offset is not None:
             yield f"{module_file(point.module)}+{point.offset:x}"
 
 
-def drcov_lines(points: Iterable[ModulePoint], call_length: int, end_of: Callable[[str | None], int | None]) -> Iterator[str]:
+def drcov_lines(
+    points: Iterable[ModulePoint], call_length: int, end_of: Callable[[str | None], int | None]
+) -> Iterator[str]:
     """Iterate over the log's lines; points without a known offset are left out.
 
     :param points: each once.
     :param call_length: bytes of a call of a callback.
-    :param end_of: from the name of a module, None for the image, to the end of its code; None where that is unknown.
+    :param end_of: from the name of a module, None for the image, to the end of its code; None where
+        that is unknown.
     """
     numbers: dict[str | None, int] = {}
     starts: list[int] = []
@@ -120,17 +138,24 @@ def drcov_lines(points: Iterable[ModulePoint], call_length: int, end_of: Callabl
 def jsonl_lines(groups: Iterable[PointColumns]) -> Iterator[str]:
     """Yield the objects; ``hit_count``, which counts programs there, counts records."""
     # Names recur, and quoting one takes longer than all else here.
-    quote, quote_path = cache(lambda text: json.dumps(escape(text))), cache(lambda file: json.dumps(_syzkaller_path(file)))
+    quote, quote_path = (
+        cache(lambda text: json.dumps(escape(text))),
+        cache(lambda file: json.dumps(_syzkaller_path(file))),
+    )
     for points in groups:
         calls, records = points.calls, points.records
         for point, is_last, function, file, line in _frame_rows(points):
+            inline = "false" if is_last else "true"
             yield (
-                f'{{"file_path":{quote_path(file)},"func_name":{quote(function)},"sl":{line},"sc":0,"el":{line},"ec":-1,'
-                f'"hit_count":{records[point]},"inline":{"false" if is_last else "true"},"pc":{calls[point]}}}'
+                f'{{"file_path":{quote_path(file)},"func_name":{quote(function)},'
+                f'"sl":{line},"sc":0,"el":{line},"ec":-1,'
+                f'"hit_count":{records[point]},"inline":{inline},"pc":{calls[point]}}}'
             )
 
 
-def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, ModulePoint]) -> Iterator[str]:
+def rawcoverfiles_lines(
+    groups: Iterable[PointColumns], modules: Mapping[int, ModulePoint]
+) -> Iterator[str]:
     """Yield the lines of the table.
 
     :param modules: points in modules, by the addresses of their calls.
@@ -148,7 +173,13 @@ def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, Mo
 
 
 def _module_columns(point: ModulePoint) -> str:
-    return csv_line((hex(point.call), escape(point.module or ""), "" if point.offset is None else hex(point.offset)))
+    return csv_line(
+        (
+            hex(point.call),
+            escape(point.module or ""),
+            "" if point.offset is None else hex(point.offset),
+        )
+    )
 
 
 def csv_line(values: Iterable[object]) -> str:
@@ -159,7 +190,8 @@ def csv_line(values: Iterable[object]) -> str:
 
 
 def funccover_lines(functions: Iterable[tuple[str, str, int, int]]) -> Iterator[str]:
-    """Iterate over the table's lines, by file and function; the kernel image's module name is empty.
+    """Iterate over the table's lines, by file and function; the kernel image's module name is
+    empty.
 
     :param functions: file, name, points that were executed, and all of them.
     """

@@ -18,23 +18,62 @@ from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.farm.batch_run import RUN_OPTIONS, BatchJob, Outcome, find_debug_info, find_digests, make_output, run_batch
+from kcovdbg.farm.batch_run import (
+    RUN_OPTIONS,
+    BatchJob,
+    Outcome,
+    find_debug_info,
+    find_digests,
+    make_output,
+    run_batch,
+)
 from kcovdbg.farm.batch_worker import import_arrow
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import expand_user
 
 # These act on the machine, or write a file that the next dump would overwrite.
 _REFUSED: Final = frozenset(
-    {"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume", "demo", "syzkaller"}
+    {
+        "batch",
+        "watch",
+        "view",
+        "collect",
+        "jobs",
+        "gdb",
+        "slice",
+        "keep",
+        "export",
+        "report",
+        "resume",
+        "demo",
+        "syzkaller",
+    }
 )
 _LONGEST_LIST: Final = 20
 _IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 
 _COLUMNS: Final = (
     Column("dump", PATH, value=lambda outcome: outcome.path, meaning="path of the dump"),
-    Column("dump_build_id", value=lambda outcome: outcome.build_id, meaning="build ID of its kernel", null="it is unknown"),
-    Column("rows", NUMBER, meaning="number of rows that the command wrote about it", null="the command failed", unit="rows"),
-    Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3), meaning="time that it took", unit="seconds"),
+    Column(
+        "dump_build_id",
+        value=lambda outcome: outcome.build_id,
+        meaning="build ID of its kernel",
+        null="it is unknown",
+    ),
+    Column(
+        "rows",
+        NUMBER,
+        meaning="number of rows that the command wrote about it",
+        null="the command failed",
+        unit="rows",
+    ),
+    Column(
+        "seconds",
+        SECONDS,
+        value=lambda outcome: round(outcome.seconds, 3),
+        meaning="time that it took",
+        unit="seconds",
+    ),
     Column("error", value=lambda outcome: outcome.problem),
 )
 
@@ -48,16 +87,28 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
         raise UsageError("batch: missing command", hint="batch -e objects -e check *.zst -o DIR")
     for source in lines:
         line = parse_line(source)
-        if line.shell is not None or line.pipeline is not None or line.redirection is not None or not line.words:
-            raise UsageError(f"batch: cannot run '{source}'", hint="use one command without pipes and redirections")
+        if (
+            line.shell is not None
+            or line.pipeline is not None
+            or line.redirection is not None
+            or not line.words
+        ):
+            raise UsageError(
+                f"batch: cannot run '{source}'",
+                hint="use one command without pipes and redirections",
+            )
         command, _ = find_command(context.workspace, [word.text for word in line.words])
         if command.name in _REFUSED:
-            raise UsageError(f"batch: cannot run {command.name}", hint="use tasks, objects, check, buffer {} and the like")
+            raise UsageError(
+                f"batch: cannot run {command.name}",
+                hint="use tasks, objects, check, buffer {} and the like",
+            )
     return tuple(dict.fromkeys(lines))
 
 
 def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
-    """Return the absolute paths of files, and of those in directories that are dumps by their contents or name.
+    """Return the absolute paths of files, and of those in directories that are dumps by their
+    contents or name.
 
     :param traces: return those that are neither dumps nor programs nor JSON, instead.
     """
@@ -78,7 +129,9 @@ def _is_input(path: Path, *, traces: bool) -> bool:
     if traces:
         return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
     # Files that were not extracted, or not from their start, are listed as well.
-    return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
+    return kind.is_dump or (
+        kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None
+    )
 
 
 def _run(context: Context, args: Namespace) -> Lines:
@@ -87,10 +140,16 @@ def _run(context: Context, args: Namespace) -> Lines:
     symbols = find_debug_info(context, args)
     paths = _find_inputs(args.dumps, traces=any("{}" in line for line in lines))
     if not paths:
-        raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")
+        raise UsageError(
+            f"batch: no dump in {', '.join(args.dumps)}",
+            hint="give dumps, or directories with dumps",
+        )
     output = make_output("batch", args.output, [*paths, *map(Path, args.dumps)])
     digests = find_digests(symbols)
-    jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout, digests=digests) for path in paths]
+    jobs = [
+        BatchJob(str(path), lines, str(output), symbols, args.timeout, digests=digests)
+        for path in paths
+    ]
     outcomes, earlier = run_batch(context, jobs, args)
     context.status = int(any(outcome.failed for outcome in outcomes))
     return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))
@@ -98,9 +157,17 @@ def _run(context: Context, args: Namespace) -> Lines:
 
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
-    damaged = [(outcome.path, problem) for outcome in outcomes if (problem := outcome.problem) is not None]
+    damaged = [
+        (outcome.path, problem) for outcome in outcomes if (problem := outcome.problem) is not None
+    ]
     before = f", {earlier} of them earlier" if earlier else ""
-    yield (("", f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in {escape(str(output))}"),)
+    yield (
+        (
+            "",
+            f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in "
+            f"{escape(str(output))}",
+        ),
+    )
     for path, problem in damaged[:_LONGEST_LIST]:
         yield (("path", f"  {escape(path)}"), ("", ": "), ("error", escape(problem)))
     if len(damaged) > _LONGEST_LIST:
@@ -112,28 +179,49 @@ COMMAND: Final = Command(
     summary="run commands on many dumps and traces, and write one Parquet data set",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(RowType(_COLUMNS, {"error": Meaning("what is wrong with the file, and why a command failed", "nothing is")}),),
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "error": Meaning(
+                    "what is wrong with the file, and why a command failed", "nothing is"
+                )
+            },
+        ),
+    ),
     description=(
-        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, dump_damage (what is wrong "
-        "with a dump that was cut) and command_line, then a column for each key of its JSON. Each file has a process of its "
-        "own: one that is damaged or hangs does not stop the others, and is listed at the end. Of a directory, all files that "
-        "are dumps are read. Running the same batch again skips files that are done, unless they have changed.\n\n"
-        "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are processed on this machine, or by "
+        "The rows of each command go to DIR/command=NAME/, with the columns dump, "
+        "dump_build_id, dump_damage (what is wrong "
+        "with a dump that was cut) and command_line, then a column for each key of its JSON. "
+        "Each file has a process of its "
+        "own: one that is damaged or hangs does not stop the others, and is listed at the end. "
+        "Of a directory, all files that "
+        "are dumps are read. Running the same batch again skips files that are done, unless "
+        "they have changed.\n\n"
+        "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are "
+        "processed on this machine, or by "
         "the workers of a Dask cluster that sees the same paths.\n\n"
         "DIR is a directory for the results alone, without links.\n\n"
-        "The exit status is 1 if a file failed: it could not be read, or a command on it failed. A dump that was cut and "
+        "The exit status is 1 if a file failed: it could not be read, or a command on it "
+        "failed. A dump that was cut and "
         "answered as far as it goes is listed, and did not fail.\n\n"
-        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say so."
+        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors "
+        "say so."
     ),
     arguments=(
-        Argument("-e, --execute COMMAND…", Value.TEXT, "a command to run on each file", is_required=True),
+        Argument(
+            "-e, --execute COMMAND…", Value.TEXT, "a command to run on each file", is_required=True
+        ),
         Argument("dumps FILE…", Value.FILE, "dumps, slices or trace files, or directories of them"),
         Argument("-o, --output DIR", Value.FILE, "the directory of the data set", is_required=True),
         *RUN_OPTIONS,
     ),
     examples=(
         Example("batch -e objects -e check -s vmlinux dumps/*.zst -o state", "check many dumps"),
-        Example("batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet", "rank the functions of many traces"),
+        Example(
+            "batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet",
+            "rank the functions of many traces",
+        ),
     ),
     needs=frozenset(),
     acts=True,

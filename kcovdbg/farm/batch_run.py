@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Jobs of ``batch`` and ``syzkaller``: a file with commands each, run on this machine or a Dask cluster, and their outcomes.
+"""Jobs of ``batch`` and ``syzkaller``: a file with commands each, run on this machine or a Dask
+cluster, and their outcomes.
 
 Each file has a process of its own, so that a damaged one does not affect the others.
 """
@@ -66,7 +67,9 @@ class BatchJob:
     symbols: DebugInfo
     timeout: float
     files: tuple[str, ...] = ()
-    """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
+    """The file of each command's text, in the order of the commands; without them, rows go to the
+    data set.
+    """
     digests: tuple[str, ...] = ()
     """Of the files with debug info: their build IDs are what they claim."""
 
@@ -77,17 +80,28 @@ class BatchJob:
 
     @property
     def run_file(self) -> Path:
-        """The file with the outcome. Readers of data sets ignore names that begin with an underscore."""
+        """The file with the outcome.
+
+        Readers of data sets ignore names that begin with an underscore.
+        """
         return Path(self.output, "_runs", f"{self.key}.json")
 
     def identity(self) -> dict[str, object]:
-        """Return what an outcome depends on: the state of the file, the commands, the debug info and this program."""
+        """Return what an outcome depends on: the state of the file, the commands, the debug info
+        and this program.
+        """
         state = None
         with contextlib.suppress(OSError):
             found = Path(self.path).stat()
-            # The owner of a file can set the time of its last write, but not that of its last change.
+            # The owner of a file can set the time of its last write, but not that of its last
+            # change.
             state = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-        kept = {"path": self.path, "lines": [*self.lines], "files": [*self.files], "symbols": sorted(self.digests)}
+        kept = {
+            "path": self.path,
+            "lines": [*self.lines],
+            "files": [*self.files],
+            "symbols": sorted(self.digests),
+        }
         return {"kcovdbg": __version__, "state": state, **kept}
 
 
@@ -119,7 +133,9 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a command has no answer; violations found by check are an answer, and so is what a damaged dump still has."""
+        """Whether a command has no answer; violations found by check are an answer, and so is what
+        a damaged dump still has.
+        """
         return self.error is not None or any(line.error is not None for line in self.lines)
 
     @property
@@ -129,14 +145,18 @@ class Outcome:
 
     @property
     def problem(self) -> str | None:
-        """Defects of the file and errors of commands, without its path; None where there are none."""
+        """Defects of the file and errors of commands, without its path; None where there are
+        none.
+        """
         lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
         found = (*self.damage, *([self.error] if self.error is not None else lines))
         return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None
 
 
 def find_outcome(job: BatchJob) -> Outcome | None:
-    """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
+    """Return the outcome of an earlier run with the same file and commands; None where there is
+    none, or an answer is gone.
+    """
     try:
         kept = parse_json(read_input(job.run_file, owned=True))
         outcome = _decode(kept["outcome"])
@@ -148,7 +168,9 @@ def find_outcome(job: BatchJob) -> Outcome | None:
 
 
 def run_job(job: BatchJob) -> Outcome:
-    """Run a job in a process of its own and keep its outcome; errors that the file causes are part of that."""
+    """Run a job in a process of its own and keep its outcome; errors that the file causes are part
+    of that.
+    """
     identity = job.identity()
     start = time.monotonic()
     error = None
@@ -178,7 +200,9 @@ def run_job(job: BatchJob) -> Outcome:
         outcome = _decode(parse_json(output.split(b"\n")[-2]))
     if error is None and len(outcome.lines) != len(job.lines):
         error = "ended early"
-    outcome = dataclasses.replace(outcome, path=job.path, seconds=time.monotonic() - start, error=error)
+    outcome = dataclasses.replace(
+        outcome, path=job.path, seconds=time.monotonic() - start, error=error
+    )
     job.run_file.parent.mkdir(parents=True, exist_ok=True)
     # The file gets its name when it is complete.
     with open_text(str(job.run_file)) as stream:
@@ -188,14 +212,23 @@ def run_job(job: BatchJob) -> Outcome:
 
 def _decode(kept: Mapping[str, Any]) -> Outcome:
     lines = tuple(LineOutcome(**line) for line in kept["lines"])
-    if not all(isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int) for line in lines):
+    if not all(
+        isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int)
+        for line in lines
+    ):
         raise TypeError("values of other types")
     crash = None if kept["crash"] is None else CrashSummary(**kept["crash"])
-    return Outcome(**{**kept, "damage": tuple(map(str, kept["damage"])), "lines": lines, "crash": crash})
+    return Outcome(
+        **{**kept, "damage": tuple(map(str, kept["damage"])), "lines": lines, "crash": crash}
+    )
 
 
 RUN_OPTIONS: Final = (
-    Argument("-s, --symbols PATH…", Value.FILE, "a vmlinux, or a directory of them; default: those kcovdbg was started with"),
+    Argument(
+        "-s, --symbols PATH…",
+        Value.FILE,
+        "a vmlinux, or a directory of them; default: those kcovdbg was started with",
+    ),
     Argument("-j, --jobs N", Value.NUMBER, "run N files at a time; default: the number of CPUs"),
     Argument("--scheduler ADDR", Value.TEXT, "use a Dask scheduler: tcp://host:8786"),
     Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600", default=600.0),
@@ -205,13 +238,20 @@ RUN_OPTIONS: Final = (
 """Options of commands that run jobs."""
 
 
-def run_batch(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> tuple[Sequence[Outcome], int]:
-    """Run the jobs that have no outcome yet; return the outcomes in the order of the jobs, and how many were there before.
+def run_batch(
+    context: Context, jobs: Sequence[BatchJob], args: Namespace
+) -> tuple[Sequence[Outcome], int]:
+    """Run the jobs that have no outcome yet; return the outcomes in the order of the jobs, and how
+    many were there before.
 
     :param args: the values of :data:`RUN_OPTIONS`.
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
-    kept = {} if args.again else {job: found for job in jobs if (found := find_outcome(job)) is not None}
+    kept = (
+        {}
+        if args.again
+        else {job: found for job in jobs if (found := find_outcome(job)) is not None}
+    )
     outcomes = {job: found for job, found in kept.items() if not (args.retry and found.failed)}
     earlier = len(outcomes)
     if left := [job for job in jobs if job not in outcomes]:
@@ -219,7 +259,9 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> tu
     return [outcomes[job] for job in jobs], earlier
 
 
-def _run_jobs(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> dict[BatchJob, Outcome]:
+def _run_jobs(
+    context: Context, jobs: Sequence[BatchJob], args: Namespace
+) -> dict[BatchJob, Outcome]:
     # Imported here: it imports logging, which would slow down every other command.
     from concurrent.futures import as_completed
 
@@ -238,12 +280,17 @@ def _run_jobs(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> di
                     said = (str(error).splitlines() or [""])[0]
                     outcomes[job] = Outcome(job.path, error=f"{type(error).__name__}: {said}")
                 if stream.isatty():
-                    stream.write(f"\r{number} of {len(jobs)} \x1b[K" if number < len(jobs) else "\r\x1b[K")
+                    stream.write(
+                        f"\r{number} of {len(jobs)} \x1b[K" if number < len(jobs) else "\r\x1b[K"
+                    )
                     stream.flush()
         except KeyboardInterrupt:
             stream.write("\r\x1b[K" if stream.isatty() else "")
             again = "the same command without --again" if args.again else "the same command"
-            write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
+            write_remarks(
+                context.terminal,
+                (f"stopped: files that are done are kept; {again} does the others",),
+            )
             raise
         finally:
             # After C-c running jobs end by themselves.
@@ -255,7 +302,8 @@ def _run_jobs(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> di
 def _make_executor(command: str, args: Namespace) -> Executor:
     """Return threads of this machine, each of which waits for a job's process, or a Dask cluster.
 
-    The cluster reruns the jobs of workers that die: a job's result is files, so it can safely run twice.
+    The cluster reruns the jobs of workers that die: a job's result is files, so it can safely run
+    twice.
 
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
@@ -266,7 +314,9 @@ def _make_executor(command: str, args: Namespace) -> Executor:
     try:
         client = import_module("distributed").Client(args.scheduler, timeout=10)
     except ImportError as error:
-        raise CapabilityError(f"{command}: --scheduler needs Dask", hint=find_install_command("farm")) from error
+        raise CapabilityError(
+            f"{command}: --scheduler needs Dask", hint=find_install_command("farm")
+        ) from error
     except (OSError, ValueError, TimeoutError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CapabilityError(
@@ -280,7 +330,8 @@ def _make_executor(command: str, args: Namespace) -> Executor:
 def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ()) -> DebugInfo:
     """Return the debug info that the command names, or else that kcovdbg was started with.
 
-    For this machine these are the paths of decompressed copies, which exist as long as this process does.
+    For this machine these are the paths of decompressed copies, which exist as long as this process
+    does.
 
     :param args: the values of :data:`RUN_OPTIONS`.
     :param more: further files.
@@ -289,7 +340,8 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     named = [
         name
         for name in context.workspace.named_files
-        if Path(name).is_dir() or (Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF)
+        if Path(name).is_dir()
+        or (Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF)
     ]
     found: list[tuple[str | None, str]] = []
     for name in [*(args.symbols or named), *more]:
@@ -298,9 +350,15 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
             build_id = None
             # Reported when a dump is opened with it.
             with contextlib.suppress(ElfError), ElfFile(plain) as elf:
-                # A module may be of any of the kernels: it is matched with the loaded modules when a dump is opened.
+                # A module may be of any of the kernels: it is matched with the loaded modules when
+                # a dump is opened.
                 build_id = None if elf.is_relocatable else elf.build_id
-            found.append((build_id, str(plain.absolute() if args.scheduler is None else Path(file).resolve())))
+            found.append(
+                (
+                    build_id,
+                    str(plain.absolute() if args.scheduler is None else Path(file).resolve()),
+                )
+            )
     return tuple(found)
 
 
@@ -312,14 +370,18 @@ def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
     try:
         return tuple(find_digest(path) for _, path in symbols)
     except OSError as error:
-        raise KcovdbgError(f"could not read '{error.filename}': {error.strerror or error}") from None
+        raise KcovdbgError(
+            f"could not read '{error.filename}': {error.strerror or error}"
+        ) from None
 
 
 def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:
-    """Return the user's directory for results, made if it does not exist: in no directory of inputs, through no link of theirs.
+    """Return the user's directory for results, made if it does not exist: in no directory of
+    inputs, through no link of theirs.
 
     :param inputs: files and directories of somebody else, who may have put links and results there.
-    :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one, or has links or an input.
+    :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one,
+        or has links or an input.
     """
     path = Path(os.path.abspath(expand_user(name)))  # noqa: PTH100 - links are looked at one by one
     folder = Path(os.path.realpath(path))
@@ -331,23 +393,35 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
         if holds or real in passed or home in links:
             relation = "holds" if holds else "is reached through"
             raise UsageError(
-                f"{command}: '{name}' {relation} the input '{given}'", hint="-o takes a directory for the results alone: -o DIR"
+                f"{command}: '{name}' {relation} the input '{given}'",
+                hint="-o takes a directory for the results alone: -o DIR",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         link = next((path for path in folder.rglob("*") if path.is_symlink()), None)
     except OSError as error:
-        problem = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
-        raise KcovdbgError(f"could not write '{name}': {problem}", hint="-o takes a directory: -o DIR") from None
+        problem = (
+            os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
+        )
+        raise KcovdbgError(
+            f"could not write '{name}': {problem}", hint="-o takes a directory: -o DIR"
+        ) from None
     if link is not None:
-        raise KcovdbgError(f"cannot write to '{name}': '{link}' is a link", hint="choose another directory: -o DIR")
+        raise KcovdbgError(
+            f"cannot write to '{name}': '{link}' is a link", hint="choose another directory: -o DIR"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise KcovdbgError(f"could not write '{name}': {os.strerror(errno.EACCES)}", hint="choose another directory: -o DIR")
+        raise KcovdbgError(
+            f"could not write '{name}': {os.strerror(errno.EACCES)}",
+            hint="choose another directory: -o DIR",
+        )
     return folder
 
 
 def _pass(path: Path) -> tuple[set[Path], set[Path]]:
-    """Return the directories on the way to a path, which is among them, and those in which the way follows a link."""
+    """Return the directories on the way to a path, which is among them, and those in which the way
+    follows a link.
+    """
     passed: set[Path] = set()
     links: set[Path] = set()
     # As many links as the kernel follows.

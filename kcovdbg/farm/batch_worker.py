@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs a job's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on standard input.
+"""Runs a job's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on
+standard input.
 
-Writes the outcome so far as a line of JSON, again after each command when its rows are in the data set, or its text in a file.
-Types of Parquet's columns come from those of JSON, not from the values: the files of many dumps form one data set only if a
-column without values has its type as well.
+Writes the outcome so far as a line of JSON, again after each command when its rows are in the data
+set, or its text in a file. Types of Parquet's columns come from those of JSON, not from the values:
+the files of many dumps form one data set only if a column without values has its type as well.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from kcovdbg.console.renderable import Fields, Table, find_data
 from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.writer import Format, encode_rows
-from kcovdbg.crash.crash_summary import CrashedTask, CrashSummary, find_crashed_task, has_buffer, summarize_crash
+from kcovdbg.crash.crash_summary import (
+    CrashedTask,
+    CrashSummary,
+    find_crashed_task,
+    has_buffer,
+    summarize_crash,
+)
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
 from kcovdbg.limits import hold_memory
@@ -64,7 +71,9 @@ def import_arrow() -> Any:
         ) from error
 
 
-def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]) -> int:
+def write_parquet(
+    path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]
+) -> int:
     """Write the tables of one command to a file, which gets its name when it is complete.
 
     :param constants: values of every row, in front of its own columns.
@@ -77,14 +86,25 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
     number = 0
     with contextlib.ExitStack() as stack:
         for table in tables:
-            fields = [arrow.field(name, arrow.string()) for name in constants] + _find_fields(arrow, table.columns)
-            fields += [arrow.field("errors", arrow.list_(arrow.string()))] if table.errors is not None else []
+            fields = [arrow.field(name, arrow.string()) for name in constants] + _find_fields(
+                arrow, table.columns
+            )
+            fields += (
+                [arrow.field("errors", arrow.list_(arrow.string()))]
+                if table.errors is not None
+                else []
+            )
             schema = arrow.schema(fields)
             if writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stream = stack.enter_context(open_output(path))
-                writer = stack.enter_context(arrow.parquet.ParquetWriter(stream, schema, compression="zstd"))
-            rows = ({**_fit(arrow, row, arrow.struct(schema), "")[0], **constants} for row in encode_rows(table))
+                writer = stack.enter_context(
+                    arrow.parquet.ParquetWriter(stream, schema, compression="zstd")
+                )
+            rows = (
+                {**_fit(arrow, row, arrow.struct(schema), "")[0], **constants}
+                for row in encode_rows(table)
+            )
             while some := list(islice(rows, _ROWS)):
                 writer.write_table(arrow.Table.from_pylist(some, schema=schema))
                 number += len(some)
@@ -92,9 +112,18 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
 
 
 def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
-    """Return the columns with types: addresses and words are text, as in JSON; values without a type are JSON in text."""
+    """Return the columns with types: addresses and words are text, as in JSON; values without a
+    type are JSON in text.
+    """
     text, number, real = arrow.string(), arrow.int64(), arrow.float64()
-    types = {"number": number, "pid": number, "cpu": number, "bool": arrow.bool_(), "share": real, "seconds": real}
+    types = {
+        "number": number,
+        "pid": number,
+        "cpu": number,
+        "bool": arrow.bool_(),
+        "share": real,
+        "seconds": real,
+    }
     types |= dict.fromkeys(("list", "addresses"), arrow.list_(text))
     fields = []
     for column in columns:
@@ -106,16 +135,24 @@ def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
 
 
 def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
-    """Return a value of JSON with a type of Arrow's, None for a number that does not fit, and what does not fit in it.
+    """Return a value of JSON with a type of Arrow's, None for a number that does not fit, and what
+    does not fit in it.
 
     In a row that is noted among its errors.
     """
     types = arrow.types
     if isinstance(value, dict) and types.is_struct(kind):
-        members = {one.name: _fit(arrow, value.get(one.name), one.type, f"{path}.{one.name}") for one in kind}
+        members = {
+            one.name: _fit(arrow, value.get(one.name), one.type, f"{path}.{one.name}")
+            for one in kind
+        }
         fitted = {key: member for key, (member, _) in members.items()}
         problems = [one for _, some in members.values() for one in some]
-        return (fitted if "errors" not in value else {**fitted, "errors": [*fitted["errors"], *problems]}), problems
+        return (
+            fitted
+            if "errors" not in value
+            else {**fitted, "errors": [*fitted["errors"], *problems]}
+        ), problems
     if isinstance(value, list) and types.is_list(kind):
         items = [_fit(arrow, item, kind.value_type, f"{path}[]") for item in value]
         return [item for item, _ in items], [one for _, some in items for one in some]
@@ -126,24 +163,39 @@ def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
 
 
 def _open(job: BatchJob) -> tuple[Target | None, Outcome]:
-    """Open a job's file, or an image for it; return the target, and what is known of the file before any command."""
+    """Open a job's file, or an image for it; return the target, and what is known of the file
+    before any command.
+    """
     if job.files and job.lines[0] == SHOW_REPORT:
         target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
         return target, Outcome(job.path, build_id=target.build_id)
     # A command on a trace names it.
-    if not job.files and any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump:
+    if (
+        not job.files
+        and any("{}" in line for line in job.lines)
+        and not dumpfile.identify(job.path).is_dump
+    ):
         return _open_trace(job)
     return _open_dump(job)
 
 
 def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
-    """Open a dump with the debug info of its build alone; return it, and what is known of it before any command."""
+    """Open a dump with the debug info of its build alone; return it, and what is known of it before
+    any command.
+    """
     unpacked = dumpfile.unpack_dump(job.path)
-    # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+    # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in
+    # v5.9).
     wanted = dumpfile.read_dump_vmcoreinfo(unpacked.path).get("BUILD-ID")
-    paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
+    paths = [
+        path
+        for build_id, path in job.symbols
+        if build_id is None or wanted is None or build_id == wanted
+    ]
     if job.symbols and not paths:
-        raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))
+        raise KcovdbgError(
+            "; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}"))
+        )
     target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
     return target, Outcome(job.path, build_id=target.build_id, damage=tuple(target.damage))
 
@@ -175,15 +227,24 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     workspace = Workspace(import_module(_COMMANDS).COMMANDS, kernel)
     crashed = CrashedTask(None)
     if job.files and job.lines[0] != SHOW_REPORT:
-        context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
-        crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
+        context = make_context(
+            workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT
+        )
+        crashed = find_crashed_task(
+            read_crash_evidence(context.target, context.reader, LOG_RECORDS)
+        )
         outcome = replace(outcome, crash=_summarize(context, crashed))
     for index, line in enumerate(job.lines):
         try:
             if job.files:
-                done = LineOutcome(line, _write_text(workspace, outcome, line, job.files[index], crashed), 0)
+                done = LineOutcome(
+                    line, _write_text(workspace, outcome, line, job.files[index], crashed), 0
+                )
             else:
-                done = LineOutcome(line, *_write_rows(workspace, outcome, line, Path(job.output), f"{job.key}-{index}"))
+                done = LineOutcome(
+                    line,
+                    *_write_rows(workspace, outcome, line, Path(job.output), f"{job.key}-{index}"),
+                )
         except Exception as error:  # noqa: BLE001 - continue with the other commands
             problem = explain(error)
             done = LineOutcome(line, problem.status, 0, str(problem))
@@ -200,20 +261,35 @@ def _summarize(context: Context, crashed: CrashedTask) -> CrashSummary:
     return summarize_crash(crashed, stack, syscall)
 
 
-def _write_rows(workspace: Workspace, opened: Outcome, line: str, output: Path, name: str) -> tuple[int, int]:
-    """Run a command and put its rows into the data set; return its status, and how many they are."""
-    words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{opened.path}"))).words]
+def _write_rows(
+    workspace: Workspace, opened: Outcome, line: str, output: Path, name: str
+) -> tuple[int, int]:
+    """Run a command and put its rows into the data set; return its status, and how many they
+    are.
+    """
+    words = [
+        word.text for word in parse_line(line.replace("{}", quote(f"file:{opened.path}"))).words
+    ]
     command, args = find_command(workspace, words)
     context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
     damage = "; ".join(opened.damage) or None
-    constants = {"dump": opened.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
+    constants = {
+        "dump": opened.path,
+        "dump_build_id": opened.build_id,
+        "dump_damage": damage,
+        "command_line": line,
+    }
     tables = (data for part in answer(context, args) if (data := find_data(part)) is not None)
     rows = write_parquet(output / f"command={command.name}" / f"{name}.parquet", tables, constants)
     return context.status, rows
 
 
-def _write_text(workspace: Workspace, opened: Outcome, line: str, path: str, crashed: CrashedTask) -> int:
-    """Run a command with its text in a file, after which the file says what is wrong with the dump; return its status."""
+def _write_text(
+    workspace: Workspace, opened: Outcome, line: str, path: str, crashed: CrashedTask
+) -> int:
+    """Run a command with its text in a file, after which the file says what is wrong with the dump;
+    return its status.
+    """
     task, missing, status = crashed.task, None, 0
     # Whole words alone: a path may have any name.
     words = [word.text for word in parse_line(line).words]
@@ -237,7 +313,8 @@ def _write_text(workspace: Workspace, opened: Outcome, line: str, path: str, cra
 def main() -> int:
     """Run the job on standard input.
 
-    :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
+    :return: the exit status: 2 if no command could be run, with the reason as the last line of
+        standard error.
     """
     # Lists in place of tuples.
     job = BatchJob(**json.load(sys.stdin))

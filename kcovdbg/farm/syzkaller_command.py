@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller``: answers about each dump in a manager's working directory, and a table of all crashes, with and without one."""
+"""``syzkaller``: answers about each dump in a manager's working directory, and a table of all
+crashes, with and without one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,19 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.check.runner import UNJUDGED
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import (
+    BOOL,
+    COMM,
+    NUMBER,
+    PATH,
+    PID,
+    SECONDS,
+    SYMBOL,
+    TEXT,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Context
@@ -70,13 +84,19 @@ def _of_crash(name: str) -> Callable[[_Row], Any]:
 
 
 def _violations(row: _Row) -> bool | None:
-    """Return whether check found violations, None where it was not run, or could not judge every rule and found none."""
-    statuses = (line.status for line in row.outcome.lines if line.line == "check" and line.error is None)
+    """Return whether check found violations, None where it was not run, or could not judge every
+    rule and found none.
+    """
+    statuses = (
+        line.status for line in row.outcome.lines if line.line == "check" and line.error is None
+    )
     return {0: False, 1: True}.get(next(statuses, UNJUDGED))
 
 
 def _slice(row: _Row) -> Path | None:
-    if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in row.outcome.lines):
+    if row.answers is None or not any(
+        line.line.startswith("slice ") and line.error is None for line in row.outcome.lines
+    ):
         return None
     return row.answers / _SLICE
 
@@ -85,15 +105,42 @@ _COLUMNS: Final = (
     Column("title", TEXT, value=lambda row: row.crash.title, elastic=16),
     Column("function", SYMBOL, value=_of_crash("function"), elastic=12),
     Column("syscall", SYMBOL, value=_of_crash("syscall"), elastic=8),
-    Column("comm", COMM, value=_of_crash("comm"), priority=1, meaning="name of the crashed task", null="it is unknown"),
-    Column("pid", PID, value=_of_crash("pid"), priority=2, meaning="thread id of the crashed task", null="it is unknown"),
+    Column(
+        "comm",
+        COMM,
+        value=_of_crash("comm"),
+        priority=1,
+        meaning="name of the crashed task",
+        null="it is unknown",
+    ),
+    Column(
+        "pid",
+        PID,
+        value=_of_crash("pid"),
+        priority=2,
+        meaning="thread id of the crashed task",
+        null="it is unknown",
+    ),
     Column("violations", BOOL, value=_violations, priority=1),
     Column("error", TEXT, value=lambda row: row.outcome.problem, elastic=12, priority=1),
     Column("call", SYMBOL, value=_of_crash("call")),
     Column("file", PATH, value=_of_crash("file")),
-    Column("line", NUMBER, value=_of_crash("line"), meaning="line in the file", null="it is unknown"),
-    Column("role", TEXT, value=_of_crash("role"), meaning="what collected into the crashed task", null="it is unknown"),
-    Column("crash", PATH, value=lambda row: str(row.crash.path), meaning="directory of the crash, or its one file"),
+    Column(
+        "line", NUMBER, value=_of_crash("line"), meaning="line in the file", null="it is unknown"
+    ),
+    Column(
+        "role",
+        TEXT,
+        value=_of_crash("role"),
+        meaning="what collected into the crashed task",
+        null="it is unknown",
+    ),
+    Column(
+        "crash",
+        PATH,
+        value=lambda row: str(row.crash.path),
+        meaning="directory of the crash, or its one file",
+    ),
     Column("dump", PATH, value=lambda row: None if row.dump is None else row.dump.path),
     Column("build_id", TEXT, value=lambda row: row.outcome.build_id),
     Column("answers", PATH, meaning="directory with the answers", null="there is none"),
@@ -104,11 +151,27 @@ _COLUMNS: Final = (
     Column("reproducer", PATH, value=lambda row: row.crash.reproducer),
     Column("c_reproducer", PATH, value=lambda row: row.crash.c_reproducer),
     Column("machine", PATH, value=lambda row: row.crash.machine),
-    Column("tag", TEXT, value=lambda row: row.crash.tag, meaning="tag of the kernel's build", null="there is none"),
-    Column("logs", NUMBER, value=lambda row: len(row.crash.logs), meaning="number of logs of the crash", unit="logs"),
+    Column(
+        "tag",
+        TEXT,
+        value=lambda row: row.crash.tag,
+        meaning="tag of the kernel's build",
+        null="there is none",
+    ),
+    Column(
+        "logs",
+        NUMBER,
+        value=lambda row: len(row.crash.logs),
+        meaning="number of logs of the crash",
+        unit="logs",
+    ),
     Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
     Column("reproduced", BOOL, value=lambda row: row.crash.reproducer is not None),
-    Column("seconds", SECONDS, value=lambda row: None if row.dump is None else round(row.outcome.seconds, 3)),
+    Column(
+        "seconds",
+        SECONDS,
+        value=lambda row: None if row.dump is None else round(row.outcome.seconds, 3),
+    ),
 )
 
 
@@ -117,7 +180,8 @@ _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "e
 
 
 def _find_output(manager: Manager, name: str | None) -> Path:
-    """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory.
+    """Return the directory for answers: that of ``-o``, or one in the user's state directory for
+    each work directory.
 
     :raises KcovdbgError: when there is none.
     """
@@ -134,7 +198,14 @@ def _find_output(manager: Manager, name: str | None) -> Path:
 
 
 def _make_job(
-    source: Path, answers: Path, output: Path, symbols: DebugInfo, digests: tuple[str, ...], timeout: float, *, is_dump: bool
+    source: Path,
+    answers: Path,
+    output: Path,
+    symbols: DebugInfo,
+    digests: tuple[str, ...],
+    timeout: float,
+    *,
+    is_dump: bool,
 ) -> BatchJob:
     """Return the job that answers about a dump or a report.
 
@@ -155,7 +226,9 @@ def _write_text(path: Path, text: str) -> Path:
     return path
 
 
-def _make_dump_row(reader: WorkdirReader, crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
+def _make_dump_row(
+    reader: WorkdirReader, crash: Crash, dump: Dump, answers: Path, outcome: Outcome
+) -> _Row:
     crashed = outcome.crash
     errors = (*(() if crashed is None else crashed.errors), *crash.remarks)
     row = _Row(crash, dump, answers, outcome, dump.log, None, errors)
@@ -165,9 +238,15 @@ def _make_dump_row(reader: WorkdirReader, crash: Crash, dump: Dump, answers: Pat
         found = reader.read_dump_log(dump.log, crashed.pid, crashed.comm)
         if found.is_other:
             return row._replace(log=None)
-        return row if found.program is None else row._replace(program=_write_text(answers / _PROGRAM, found.program))
+        return (
+            row
+            if found.program is None
+            else row._replace(program=_write_text(answers / _PROGRAM, found.program))
+        )
     except (KcovdbgError, OSError) as error:
-        return row._replace(errors=(*row.errors, f"log: {getattr(error, 'strerror', None) or error}"))
+        return row._replace(
+            errors=(*row.errors, f"log: {getattr(error, 'strerror', None) or error}")
+        )
 
 
 def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
@@ -180,9 +259,21 @@ def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outco
     try:
         texts = reader.read_crash(crash, answers / _REPORT if has_answer else None)
     except KcovdbgError as error:
-        return _Row(crash, None, None, replace(found_outcome, error=f"log: {error}"), errors=crash.remarks)
-    problems = [*(() if crash.report is not None else ["no log"]), *texts.summary.errors, *crash.remarks]
-    row = _Row(crash, None, None if outcome is None else answers, replace(found_outcome, crash=texts.summary), crash.log)
+        return _Row(
+            crash, None, None, replace(found_outcome, error=f"log: {error}"), errors=crash.remarks
+        )
+    problems = [
+        *(() if crash.report is not None else ["no log"]),
+        *texts.summary.errors,
+        *crash.remarks,
+    ]
+    row = _Row(
+        crash,
+        None,
+        None if outcome is None else answers,
+        replace(found_outcome, crash=texts.summary),
+        crash.log,
+    )
     if texts.program is not None:
         if texts.is_last:
             problems.append(f"{_PROGRAM} has the program that was started last")
@@ -199,10 +290,20 @@ def _run(context: Context, args: Namespace) -> Table:
 
 
 def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
-    manager, crashes = reader.find(args.workdir, [*(args.symbols or ()), *context.workspace.named_files])
+    manager, crashes = reader.find(
+        args.workdir, [*(args.symbols or ()), *context.workspace.named_files]
+    )
     # A link may lead elsewhere, where answers do not belong either.
-    output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
-    found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
+    output = make_output(
+        "syzkaller",
+        _find_output(manager, args.output),
+        [manager.workdir, *(crash.path for crash in crashes)],
+    )
+    found = [
+        (crash, dump, output / "crashes" / crash.path.name / dump.path.name)
+        for crash in crashes
+        for dump in crash.dumps
+    ]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
     shared = (output, symbols, find_digests(symbols), args.timeout)
@@ -210,11 +311,18 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
     # A report does not say which kernel it is of.
     if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
         reports = ((crash.report, answers) for crash, answers in others)
-        jobs += [_make_job(report, answers, *shared, is_dump=False) for report, answers in reports if report is not None]
+        jobs += [
+            _make_job(report, answers, *shared, is_dump=False)
+            for report, answers in reports
+            if report is not None
+        ]
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
     rows = [_make_dump_row(reader, *one, of_path[str(one[1].path)]) for one in found]
-    rows += [_make_row(reader, crash, answers, of_path.get(str(crash.report))) for crash, answers in others]
+    rows += [
+        _make_row(reader, crash, answers, of_path.get(str(crash.report)))
+        for crash, answers in others
+    ]
     if any(row.outcome.failed for row in rows):
         context.status = 1
     return Table(
@@ -231,7 +339,10 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
     before = f"; {earlier} were read earlier" if earlier else ""
-    yield f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} dump{'s' if dumps != 1 else ''}{before}"
+    yield (
+        f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} "
+        f"dump{'s' if dumps != 1 else ''}{before}"
+    )
     if any(row.answers is not None for row in rows):
         yield f"answers: {output}/crashes/CRASH/"
     if dumps and not has_image:
@@ -247,26 +358,45 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "title": Meaning("title of the crash, as in its description", "the description could not be read"),
+                "title": Meaning(
+                    "title of the crash, as in its description", "the description could not be read"
+                ),
                 "function": Meaning("function in which the crash began", "it is unknown"),
-                "syscall": Meaning("name of the system call that the crashed task was in", "it was in none, or it is unknown"),
-                "call": Meaning("the system call with its arguments", "the task was in none, or it is unknown"),
-                "file": Meaning("source file in which the crash began, relative to the build root", "it is unknown"),
+                "syscall": Meaning(
+                    "name of the system call that the crashed task was in",
+                    "it was in none, or it is unknown",
+                ),
+                "call": Meaning(
+                    "the system call with its arguments", "the task was in none, or it is unknown"
+                ),
+                "file": Meaning(
+                    "source file in which the crash began, relative to the build root",
+                    "it is unknown",
+                ),
                 "violations": Meaning(
                     "whether `check` found violations",
                     "`check` was not run, or failed, or could not judge every rule and found none",
                 ),
-                "error": Meaning("what is wrong with the dump, and which answers are missing", "nothing is"),
+                "error": Meaning(
+                    "what is wrong with the dump, and which answers are missing", "nothing is"
+                ),
                 "dump": Meaning("path of the dump", "there is none"),
-                "build_id": Meaning("build ID of the dump's kernel, or of the image for a report", "it is unknown"),
+                "build_id": Meaning(
+                    "build ID of the dump's kernel, or of the image for a report", "it is unknown"
+                ),
                 "log": Meaning(
-                    "log of the crash that was dumped, or of the newest", "there is none, or the manager overwrote it"
+                    "log of the crash that was dumped, or of the newest",
+                    "there is none, or the manager overwrote it",
                 ),
                 "report": Meaning("the newest report", "there is none"),
-                "program": Meaning("file with the program that the crashed task ran", "the log does not have it"),
+                "program": Meaning(
+                    "file with the program that the crashed task ran", "the log does not have it"
+                ),
                 "reproducer": Meaning("program that reproduces the crash", "there is none"),
                 "c_reproducer": Meaning("C program that reproduces the crash", "there is none"),
-                "machine": Meaning("file with the manager's description of the machine", "there is none"),
+                "machine": Meaning(
+                    "file with the manager's description of the machine", "there is none"
+                ),
                 "reports": Meaning("number of reports of the crash", unit="reports"),
                 "reproduced": Meaning("whether the crash has a reproducer"),
                 "seconds": Meaning("time that its answers took", "there is no dump", "seconds"),
@@ -275,36 +405,56 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Answers go to DIR/crashes/CRASH/; DIR is $XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, by default below "
-        "~/.local/state, or that of -o. The working directory is not written to. For each vmcore, vmcore/ gets last.txt (last "
-        "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the crashed task), a slice, and "
+        "Answers go to DIR/crashes/CRASH/; DIR is "
+        "$XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, by default below "
+        "~/.local/state, or that of -o. The working directory is not written to. For each "
+        "vmcore, vmcore/ gets last.txt (last "
+        "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the "
+        "crashed task), a slice, and "
         "program.txt: the program that the crashed task ran, from the log of that crash.\n\n"
-        "Of a crash without a dump, the newest report and its log say the task, the function in which it began and the system "
-        "call; report.txt has the report with the source lines of the vmlinux, where there is only one, and program.txt the "
+        "Of a crash without a dump, the newest report and its log say the task, the function "
+        "in which it began and the system "
+        "call; report.txt has the report with the source lines of the vmlinux, where there is "
+        "only one, and program.txt the "
         "program that the task ran, or else the one that was started last.\n\n"
-        "A crash directory that came by mail, with a description, a log and a report, or a report or a log alone, has the same "
+        "A crash directory that came by mail, with a description, a log and a report, or a "
+        "report or a log alone, has the same "
         "answer, as one row.\n\n"
-        "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
-        "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
-        "the vmlinux that has its build ID. Files in the working directory, which may be somebody else's, choose no others: "
-        "the directories of a configuration are searched if they are in the working directory, beside the configuration, or "
+        "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's "
+        "configuration, which is found in or "
+        "beside the working directory, or given in its place; with -s, from other files and "
+        "directories. A dump is opened with "
+        "the vmlinux that has its build ID. Files in the working directory, which may be "
+        "somebody else's, choose no others: "
+        "the directories of a configuration are searched if they are in the working directory, "
+        "beside the configuration, or "
         "named by -s, and a dump that is a link out of the working directory is not read.\n\n"
-        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is missing. A dump that was cut "
-        "and answered as far as it goes did not fail; the column error and each answer say what is missing.\n\n"
-        "It is a form of batch: each dump has a process of its own, dumps that are done are skipped when it runs again, and "
+        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it "
+        "is missing. A dump that was cut "
+        "and answered as far as it goes did not fail; the column error and each answer say "
+        "what is missing.\n\n"
+        "It is a form of batch: each dump has a process of its own, dumps that are done are "
+        "skipped when it runs again, and "
         "--scheduler uses a Dask cluster."
     ),
     arguments=(
         Argument(
-            "workdir WORKDIR", Value.FILE, "the manager's working directory or configuration, one crash directory, or a report"
+            "workdir WORKDIR",
+            Value.FILE,
+            "the manager's working directory or configuration, one crash directory, or a report",
         ),
-        Argument("-o, --output DIR", Value.FILE, "write to DIR/crashes/CRASH; DIR is not in WORKDIR"),
+        Argument(
+            "-o, --output DIR", Value.FILE, "write to DIR/crashes/CRASH; DIR is not in WORKDIR"
+        ),
         *RUN_OPTIONS,
     ),
     examples=(
         Example("syzkaller /syz/workdir -s /syz/linux/vmlinux", "where did each crash end?"),
         Example("syzkaller crash/ -s vmlinux", "where did this one crash end, which came by mail?"),
-        Example("syzkaller /syz/manager.cfg --json", "the same for a script, with the image of the configuration"),
+        Example(
+            "syzkaller /syz/manager.cfg --json",
+            "the same for a script, with the image of the configuration",
+        ),
     ),
     needs=frozenset(),
     acts=True,

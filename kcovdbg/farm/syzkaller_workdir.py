@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The working directory of a syz-manager: its crashes, and the configuration that names the kernel's image.
+"""The working directory of a syz-manager: its crashes, and the configuration that names the
+kernel's image.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024; until August 2016 one file
-crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other names), pkg/mgrconfig/config.go (the configuration),
-pkg/rpcserver/last_executing.go (programs in a log), syz-manager/manager.go (which crash has a dump). All of it is untrusted.
+In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024;
+until August 2016 one file crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other
+names), pkg/mgrconfig/config.go (the configuration), pkg/rpcserver/last_executing.go (programs in a
+log), syz-manager/manager.go (which crash has a dump). All of it is untrusted.
 """
 
 from __future__ import annotations
@@ -46,8 +48,11 @@ _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
 # syzkaller removes lines that begin so before it parses the rest as JSON.
 _COMMENT: Final = b"#"
-# The line before a program; until 2024 without the program's number, and the program is among the console's lines.
-_EXECUTED: Final = re.compile(rb"executing program (?P<proc>\d{1,10})(?: \(id=(?P<id>\d{1,10})\):)?")
+# The line before a program; until 2024 without the program's number, and the program is among the
+# console's lines.
+_EXECUTED: Final = re.compile(
+    rb"executing program (?P<proc>\d{1,10})(?: \(id=(?P<id>\d{1,10})\):)?"
+)
 # Of an old log.
 _MAX_PROGRAM_LINES: Final = 400
 # The start of a call of a program, or of a comment.
@@ -65,7 +70,9 @@ class Dump(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The directory of a crash: all crashes with one title; or the one file of a crash that an old manager wrote."""
+    """The directory of a crash: all crashes with one title; or the one file of a crash that an old
+    manager wrote.
+    """
 
     path: Path
     title: str | None
@@ -93,7 +100,9 @@ class Crash(NamedTuple):
     def log(self) -> Path | None:
         """The log of the newest crash that has a report."""
         number = None if not self.reports else _number(REPORT_NAME, self.reports[0].name)
-        same = (log for log in self.logs if number is not None and _number(LOG_NAME, log.name) == number)
+        same = (
+            log for log in self.logs if number is not None and _number(LOG_NAME, log.name) == number
+        )
         return next(iter((*same, *self.logs)), None)
 
 
@@ -102,8 +111,9 @@ class Manager(NamedTuple):
 
     workdir: Path
     images: tuple[Path, ...] = ()
-    """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and in ``module_obj``, as far as
-    these lie where images are looked for; none where there is no configuration."""
+    """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and
+    in ``module_obj``, as far as these lie where images are looked for; none where there is no
+    configuration."""
     remarks: tuple[str, ...] = ()
     """Directories in the configuration that are not searched."""
     crash: Path | None = None
@@ -116,27 +126,39 @@ class Manager(NamedTuple):
         """
         real = Path(os.path.realpath(self.workdir))
         if self.crash is not None:
-            return (_read_crash(self.crash, real) if self.crash.is_dir() else _read_report(self.crash),)
+            return (
+                _read_crash(self.crash, real) if self.crash.is_dir() else _read_report(self.crash),
+            )
         top = self.workdir / CRASHES
         try:
             # Whoever writes the directory must not choose which other files are read.
             # Unlike Path.resolve(), realpath() takes links in a loop.
             inside = os.path.realpath(top)
-            paths = [path for path in top.iterdir() if Path(os.path.realpath(path)).is_relative_to(inside)]
+            paths = [
+                path
+                for path in top.iterdir()
+                if Path(os.path.realpath(path)).is_relative_to(inside)
+            ]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
         crashes = [_read_crash(path, real) for path in paths if path.is_dir()]
-        crashes += [_read_old_crash(path) for path in paths if _OLD_CRASH.fullmatch(path.name) and path.is_file()]
+        crashes += [
+            _read_old_crash(path)
+            for path in paths
+            if _OLD_CRASH.fullmatch(path.name) and path.is_file()
+        ]
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
 
 def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
     """Return a manager's files.
 
-    A configuration comes from elsewhere as well, and must not choose what is searched: images are taken from the working
-    directory, the directory of a configuration that was named or is this user's or root's, and from what the user named.
+    A configuration comes from elsewhere as well, and must not choose what is searched: images are
+    taken from the working directory, the directory of a configuration that was named or is this
+    user's or root's, and from what the user named.
 
-    :param name: its working directory or its configuration; or one crash directory, or a report or a log, as people send them.
+    :param name: its working directory or its configuration; or one crash directory, or a report or
+        a log, as people send them.
     :param named: files and directories of images that the user named.
     :raises KcovdbgError: when it is none of these.
     """
@@ -150,22 +172,31 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
             return _find_around(folder, folder, places)
         raise UsageError(
             f"syzkaller: no crashes in '{name}'",
-            hint="give the manager's working directory, which has a directory crashes, or the directory of one crash",
+            hint="give the manager's working directory, which has a directory crashes, or the "
+            "directory of one crash",
         )
     if path.is_file() and find_path_kind(str(path)).kind in (InputKind.LOG, InputKind.REPORT):
         report = path.resolve()
         return _find_around(report, report.parent, places)
     settings = _read_configuration(path)
     if not isinstance(settings.get("workdir"), str):
-        raise UsageError(f"syzkaller: no workdir in '{name}'", hint="give a manager's working directory or configuration")
+        raise UsageError(
+            f"syzkaller: no workdir in '{name}'",
+            hint="give a manager's working directory or configuration",
+        )
     for workdir in _resolve(path, settings["workdir"]):
         if (workdir / CRASHES).is_dir():
             return _add_images(Manager(workdir), path, settings, places)
-    raise UsageError(f"syzkaller: no crashes in '{settings['workdir']}'", hint="give the manager's working directory")
+    raise UsageError(
+        f"syzkaller: no crashes in '{settings['workdir']}'",
+        hint="give the manager's working directory",
+    )
 
 
 def _find_beside(workdir: Path, places: Sequence[Path]) -> Manager:
-    """Return the files of the manager of a working directory, with the images of a configuration near it."""
+    """Return the files of the manager of a working directory, with the images of a configuration
+    near it.
+    """
     for near in _nearby(workdir):
         is_beside = near.parent != workdir
         with contextlib.suppress(KcovdbgError):
@@ -176,7 +207,8 @@ def _find_beside(workdir: Path, places: Sequence[Path]) -> Manager:
 
 
 def _find_around(crash: Path, folder: Path, places: Sequence[Path]) -> Manager:
-    """Return the manager's files about one crash, which is still in its working directory, or anywhere else.
+    """Return the manager's files about one crash, which is still in its working directory, or
+    anywhere else.
 
     :param crash: the directory of the crash, or its report or log.
     :param folder: the directory of the crash.
@@ -189,8 +221,8 @@ def _find_around(crash: Path, folder: Path, places: Sequence[Path]) -> Manager:
 def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
     """Return the start of a crash's log or report.
 
-    :raises OSError: when it cannot be read, is a pipe or a device, or a link out of the crash: whoever writes a work directory
-        must not choose which other file's text an answer shows.
+    :raises OSError: when it cannot be read, is a pipe or a device, or a link out of the crash:
+        whoever writes a work directory must not choose which other file's text an answer shows.
     """
     with open_input(path, folder=path.parent.resolve()) as file:
         data = file.read(limit)
@@ -203,16 +235,21 @@ def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
     """Return whether a log is of another crash: none of its reports is about this task.
 
-    A manager keeps the first dump of a title, and overwrites the oldest of its logs when there are ``max_crash_logs``.
+    A manager keeps the first dump of a title, and overwrites the oldest of its logs when there are
+    ``max_crash_logs``.
     """
     printed = find_tasks(log.decode("utf-8", "replace"))
-    return bool(printed) and not any(task.pid == pid and task.comm.startswith(comm) for task in printed)
+    return bool(printed) and not any(
+        task.pid == pid and task.comm.startswith(comm) for task in printed
+    )
 
 
 def find_program(log: bytes, comm: str | None) -> str | None:
-    """Return the calls of the program that an executor ran last; None where the log does not have it.
+    """Return the calls of the program that an executor ran last; None where the log does not have
+    it.
 
-    :param comm: the name of the crashed task, which the executor makes of its number and the program's; None for any program.
+    :param comm: the name of the crashed task, which the executor makes of its number and the
+        program's; None for any program.
     """
     program = b""
     is_numbered = False
@@ -245,7 +282,9 @@ class _Run(NamedTuple):
 
 
 def _find_runs(log: bytes) -> Iterator[_Run]:
-    """Iterate over the programs that were run; of an old log with the console's lines between their calls."""
+    """Iterate over the programs that were run; of an old log with the console's lines between their
+    calls.
+    """
     last: re.Match[bytes] | None = None
     for match in _EXECUTED.finditer(log):
         if last is not None:
@@ -285,7 +324,8 @@ def _list_names(folder: Path) -> Sequence[str]:
 def _read_crash(path: Path, workdir: Path) -> Crash:
     """Return a crash.
 
-    :param workdir: the working directory, without links: a dump that is a link out of it is not read.
+    :param workdir: the working directory, without links: a dump that is a link out of it is not
+        read.
     """
     names = _list_names(path)
     logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
@@ -337,7 +377,9 @@ def _number(pattern: re.Pattern[str], name: str) -> str | None:
 
 
 def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files with such names: first those with the number of a crash, then by age, the newest first."""
+    """Return the files with such names: first those with the number of a crash, then by age, the
+    newest first.
+    """
     found: list[tuple[bool, float, Path]] = []
     for name in names:
         match = pattern.fullmatch(name)
@@ -349,7 +391,9 @@ def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple
 
 
 def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
-    """Return the log of the crash that was dumped: it has its number, or is written right after the dump is complete."""
+    """Return the log of the crash that was dumped: it has its number, or is written right after the
+    dump is complete.
+    """
     number = _number(DUMP_NAME, dump.name)
     numbered = [log for log in logs if _number(LOG_NAME, log.name) is not None]
     try:
@@ -359,7 +403,11 @@ def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
         return None
     same = (log for log in numbered if _number(LOG_NAME, log.name) == number)
     later = (log for log in numbered if times[log] >= complete)
-    return next(same, None) or min(later, key=times.__getitem__, default=None) or next(iter(numbered), None)
+    return (
+        next(same, None)
+        or min(later, key=times.__getitem__, default=None)
+        or next(iter(numbered), None)
+    )
 
 
 def _nearby(workdir: Path) -> Iterator[Path]:
@@ -371,8 +419,12 @@ def _nearby(workdir: Path) -> Iterator[Path]:
 
 
 def _resolve(configuration: Path, named: object) -> Sequence[Path]:
-    """Return what a path in a configuration can be: a relative one is relative to where the manager ran."""
-    folders = (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
+    """Return what a path in a configuration can be: a relative one is relative to where the manager
+    ran.
+    """
+    folders = (
+        (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
+    )
     return tuple(dict.fromkeys((base / str(named)).resolve() for base in folders))
 
 
@@ -394,35 +446,50 @@ def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from None
     except ValueError as error:
         raise UsageError(
-            f"syzkaller: '{path}' is not a manager's configuration: {error}", hint="give a manager's working directory"
+            f"syzkaller: '{path}' is not a manager's configuration: {error}",
+            hint="give a manager's working directory",
         ) from None
     if not isinstance(settings, dict):
-        raise UsageError(f"syzkaller: '{path}' is not a manager's configuration", hint="give a manager's working directory")
+        raise UsageError(
+            f"syzkaller: '{path}' is not a manager's configuration",
+            hint="give a manager's working directory",
+        )
     return settings
 
 
-def _add_images(manager: Manager, configuration: Path, settings: Mapping[str, Any], named: Sequence[Path]) -> Manager:
+def _add_images(
+    manager: Manager, configuration: Path, settings: Mapping[str, Any], named: Sequence[Path]
+) -> Manager:
     """Return a manager with the images that its configuration names.
 
     :param named: where the user lets images be looked for, without links.
     """
     folder = Path(os.path.realpath(configuration)).parent
-    places = [Path(os.path.realpath(manager.workdir)), *([] if is_home(folder) else [folder]), *named]
+    places = [
+        Path(os.path.realpath(manager.workdir)),
+        *([] if is_home(folder) else [folder]),
+        *named,
+    ]
     modules = settings.get("module_obj")
     objects = _resolve(configuration, settings.get("kernel_obj"))
     folders = dict.fromkeys(objects)
     for name in modules if isinstance(modules, list) else ():
         folders |= dict.fromkeys(_resolve(configuration, name))
-    searched = [folder for folder in folders if any(folder.is_relative_to(place) for place in places)]
+    searched = [
+        folder for folder in folders if any(folder.is_relative_to(place) for place in places)
+    ]
     vmlinux = (folder / "vmlinux" for folder in objects if folder in searched)
     image = next((path for path in vmlinux if _is_plain(path)), None)
     found = {path for folder in searched for path in _list_modules(folder) if _has_debug_info(path)}
     remarks = tuple(
-        f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s {shlex.quote(str(folder))}"
+        f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s "
+        f"{shlex.quote(str(folder))}"
         for folder in folders
         if folder not in searched and folder.is_dir()
     )
-    return manager._replace(images=(*(() if image is None else (image,)), *sorted(found)), remarks=remarks)
+    return manager._replace(
+        images=(*(() if image is None else (image,)), *sorted(found)), remarks=remarks
+    )
 
 
 def _is_plain(path: Path) -> bool:

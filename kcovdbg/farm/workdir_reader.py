@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reading of a work directory in another process: whoever made it must not keep this one from going on."""
+"""Reading of a work directory in another process: whoever made it must not keep this one from going
+on.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,12 @@ class WorkdirReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         """End the process."""
         self._end()
 

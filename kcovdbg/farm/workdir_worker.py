@@ -2,8 +2,8 @@
 """Reads a work directory in a process of its own, which its parent ends when that takes too long:
 ``python -m kcovdbg.farm.workdir_worker``.
 
-Each line of standard input is a JSON array: the name of a function and its arguments. Each line of standard output is its
-result, or an error.
+Each line of standard input is a JSON array: the name of a function and its arguments. Each line of
+standard output is its result, or an error.
 """
 
 from __future__ import annotations

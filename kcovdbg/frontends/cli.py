@@ -21,7 +21,13 @@ from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import find_terminal, settle_stdout, write_remarks
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
-from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, option_help, parse_options
+from kcovdbg.frontends.options import (
+    GENERAL_OPTIONS,
+    TARGET_OPTIONS,
+    USAGE,
+    option_help,
+    parse_options,
+)
 from kcovdbg.limits import set_limits
 from kcovdbg.target import opener
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
@@ -69,7 +75,11 @@ def main(
     return status
 
 
-def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable[[opener.TargetOptions], Target]) -> int:
+def _run(
+    arguments: Sequence[str],
+    commands: CommandTable,
+    open_target: Callable[[opener.TargetOptions], Target],
+) -> int:
     settings = read_settings(commands, os.environ)
     options = parse_options(arguments, commands, settings.aliases)
     set_limits({**settings.limits, **options.limits})
@@ -88,7 +98,9 @@ def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable
 
 
 def _refuse_folders() -> Iterator[str]:
-    """Make no temporary files where others can replace them; iterate over the folders that root does not use, and why."""
+    """Make no temporary files where others can replace them; iterate over the folders that root
+    does not use, and why.
+    """
     temporary = find_temporary_folder()
     if temporary.problem is not None:
         import tempfile
@@ -103,7 +115,13 @@ def _refuse_folders() -> Iterator[str]:
 
 def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("header", "Usage: "), ("", USAGE))
-    yield (("", "See the Linux kernel's KCOV state: on a live machine, in a QEMU guest and in a crash dump."),)
+    yield (
+        (
+            "",
+            "See the Linux kernel's KCOV state: on a live machine, in a QEMU guest and in a "
+            "crash dump.",
+        ),
+    )
     yield ()
     yield (("header", "Target:"), ("", " kcovdbg VMLINUX VMCORE, in either order, or one of"))
     yield from map(_option_line, TARGET_OPTIONS)
@@ -116,9 +134,24 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield from command_list_lines(commands)
     yield ()
     yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
-    yield (("", "Without a command, answers each FILE by what it is: a list, a log, a crash directory, a recording."),)
-    yield (("", "Without a file, runs the shell, or the commands on standard input if that is not a terminal."),)
-    yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure;"))
+    yield (
+        (
+            "",
+            "Without a command, answers each FILE by what it is: a list, a log, a crash "
+            "directory, a recording.",
+        ),
+    )
+    yield (
+        (
+            "",
+            "Without a file, runs the shell, or the commands on standard input if that is not "
+            "a terminal.",
+        ),
+    )
+    yield (
+        ("header", "Exit status: "),
+        ("", "0 success; 1 check found violations, or diff a difference; 2 failure;"),
+    )
     yield (("", "  3 check found none but could not judge every rule; 130 C-c."),)
 
 
@@ -135,13 +168,16 @@ class _ClosedOutput(io.TextIOBase):
         :raises KcovdbgError: always.
         """
         del text
-        raise KcovdbgError("standard output is closed", hint="redirect it, for instance to /dev/null")
+        raise KcovdbgError(
+            "standard output is closed", hint="redirect it, for instance to /dev/null"
+        )
 
 
 def _replace_closed_streams() -> None:
     """Make sure that there are standard streams, and that no other file gets their descriptors.
 
-    Otherwise the next file opened would get descriptor 1, and child processes would write their output to it.
+    Otherwise the next file opened would get descriptor 1, and child processes would write their
+    output to it.
     """
     for descriptor in range(3):
         try:

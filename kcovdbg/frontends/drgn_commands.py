@@ -38,7 +38,9 @@ def _find_workspace(prog: Program) -> Workspace:
             source_folders=settings.source_dirs,
             substitutions=settings.substitute_paths,
         )
-        found = Workspace(COMMANDS, kernel, has_screen=True, color=settings.color, settings=settings)
+        found = Workspace(
+            COMMANDS, kernel, has_screen=True, color=settings.color, settings=settings
+        )
         prog.cache[_WORKSPACE] = found
     return found
 

@@ -18,7 +18,8 @@ from drgn.commands.linux import linux_kernel_raw_command
     description="show the state and buffers of KCOV",
     usage="**kcov** [*command* [*option*...]]",
     long_description=(
-        "Run a command of kcovdbg on this kernel; without one, list them. **kcov help** *command* shows help for one."
+        "Run a command of kcovdbg on this kernel; without one, list them. **kcov help** "
+        "*command* shows help for one."
     ),
 )
 def _cmd_kcov(prog: Program, name: str, args: str, **kwargs: Any) -> Any:  # noqa: ARG001 - drgn's signature
@@ -31,9 +32,11 @@ _LINE: Final = re.compile(r"\s*%\s*kcov\s+")
 
 
 def _complete_kcov() -> None:
-    """Complete the lines of ``%kcov`` as well, from the first prompt on: drgn completes Python only.
+    """Complete the lines of ``%kcov`` as well, from the first prompt on: drgn completes Python
+    only.
 
-    drgn sets its own completer after it has loaded plugins, and the one in use belongs to the innermost prompt.
+    drgn sets its own completer after it has loaded plugins, and the one in use belongs to the
+    innermost prompt.
     """
     repl = sys.modules.get("drgn.internal.repl")
     if repl is None:

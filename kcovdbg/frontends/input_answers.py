@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that are named without a command: each is answered by the command that fits what it is, or refused by name.
+"""Files that are named without a command: each is answered by the command that fits what it is, or
+refused by name.
 
 Nothing in such a file is run.
 """
@@ -31,7 +32,10 @@ def refuse(path: str, found: FoundKind) -> UsageError:
     :param path: as messages name it.
     """
     if found.kind is InputKind.PIPE:
-        hint = f"--script {path} runs the commands in it; top file:{path} reads a list; sym - < {path} reads a log"
+        hint = (
+            f"--script {path} runs the commands in it; top file:{path} reads a list; sym - < "
+            f"{path} reads a log"
+        )
     elif found.kind is InputKind.TEXT:
         hint = f"--script {path} runs the commands in it, if you wrote them"
     else:
@@ -48,7 +52,9 @@ def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
     status = 0
     for named in _without_side_files(inputs):
         # Only a side file says that a file is of the running kernel.
-        is_known = own.is_named or (named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file())
+        is_known = own.is_named or (
+            named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file()
+        )
         workspace.kernel = own if is_known else replace(own, open_target=_refuse_to_guess)
         status = max(status, _answer(workspace, named))
     workspace.kernel = own
@@ -56,11 +62,15 @@ def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
 
 
 def _refuse_to_guess() -> NoReturn:
-    raise TargetError("no vmlinux is named", hint="kcovdbg -s VMLINUX FILE; -k means the running kernel")
+    raise TargetError(
+        "no vmlinux is named", hint="kcovdbg -s VMLINUX FILE; -k means the running kernel"
+    )
 
 
 def _without_side_files(inputs: Sequence[NamedInput]) -> Iterator[NamedInput]:
-    """Iterate over the inputs, with the trace in place of its side file: a pattern of the shell's names both."""
+    """Iterate over the inputs, with the trace in place of its side file: a pattern of the shell's
+    names both.
+    """
     seen: set[str] = set()
     for path, found in inputs:
         trace = find_trace(path)
@@ -93,7 +103,9 @@ def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequen
 
     :raises UsageError: when there is none.
     """
-    answers = [words for words in find_commands(named.path, named.found) if words[0] in workspace.commands]
+    answers = [
+        words for words in find_commands(named.path, named.found) if words[0] in workspace.commands
+    ]
     if not answers:
         raise refuse(named.path, named.found)
     if named.found.kind is InputKind.REPORT and not workspace.kernel.is_named:
@@ -117,6 +129,9 @@ def keep_traces(workspace: Workspace, inputs: Sequence[NamedInput]) -> None:
     terminal = workspace.terminal().with_stdout(io.StringIO())
     for path, found in _without_side_files(inputs):
         if found.kind is not InputKind.TRACE:
-            raise UsageError(f"'{path}' ({found.noun}) cannot be combined with a command or a script", hint="give one of them")
+            raise UsageError(
+                f"'{path}' ({found.noun}) cannot be combined with a command or a script",
+                hint="give one of them",
+            )
         name = re.sub(r"\W", "_", Path(path).name.partition(".")[0])
         run_words(workspace, ["keep", f"@{name}", f"{FILE}{path}"], terminal)

@@ -27,7 +27,9 @@ USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [FILE… |
 
 
 class NamedInput(NamedTuple):
-    """A file or a directory that the command line names without an option, and that is no part of the target."""
+    """A file or a directory that the command line names without an option, and that is no part of
+    the target.
+    """
 
     path: str
     found: FoundKind
@@ -45,7 +47,9 @@ class Options:
     script: str | None = None
     """A file of lines to run; ``-`` for standard input."""
     is_script_named: bool = True
-    """Whether an option names the script; otherwise its first line does, and its lines only read and print."""
+    """Whether an option names the script; otherwise its first line does, and its lines only read
+    and print.
+    """
     inputs: tuple[NamedInput, ...] = ()
     """Files and directories to answer by what they are."""
     source_folders: tuple[str, ...] = ()
@@ -70,25 +74,60 @@ class Options:
 TARGET_OPTIONS: Final = (
     Argument("-c, --core PATH", Value.FILE, "a crash dump, compressed or not, or a slice"),
     Argument("-k, --kernel", Value.FLAG, "the running kernel (default when no target is given)"),
-    Argument("--qemu ADDR", Value.TEXT, "a running QEMU guest, through QMP: path of a Unix socket, or host:port"),
+    Argument(
+        "--qemu ADDR",
+        Value.TEXT,
+        "a running QEMU guest, through QMP: path of a Unix socket, or host:port",
+    ),
     Argument("--gdb-remote ADDR", Value.TEXT, "a GDB stub: host:port"),
     Argument("--demo", Value.FLAG, "the bundled demo dump"),
-    Argument("-s, --symbols PATH…", Value.FILE, "a vmlinux, a module or a folder of them; by itself a target"),
+    Argument(
+        "-s, --symbols PATH…",
+        Value.FILE,
+        "a vmlinux, a module or a folder of them; by itself a target",
+    ),
     Argument("--image", Value.FLAG, "the vmlinux alone, even if it is the running kernel's"),
 )
 GENERAL_OPTIONS: Final = (
     Argument("-e, --execute COMMAND…", Value.COMMAND, "run a command and exit", key="commands"),
-    Argument("--script FILE", Value.FILE, "run the commands in FILE; - for standard input, with all that they do"),
-    Argument("--symbol-table FILE", Value.FILE, "the kernel's location table, as written by: symbols build -o FILE"),
+    Argument(
+        "--script FILE",
+        Value.FILE,
+        "run the commands in FILE; - for standard input, with all that they do",
+    ),
+    Argument(
+        "--symbol-table FILE",
+        Value.FILE,
+        "the kernel's location table, as written by: symbols build -o FILE",
+    ),
     Argument("--source-dir PATH…", Value.FILE, "the kernel's source tree", key="source_folders"),
     Argument(
-        "--substitute-path FROM=TO…", Value.TEXT, "look in TO for source that debug info has in FROM", key="substitutions"
+        "--substitute-path FROM=TO…",
+        Value.TEXT,
+        "look in TO for source that debug info has in FROM",
+        key="substitutions",
     ),
-    Argument("--other-vmlinux FILE…", Value.FILE, "a vmlinux, table or module of another build, for its traces"),
-    Argument("--other-source PATH…", Value.FILE, "the source tree of that build; given in the same order", key="other_sources"),
-    Argument("--limit NAME=VALUE…", Value.TEXT, "how much an input may take: trace-size=1G; see help config", key="limits"),
+    Argument(
+        "--other-vmlinux FILE…",
+        Value.FILE,
+        "a vmlinux, table or module of another build, for its traces",
+    ),
+    Argument(
+        "--other-source PATH…",
+        Value.FILE,
+        "the source tree of that build; given in the same order",
+        key="other_sources",
+    ),
+    Argument(
+        "--limit NAME=VALUE…",
+        Value.TEXT,
+        "how much an input may take: trace-size=1G; see help config",
+        key="limits",
+    ),
     Argument("-q, --quiet", Value.FLAG, "show no banner"),
-    Argument("--color WHEN", Value.CHOICE, "use color", choices=tuple(color.value for color in Color)),
+    Argument(
+        "--color WHEN", Value.CHOICE, "use color", choices=tuple(color.value for color in Color)
+    ),
     Argument("--debug", Value.FLAG, "show where errors come from"),
     Argument("--version", Value.FLAG, "show the version"),
     Argument("-h, --help", Value.FLAG, "show this help"),
@@ -108,7 +147,9 @@ class _Parser(ArgumentParser):
 
 
 def _read_word(option: Argument, word: str) -> Any:
-    """Return an option's value; an empty word is refused: a script's variable that is not set must not open another target."""
+    """Return an option's value; an empty word is refused: a script's variable that is not set must
+    not open another target.
+    """
     if not word and option.value is not Value.COMMAND:
         raise ArgumentTypeError("the value is empty")
     try:
@@ -120,7 +161,10 @@ def _read_word(option: Argument, word: str) -> Any:
 def _parse_substitution(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not old or not equals:
-        raise UsageError(f"--substitute-path: expected FROM=TO, not '{text}'", hint="for instance /build/linux=/usr/src/linux")
+        raise UsageError(
+            f"--substitute-path: expected FROM=TO, not '{text}'",
+            hint="for instance /build/linux=/usr/src/linux",
+        )
     return old, new
 
 
@@ -139,7 +183,9 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()) -> Options:
+def parse_options(
+    arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()
+) -> Options:
     """Parse the program's arguments.
 
     :param aliases: the user's names for commands.
@@ -156,7 +202,9 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     words = tuple(arguments[start:])
     # Options that were not given have the defaults of Options.
     given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in vars(args).items() if value is not None
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(args).items()
+        if value is not None
     }
     files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands, aliases)
     if args.script is None and scripts:
@@ -166,16 +214,28 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     if args.symbol_table is None and tables:
         given["symbol_table"] = tables.pop(0)
     if tables:
-        raise UsageError(f"more than one location table given: {tables[0]}", hint="--other-vmlinux names that of another build")
+        raise UsageError(
+            f"more than one location table given: {tables[0]}",
+            hint="--other-vmlinux names that of another build",
+        )
     if words and args.commands:
-        raise UsageError(f"-e cannot be combined with the command '{words[0]}'", hint="give each command with its own -e")
+        raise UsageError(
+            f"-e cannot be combined with the command '{words[0]}'",
+            hint="give each command with its own -e",
+        )
     if scripts and (words or args.commands):
-        raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
+        raise UsageError(
+            f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them"
+        )
     if len(scripts) > 1:
         raise UsageError(f"more than one script given: {', '.join(scripts)}")
     if len(args.other_sources or ()) > len(args.other_vmlinux or ()):
-        raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
-    of_target = {field.name: given.pop(field.name) for field in fields(TargetOptions) if field.name in given}
+        raise UsageError(
+            "--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each"
+        )
+    of_target = {
+        field.name: given.pop(field.name) for field in fields(TargetOptions) if field.name in given
+    }
     target = TargetOptions(files=tuple(files), **of_target)
     given["limits"] = dict(given.get("limits", ()))
     return Options(target, words=words, inputs=tuple(inputs), **given)
@@ -183,7 +243,9 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
 
 def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
     """Return the index of the command's name: all words after it are the command's."""
-    takes_value = {name for option in OPTIONS if option.value is not Value.FLAG for name in option.names}
+    takes_value = {
+        name for option in OPTIONS if option.value is not Value.FLAG for name in option.names
+    }
     flags = {name for option in OPTIONS if option.value is Value.FLAG for name in option.names}
     index = 0
     while index < len(arguments):
@@ -192,7 +254,11 @@ def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> i
             return len(arguments)
         if word.startswith("-") and word != "-":
             # The last of several short options in one word, as in -qe, may take a value.
-            cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
+            cluster = (
+                len(word) > 2
+                and word[1] != "-"
+                and all(f"-{letter}" in flags for letter in word[1:-1])
+            )
             index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
         elif is_name(word):
             return index
@@ -217,7 +283,9 @@ class _SortedPaths(NamedTuple):
     inputs: list[NamedInput]
 
 
-def _sort_paths(paths: Sequence[str], commands: CommandTable, aliases: Collection[str]) -> _SortedPaths:
+def _sort_paths(
+    paths: Sequence[str], commands: CommandTable, aliases: Collection[str]
+) -> _SortedPaths:
     """Return paths sorted by what is there.
 
     :param aliases: the user's names for commands.
@@ -257,7 +325,9 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable, aliases: Collectio
 
 
 def _find_kind_of_script(path: str, names: Collection[str]) -> FoundKind | None:
-    """Return what a file is whose first line says that it is a script, and whose others say that it is none; None for one."""
+    """Return what a file is whose first line says that it is a script, and whose others say that it
+    is none; None for one.
+    """
     from kcovdbg.frontends.script_lines import find_kind_of_lines
     from kcovdbg.records.input_kind import LOOKED_AT
 

@@ -33,7 +33,11 @@ _STDIN: Final = "-"
 
 
 def run_program(
-    options: Options, settings: Settings, commands: CommandTable, color: Color, open_target: Callable[[TargetOptions], Target]
+    options: Options,
+    settings: Settings,
+    commands: CommandTable,
+    color: Color,
+    open_target: Callable[[TargetOptions], Target],
 ) -> int:
     """Run what the options ask for, and report its errors.
 
@@ -47,7 +51,9 @@ def run_program(
         commands,
         Kernel(
             lambda: _warn_of_condition(_open_named_target(options, open_target), options, color),
-            is_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
+            is_named=options.target.is_named
+            or options.target.kernel
+            or options.symbol_table is not None,
             table_file=options.symbol_table,
             tables=settings.symbol_tables,
             source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
@@ -132,15 +138,21 @@ def serve_tools(options: TargetOptions, workspace: Workspace, confinement: FileC
     except ModuleNotFoundError as error:
         from kcovdbg.child_process import find_install_command
 
-        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
+        raise CapabilityError(
+            f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")
+        ) from error
     # A stub and QEMU serve one client.
     has_spare = options.qemu is None and options.gdb_remote is None
     server.serve_stdio(workspace, confinement, has_spare=has_spare)
 
 
 def _warn_of_condition(target: Target, options: Options, color: Color) -> Target:
-    """Warn users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
-    is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
+    """Warn users of single commands that the dump is damaged or the machine stopped; the shell and
+    info show it themselves.
+    """
+    is_shell = (
+        not options.words and not options.commands and options.script is None and sys.stdin.isatty()
+    )
     is_shell = is_shell and not options.inputs
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
         terminal = find_terminal(color)
@@ -151,7 +163,9 @@ def _warn_of_condition(target: Target, options: Options, color: Color) -> Target
 
 
 def _find_named_files(options: Options) -> tuple[str, ...]:
-    """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
+    """Return the files on the command line, which no output may overwrite; commands may also come
+    from standard input.
+    """
     target = options.target
     named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
     # Directories have files of many kinds.
@@ -161,7 +175,9 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
 
 
 def _background_program(options: Options) -> tuple[str, ...]:
-    """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
+    """Return the words that run kcovdbg in another process, on this machine's kernel with the
+    symbols that the user named.
+    """
     target = options.target
     from kcovdbg.child_process import python_command
 
@@ -173,7 +189,9 @@ def _background_program(options: Options) -> tuple[str, ...]:
 
 
 def _run_commands(workspace: Workspace, options: Options) -> int | None:
-    """Run what the options or standard input say; return None where that is the user at a terminal, for the shell."""
+    """Run what the options or standard input say; return None where that is the user at a terminal,
+    for the shell.
+    """
     if options.inputs:
         # Imported here: most commands read no files.
         from kcovdbg.frontends.input_answers import answer_inputs, are_traces, keep_traces
@@ -208,7 +226,9 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
 
 
 def _run_script(workspace: Workspace, options: Options) -> int:
-    """Run the lines of a file; one whose first line alone says that it is a script only reads and prints."""
+    """Run the lines of a file; one whose first line alone says that it is a script only reads and
+    prints.
+    """
     path = options.script or ""
     workspace.reads_only = not options.is_script_named
     with Path(path).open(encoding="utf-8", errors="surrogateescape") as script:
@@ -216,7 +236,9 @@ def _run_script(workspace: Workspace, options: Options) -> int:
 
 
 def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) -> None:
-    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there."""
+    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel
+    stopped there.
+    """
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
     elif (note := workspace.kernel.target.connection.leave_stopped(reason)) is not None:
@@ -228,16 +250,21 @@ def _start_shell(workspace: Workspace, options: Options) -> int:
         shell = import_module("kcovdbg.frontends.shell")
     except ModuleNotFoundError as error:
         raise KcovdbgError(
-            f"the shell needs {error.name}, which is not installed", hint="single commands work without it: kcovdbg tasks"
+            f"the shell needs {error.name}, which is not installed",
+            hint="single commands work without it: kcovdbg tasks",
         ) from error
     status: int = shell.run_interactively(workspace, quiet=options.quiet)
     return status
 
 
 def _explain_misplaced(error: WordError) -> UsageError:
-    """Return the error with a hint where the program's options belong, if one comes after a command."""
+    """Return the error with a hint where the program's options belong, if one comes after a
+    command.
+    """
     name = (error.word or "").split("=", 1)[0]
     is_ours = any(name in option.names for option in OPTIONS)
-    explained = UsageError(str(error), hint=f"{name} comes before the command" if is_ours else error.hint)
+    explained = UsageError(
+        str(error), hint=f"{name} comes before the command" if is_ours else error.hint
+    )
     explained.status = error.status
     return explained

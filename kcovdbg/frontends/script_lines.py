@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What lines are that begin as a script does: lines most of which begin with a command are one. Where most do not, and the
-others are a log, a list or another known kind, it is one of these, whatever the first line is.
+"""What lines are that begin as a script does: lines most of which begin with a command are one.
+Where most do not, and the others are a log, a list or another known kind, it is one of these,
+whatever the first line is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s
 
 
 def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None:
-    """Return what a content is that is not a script; None for a script, and for text that nothing recognizes.
+    """Return what a content is that is not a script; None for a script, and for text that nothing
+    recognizes.
 
     :param start: its first bytes.
     :param names: of commands; the start of one stands for it.
@@ -30,7 +32,8 @@ def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None
     if len(others) * 2 < len(lines):
         return None
     if len(others) < len(lines) or start.startswith(b"#!"):
-        # Lines that begin as commands must not make a list or a log of the others hard to recognize.
+        # Lines that begin as commands must not make a list or a log of the others hard to
+        # recognize.
         start = b"\n".join((*others, b""))
     found = find_kind(start)
     return None if found.kind in (InputKind.SCRIPT, InputKind.TEXT, InputKind.EMPTY) else found

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Standard input that is not a terminal, without a command: a script for those who write one, or a file that is answered.
+"""Standard input that is not a terminal, without a command: a script for those who write one, or a
+file that is answered.
 
 Two things keep a log from being run.
 
-What decides is the start that is there: a file's first megabyte, or what the first reads of a pipe return, up to the first
-whole line that says anything. A program that writes a command and waits for its answer is served, since its command is all
-that is there. :mod:`.script_lines` tells a script from a log that begins as one.
+What decides is the start that is there: a file's first megabyte, or what the first reads of a pipe
+return, up to the first whole line that says anything. A program that writes a command and waits for
+its answer is served, since its command is all that is there. :mod:`.script_lines` tells a script
+from a log that begins as one.
 
-That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a script that nobody named only
-read and print (:attr:`Workspace.reads_only`), and the first that fails is the last. ``--script -`` is the user's word that they
-may do more.
+That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a
+script that nobody named only read and print (:attr:`Workspace.reads_only`), and the first that
+fails is the last. ``--script -`` is the user's word that they may do more.
 """
 
 from __future__ import annotations
@@ -79,7 +81,11 @@ def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
     sys.stdin = io.TextIOWrapper(rewound, encoding="utf-8", errors="surrogateescape")
     if not start.strip():
         return None
-    found = None if is_named else find_kind_of_lines(start, [*workspace.commands.names, *workspace.settings.aliases])
+    found = (
+        None
+        if is_named
+        else find_kind_of_lines(start, [*workspace.commands.names, *workspace.settings.aliases])
+    )
     if found is not None:
         return _answer(workspace, found, is_packed=find_packing(start) is not None)
     workspace.reads_only = not is_named
@@ -87,7 +93,9 @@ def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
 
 
 def _read_start(source: Any) -> bytes:
-    """Return the first megabyte of a file; of a pipe, what is there once it has a whole line that says anything."""
+    """Return the first megabyte of a file; of a pipe, what is there once it has a whole line that
+    says anything.
+    """
     start = b""
     is_file = _is_file(source)
     while len(start) < LOOKED_AT:
@@ -157,5 +165,7 @@ def _keep_as_file() -> None:
             file.seek(0)
             os.dup2(file.fileno(), 0)
     except OSError as error:
-        raise KcovdbgError(f"could not keep {NAME} in {tempfile.gettempdir()}: {error.strerror or error}") from None
+        raise KcovdbgError(
+            f"could not keep {NAME} in {tempfile.gettempdir()}: {error.strerror or error}"
+        ) from None
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - until the end

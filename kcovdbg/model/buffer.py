@@ -31,7 +31,9 @@ IN_ORDER: Final = Order()
 
 
 class ListFit(NamedTuple):
-    """How a list of PCs, or a buffer that does not say what it is, fits the kernel that it is read for."""
+    """How a list of PCs, or a buffer that does not say what it is, fits the kernel that it is read
+    for.
+    """
 
     points: int
     """Records that are coverage points."""
@@ -50,20 +52,26 @@ class ListFit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """One buffer, read once. Compared by identity: comparing the words of two is an analysis of its own."""
+    """One buffer, read once.
+
+    Compared by identity: comparing the words of two is an analysis of its own.
+    """
 
     name: str
     """Name that the user gave: ``41``, ``file:PATH``."""
     encoding: Encoding
     words: array[int] = field(repr=False)
-    """From the first record to the last one, as stored; typecode Q or I. They must not be changed."""
+    """From the first record to the last one, as stored; typecode Q or I. They must not be changed.
+    """
     count: int
     """Records in ``words``: the stored count, clamped to the capacity and to what could be read."""
     stored_count: int | None = None
-    """The count word, which user space can write; words where records differ in length. None if unreadable, or if the format
-    has none."""
+    """The count word, which user space can write; words where records differ in length. None if
+    unreadable, or if the format has none."""
     capacity: int | None = None
-    """Capacity in records, or in words where records differ in length; None if the size of the buffer is unknown."""
+    """Capacity in records, or in words where records differ in length; None if the size of the
+    buffer is unknown.
+    """
     address: int | None = None
     size: int | None = None
     """In kernel words."""
@@ -86,26 +94,38 @@ class Buffer:
     gaps: tuple[Gap, ...] = ()
     """Ascending, with whole records between them."""
     is_open: bool = False
-    """Whether it was read from the memory of a kernel: its task may be inside a system call that records go on for."""
+    """Whether it was read from the memory of a kernel: its task may be inside a system call that
+    records go on for.
+    """
     was_full: bool = False
-    """Whether one of the buffers that it was made of was full: then some records of that one may have been dropped."""
+    """Whether one of the buffers that it was made of was full: then some records of that one may
+    have been dropped.
+    """
     is_incomplete: bool = False
-    """Whether records are missing that could not be read, or may be, because the count could not be."""
+    """Whether records are missing that could not be read, or may be, because the count could not
+    be.
+    """
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
     listed_code: array[int] | None = field(default=None, repr=False)
-    """Of a list of executed addresses: those of all instructions that may have been executed; None where these are unknown."""
+    """Of a list of executed addresses: those of all instructions that may have been executed; None
+    where these are unknown.
+    """
     order: Order = IN_ORDER
     fit: ListFit | None = None
     """None for a buffer of the kernel's, and where the points are unknown."""
     file_words: array[int] | None = field(default=None, repr=False)
-    """Of a list, each record as the file has it; None where it is no list, or records were chosen."""
+    """Of a list, each record as the file has it; None where it is no list, or records were chosen.
+    """
     edges: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 
     @property
     def full(self) -> bool | None:
-        """Whether no further record fits: then some may have been dropped. None if that is unknown."""
+        """Whether no further record fits: then some may have been dropped.
+
+        None if that is unknown.
+        """
         if self.capacity is None:
             return None
         if self.encoding.codec.is_variable:
@@ -115,4 +135,6 @@ class Buffer:
     @property
     def missing(self) -> frozenset[int]:
         """The indexes of the records that could not be read."""
-        return frozenset(index for gap in self.gaps for index in range(gap.first, gap.first + gap.length))
+        return frozenset(
+            index for gap in self.gaps for index in range(gap.first, gap.first + gap.length)
+        )

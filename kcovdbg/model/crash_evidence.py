@@ -21,7 +21,9 @@ class TaskStack(NamedTuple):
 
 
 class CrashEvidence(NamedTuple):
-    """The task that the kernel names as the one that crashed it, and what else shows where a crash began."""
+    """The task that the kernel names as the one that crashed it, and what else shows where a crash
+    began.
+    """
 
     task: int | None = None
     """``struct task_struct *``; None where no task crashed, or that is unknown."""

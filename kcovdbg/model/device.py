@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""State of a device that a posted series adds beside KCOV's own: its objects, handles and sessions."""
+"""State of a device that a posted series adds beside KCOV's own: its objects, handles and
+sessions.
+"""
 
 from __future__ import annotations
 
@@ -63,4 +65,5 @@ class DeviceState(NamedTuple):
     idle_areas: tuple[int, ...]
     """Areas of remote sections that are free."""
     idle_count: int | None
-    """The kernel's count; None where it has none, or where the list could not be read to its end."""
+    """The kernel's count; None where it has none, or where the list could not be read to its end.
+    """

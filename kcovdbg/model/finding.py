@@ -75,7 +75,9 @@ class Finding(NamedTuple):
     causes: tuple[Cause, ...] = ()
     """The known bugs that leave this state, the likeliest first."""
     more: int = 0
-    """How many violations of the rule this stands for, which are left out; 0 for a finding of its own."""
+    """How many violations of the rule this stands for, which are left out; 0 for a finding of its
+    own.
+    """
     is_least: bool = False
     """Whether there may be more than that, because counting stopped."""
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``struct kcov``, the references to it, the files that lead to it, and its name and a task's in messages."""
+"""``struct kcov``, the references to it, the files that lead to it, and its name and a task's in
+messages.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ class Reference(NamedTuple):
     kind: str
     """``fd``, ``vma``, ``task``, ``section``, ``saved`` or ``remote``."""
     counts: int
-    """1 where the kernel took a reference for it, 0 where another row stands for the same reference or none is taken.
+    """1 where the kernel took a reference for it, 0 where another row stands for the same reference
+    or none is taken.
 
-    One ``struct file`` counts once however many descriptors and mappings show it; hash entries hold no reference.
+    One ``struct file`` counts once however many descriptors and mappings show it; hash entries hold
+    no reference.
     """
     pid: int | None = None
     fd: int | None = None
@@ -30,7 +34,9 @@ class Reference(NamedTuple):
 
 
 class KcovFields(NamedTuple):
-    """``struct kcov``, read in one piece; None is a member that this kernel does not have, or that is unreadable."""
+    """``struct kcov``, read in one piece; None is a member that this kernel does not have, or that
+    is unreadable.
+    """
 
     address: int
     refcount: int | None
@@ -57,7 +63,9 @@ class KcovFile(NamedTuple):
     """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
 
     pid: int | None
-    """The process that has the file table or the address space, or the thread that has a table for itself; a row for each."""
+    """The process that has the file table or the address space, or the thread that has a table for
+    itself; a row for each.
+    """
     file: int
     """``struct file *``."""
     kcov: int
@@ -99,9 +107,12 @@ class Kcov:
     knows_own_areas: bool = True
     """Whether ``own_areas`` are all."""
     is_blank: bool = False
-    """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded."""
+    """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded.
+    """
     full_because: str | None = None
-    """Why nothing more is recorded although the buffer has room; None if it is full, or more is recorded."""
+    """Why nothing more is recorded although the buffer has room; None if it is full, or more is
+    recorded.
+    """
     device: str | None = None
     """The device that a posted series adds and this is an object of; None for a ``struct kcov``."""
 
@@ -134,7 +145,9 @@ class HasTask(Protocol):
 
 def name_task(fields: HasTask) -> str:
     """Return a task's name: ``task 41 (syz-executor)``."""
-    return f"task {'?' if fields.pid is None else fields.pid}" + (f" ({fields.comm})" if fields.comm else "")
+    return f"task {'?' if fields.pid is None else fields.pid}" + (
+        f" ({fields.comm})" if fields.comm else ""
+    )
 
 
 def name_kcov(address: int, device: str = "kcov") -> str:

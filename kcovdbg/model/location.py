@@ -22,7 +22,8 @@ class Frame(NamedTuple):
 
 
 def normalize_path(path: str) -> str:
-    """Return a path of debug info without "..", "." and empty components, but for the "./" that it may begin with.
+    """Return a path of debug info without "..", "." and empty components, but for the "./" that it
+    may begin with.
 
     native/dwarf.c does so with paths that it reads.
     """
@@ -50,7 +51,9 @@ class Location(NamedTuple):
 
     @property
     def symbol(self) -> str | None:
-        """The function that the code was compiled into, as the image names it: the outermost frame's."""
+        """The function that the code was compiled into, as the image names it: the outermost
+        frame's.
+        """
         return self.mangled or (self.frames[-1].function if self.frames else None)
 
     @property
@@ -60,7 +63,9 @@ class Location(NamedTuple):
 
     @property
     def outermost(self) -> Frame:
-        """The outermost frame, that of the function into which the code was compiled; None as for :attr:`innermost`."""
+        """The outermost frame, that of the function into which the code was compiled; None as for
+        :attr:`innermost`.
+        """
         return self.frames[-1] if self.frames else _NOWHERE
 
 
@@ -75,8 +80,8 @@ MAX_DEPTH: Final = (1 << START_SHIFT - KIND_BITS) - 1
 class FrameColumns(NamedTuple):
     """The frames that chains are made of.
 
-    A chain is a word. From the lowest bit: kind of point (3 bits), number of frames (13), index of the first one, the
-    innermost, in ``chain_frame``. Columns are arrays or views of 32-bit numbers.
+    A chain is a word. From the lowest bit: kind of point (3 bits), number of frames (13), index of
+    the first one, the innermost, in ``chain_frame``. Columns are arrays or views of 32-bit numbers.
     """
 
     chain_frame: Sequence[int]
@@ -120,7 +125,9 @@ class LocatedRecord(NamedTuple):
 
 
 def is_code_section(name: str) -> bool:
-    """Return whether a section has code that stays: that of .init.text is freed, and another module may be there then."""
+    """Return whether a section has code that stays: that of .init.text is freed, and another module
+    may be there then.
+    """
     return "text" in name and not name.startswith(".init")
 
 
@@ -147,19 +154,27 @@ class LoadedModule(NamedTuple):
         return min(starts), max(starts) + self.size
 
     def shift(self, offset: int) -> LoadedModule:
-        """Return it with its addresses changed: minus the KASLR offset, they are as KCOV records PCs."""
-        return self._replace(sections=tuple((name, address + offset) for name, address in self.sections))
+        """Return it with its addresses changed: minus the KASLR offset, they are as KCOV records
+        PCs.
+        """
+        return self._replace(
+            sections=tuple((name, address + offset) for name, address in self.sections)
+        )
 
 
 class ModuleMap:
     """Finds the modules that return addresses are in."""
 
     def __init__(self, modules: Iterable[LoadedModule]) -> None:
-        sections = ((address, name, module) for module in modules for name, address in module.sections)
+        sections = (
+            (address, name, module) for module in modules for name, address in module.sections
+        )
         self._sections = sorted(sections, key=itemgetter(0))
 
     def find(self, pc: int) -> tuple[LoadedModule, str, int] | None:
-        """Return the module, the section and the offset in it that a return address is at, None for one in no module."""
+        """Return the module, the section and the offset in it that a return address is at, None for
+        one in no module.
+        """
         # There are few: those that a trace has records in.
         before = [section for section in self._sections if section[0] < pc]
         if not before or pc > before[-1][0] + before[-1][2].size:
@@ -174,7 +189,8 @@ def move_pcs(
     """Return where return addresses in modules are when these are loaded elsewhere.
 
     :param pcs: distinct.
-    :return: old and new address of those that change; addresses in modules that are not loaded, with the module's name.
+    :return: old and new address of those that change; addresses in modules that are not loaded,
+        with the module's name.
     """
     modules = ModuleMap(old)
     starts = {(module.key, name): address for module in new for name, address in module.sections}

@@ -19,7 +19,9 @@ class LogRecord(NamedTuple):
     facility: int
     """0 of the kernel; others of programs that write to /dev/kmsg."""
     caller: str | None
-    """As the console has it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the kernel does not keep it."""
+    """As the console has it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the
+    kernel does not keep it.
+    """
     text: str
     """May have several lines. Hostile: anything that user space could make the kernel print."""
 

@@ -35,7 +35,9 @@ class StackFrame(NamedTuple):
     column: int | None
     is_inline: bool
     is_interrupted: bool = False
-    """Whether ``pc`` is the next instruction, of the CPU or where an exception interrupted it, not a return address."""
+    """Whether ``pc`` is the next instruction, of the CPU or where an exception interrupted it, not
+    a return address.
+    """
 
 
 class ListLink(NamedTuple):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles, who carries them, the calls that announce them, and the kernel's own buffers of sections: areas."""
+"""Remote handles, who carries them, the calls that announce them, and the kernel's own buffers of
+sections: areas.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class RemoteSite(NamedTuple):
         """``task`` or ``softirq``: where it runs; None if unknown."""
         if self.wrapper.endswith("_softirq"):
             return SOFTIRQ
-        # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a process.
+        # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a
+        # process.
         if self.subsystem == USB:
             return TASK
         return CONTEXTS.get(self.function, TASK if self.is_of_io_uring else None)
@@ -84,8 +87,9 @@ class RemoteSite(NamedTuple):
 
 TASK_LIST: Final = "task"
 IRQ_LIST: Final = "irq"
-# The functions that allocate KCOV's buffers (kcov-abi.md 10.6). User buffers: kcov_ioctl since Linux kernel commit
-# 17581aa13680 ("kcov: split ioctl handling into locked and unlocked parts") (in v5.18), kcov_mmap before.
+# The functions that allocate KCOV's buffers (kcov-abi.md 10.6). User buffers: kcov_ioctl since
+# Linux kernel commit 17581aa13680 ("kcov: split ioctl handling into locked and unlocked parts") (in
+# v5.18), kcov_mmap before.
 USER_ALLOCATORS: Final = ("kcov_ioctl", "kcov_mmap")
 AREA_ALLOCATORS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
 """For each function, the list that its areas are for."""
@@ -96,13 +100,13 @@ class Area(NamedTuple):
 
     address: int
     size: int | None
-    """In words of the kernel: from the overlay while the area is cached, from the section's task while it is in use; whole
-    pages where only the vmalloc area shows it."""
+    """In words of the kernel: from the overlay while the area is cached, from the section's task
+    while it is in use; whole pages where only the vmalloc area shows it."""
     list: str
     """``task`` or ``irq``: the kind of section that it is for."""
     state: str | None
-    """``cached`` (on a list, or idle on its CPU), ``in-use``, ``saved`` (of an interrupted section) or ``unclaimed``; None
-    where some of its possible users are unknown."""
+    """``cached`` (on a list, or idle on its CPU), ``in-use``, ``saved`` (of an interrupted section)
+    or ``unclaimed``; None where some of its possible users are unknown."""
     pid: int | None = None
     cpu: int | None = None
     errors: tuple[str, ...] = ()

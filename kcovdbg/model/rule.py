@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The rules that ``check`` applies: invariants of KCOV's state, declared on the functions that look for violations.
+"""The rules that ``check`` applies: invariants of KCOV's state, declared on the functions that look
+for violations.
 
 ::
 
@@ -7,7 +8,7 @@
         "R2",
         "a handle is in the hash bucket that its value selects",
         guaranteed_by="kcov_remote_add()",
-        consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
+        consequence="Sections under it record nothing, and it can be registered twice.",
         needs=Part.REMOTE,
         features=(Feature.REMOTE,),
     )
@@ -77,27 +78,47 @@ def kcov_violation(
     return Violation(name_kcov(address), message, shown, certainty, reason, (address,), **more)
 
 
-def task_violation(fields: TaskFields, message: str, shown: tuple[tuple[str, str], ...], **more: Any) -> Violation:
+def task_violation(
+    fields: TaskFields, message: str, shown: tuple[tuple[str, str], ...], **more: Any
+) -> Violation:
     """Return a violation about a task, which itself changes what disagrees."""
     return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)
 
 
-def session_violation(state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()) -> Violation:
-    """Return a violation about a session: its task is the object, and the message says whether the session is saved."""
+def session_violation(
+    state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()
+) -> Violation:
+    """Return a violation about a session: its task is the object, and the message says whether the
+    session is saved.
+    """
     fields = state.task_by_address.get(session.task or 0)
     about = f"task {session.task or 0:#x}" if fields is None else name_task(fields)
     where = "its saved session: " if session.is_saved else ""
     kcovs = () if session.kcov is None else (session.kcov,)
-    return Violation(about, where + message, shown, kcovs=kcovs, tasks=() if session.task is None else (session.task,))
+    return Violation(
+        about,
+        where + message,
+        shown,
+        kcovs=kcovs,
+        tasks=() if session.task is None else (session.task,),
+    )
 
 
-def contents_violation(contents: BufferContents, message: str, shown: tuple[tuple[str, str], ...]) -> Violation:
-    """Return a violation about the contents of a buffer: certain only where user space cannot write it."""
+def contents_violation(
+    contents: BufferContents, message: str, shown: tuple[tuple[str, str], ...]
+) -> Violation:
+    """Return a violation about the contents of a buffer: certain only where user space cannot write
+    it.
+    """
     kcovs = (contents.kcov,)
     if contents.section is not None:
-        return Violation(contents.about, message, shown, kcovs=kcovs, tasks=(contents.section.address,))
+        return Violation(
+            contents.about, message, shown, kcovs=kcovs, tasks=(contents.section.address,)
+        )
     reason = "user space can write its buffer"
-    return Violation(contents.about, message, shown, Certainty.UNSURE, reason, kcovs, severity=Severity.WARNING)
+    return Violation(
+        contents.about, message, shown, Certainty.UNSURE, reason, kcovs, severity=Severity.WARNING
+    )
 
 
 RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
@@ -105,7 +126,9 @@ RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One invariant: a decorator of the function that looks for violations, which becomes the rule."""
+    """One invariant: a decorator of the function that looks for violations, which becomes the
+    rule.
+    """
 
     name: str
     """``K1``; the letter stands for the group."""
@@ -120,7 +143,9 @@ class Rule:
     consequence: str = ""
     """The consequence of a violation."""
     since: str = ""
-    """The kernels that keep it, for readers, where these are not all that have the first of ``features``."""
+    """The kernels that keep it, for readers, where these are not all that have the first of
+    ``features``.
+    """
     features: Collection[str] = ()
     rests_on: Collection[Source] = ()
     """Sources that it rests on besides those of the parts that it needs."""
@@ -150,7 +175,11 @@ class Rule:
     def unread(self, state: State) -> tuple[str, ...]:
         """Return what could not be read of all that the rule rests on."""
         unwound = () if self.stacks is None else self.stacks(state)
-        stacks = (f"the stack of task {task:#x} could not be unwound" for task in unwound if state.stacks[task] is None)
+        stacks = (
+            f"the stack of task {task:#x} could not be unwound"
+            for task in unwound
+            if state.stacks[task] is None
+        )
         return (*state.unread(self.needs), *state.lacks(*self.rests_on), *stacks)
 
 
@@ -161,7 +190,9 @@ def rules_of(module: ModuleType) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A bug of KCOV, or of one of its callers, that leaves a state which violates rules (kcov-abi.md 12)."""
+    """A bug of KCOV, or of one of its callers, that leaves a state which violates rules
+    (kcov-abi.md 12).
+    """
 
     title: str
     fixed: str

@@ -32,7 +32,8 @@ class PointProof(Protocol):
     def judge(
         self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return impossible PCs, with what is there instead of a callback, and those that callbacks for comparisons record.
+        """Return impossible PCs, with what is there instead of a callback, and those that callbacks
+        for comparisons record.
 
         :param pcs: as recorded.
         """
@@ -66,7 +67,10 @@ _T = TypeVar("_T")
 
 
 class Part(Flag):
-    """The parts that a reader can be asked for. Asking for a part reads it, and what is needed to interpret it, once."""
+    """The parts that a reader can be asked for.
+
+    Asking for a part reads it, and what is needed to interpret it, once.
+    """
 
     NOTHING = 0
     TASKS = auto()
@@ -104,13 +108,18 @@ class Part(Flag):
     SERIES = auto()
     """Data of this kernel's posted series for their rules."""
     PROOF = auto()
-    """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
+    """The records in the contents of buffers that no callback can have written, and the mappings of
+    such buffers.
+    """
     DEVICES = auto()
     """The objects, handles and sessions of devices that posted series add."""
     DEVICE_SESSIONS = auto()
     """The sessions of such devices alone, which take little reading."""
     TEXT = auto()
-    """The range of the kernel's text. The look-up loads the symbol table, which takes as much memory as the tasks."""
+    """The range of the kernel's text.
+
+    The look-up loads the symbol table, which takes as much memory as the tasks.
+    """
 
 
 class Source(str, Enum):
@@ -170,7 +179,9 @@ class Lack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[_T]):
-    """The data of some structures, and what of them could not be read, by where it was looked for."""
+    """The data of some structures, and what of them could not be read, by where it was looked
+    for.
+    """
 
     found: _T
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
@@ -210,7 +221,9 @@ class KernelFacts:
     mode_values: frozenset[int]
     """The numbers of all modes, legal combinations included where modes are bits."""
     size_limit: int
-    """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of a word."""
+    """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of
+    a word.
+    """
     counts_mappings: bool
     """Whether each mapping of a buffer holds a reference of its own."""
     has_prefix: bool
@@ -229,11 +242,15 @@ class KernelFacts:
         return self.generation.has(feature)
 
     def split_mode(self, value: int) -> tuple[int, int]:
-        """Return the mode in a mode word without known flags, and the bits beside it that are unknown."""
+        """Return the mode in a mode word without known flags, and the bits beside it that are
+        unknown.
+        """
         if not self.modes:
             return value, 0
         flags = IN_CTXSW if self.has(Feature.CTXSW_FLAG) else 0
-        return split_unknown_bits(value, self.mode_values, flags, all_named=self.generation.names_modes)
+        return split_unknown_bits(
+            value, self.mode_values, flags, all_named=self.generation.names_modes
+        )
 
     def bytes_of(self, words: int) -> int:
         """Return the size in bytes of so many words of a buffer."""
@@ -254,7 +271,14 @@ class KernelFacts:
 
 _OF_TASKS: Final = (Source.TASKS, Source.PER_CPU, Source.CURRENT)
 # LOST leads to no object: where all of these were read whole, a buffer without an object is leaked.
-_OF_OBJECTS: Final = (*_OF_TASKS, Source.FILES, Source.REMOTE, Source.OBJECTS, Source.SLAB, Source.VMALLOC)
+_OF_OBJECTS: Final = (
+    *_OF_TASKS,
+    Source.FILES,
+    Source.REMOTE,
+    Source.OBJECTS,
+    Source.SLAB,
+    Source.VMALLOC,
+)
 _OF_AREAS: Final = (Source.AREAS, *_OF_TASKS, Source.VMALLOC)
 _SOURCES: Final[Mapping[Part, tuple[Source, ...]]] = {
     Part.TASKS: _OF_TASKS,
@@ -317,7 +341,9 @@ class BufferContents:
     kcov: int
     """The object that it belongs to or collects for."""
     section: TaskFields | None = None
-    """The task whose section collects into it; None for an object's own buffer, which user space can write."""
+    """The task whose section collects into it; None for an object's own buffer, which user space
+    can write.
+    """
 
     @property
     def about(self) -> str:
@@ -328,7 +354,9 @@ class BufferContents:
 
     @property
     def written(self) -> Sequence[int]:
-        """The words with the addresses of the records, without the last one: the count is raised before it is written."""
+        """The words with the addresses of the records, without the last one: the count is raised
+        before it is written.
+        """
         return pc_words(self.buffer.words, self.buffer.encoding)[: max(self.buffer.count - 1, 0)]
 
 
@@ -355,7 +383,10 @@ class WrongRecords:
 
 
 class _Member(Generic[_T]):
-    """A member of a State. Reading it raises LookupError where the part that has it was not asked for."""
+    """A member of a State.
+
+    Reading it raises LookupError where the part that has it was not asked for.
+    """
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -380,11 +411,15 @@ class _Members:
     """The tasks with KCOV state."""
     all_tasks = _Member[tuple[Task, ...]](Part.ALL_TASKS)
     current = _Member[Mapping[int, int]](Part.CURRENT)
-    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out.
+    """
     saved = _Member[tuple[SavedState, ...]](Part.SAVED)
     """The sessions that are saved now."""
     cpu_states = _Member[Mapping[int, SavedState]](Part.SAVED)
-    """``kcov_percpu_data`` of each CPU, on kernels that keep state there. Its task, the CPU's current one, is unknown here."""
+    """``kcov_percpu_data`` of each CPU, on kernels that keep state there.
+
+    Its task, the CPU's current one, is unknown here.
+    """
     handles = _Member[tuple[RemoteHandle, ...]](Part.REMOTE)
     buckets = _Member[int](Part.REMOTE)
     """Of ``kcov_remote_map``."""
@@ -404,18 +439,29 @@ class _Members:
     area_links = _Member[tuple[ListLink, ...]](Part.LINKS)
     """Of ``kcov_remote_areas``; empty where it is unreadable."""
     remote_lock_held = _Member[bool | None](Part.LOCKS)
-    """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is unreadable."""
+    """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is
+    unreadable.
+    """
     cpu_lock_owners = _Member[Mapping[int, int]](Part.LOCKS)
-    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
+    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an
+    owner.
+    """
     dead = _Member[Mapping[int, bool | None]](Part.EXITS)
-    """For each exiting task with an object, whether it is past ``exit_notify()``; None where unknown."""
+    """For each exiting task with an object, whether it is past ``exit_notify()``; None where
+    unknown.
+    """
     serving_softirq = _Member[Mapping[int, bool | None]](Part.SOFTIRQS)
-    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a softirq; None where unknown."""
+    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a
+    softirq; None where unknown.
+    """
     carriers = _Member[tuple[Carrier, ...]](Part.CARRIERS)
     buffers = _Member[tuple[BufferContents, ...]](Part.BUFFERS)
-    """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
+    """Of objects in their first session, and of sections; others may hold records of an earlier
+    mode.
+    """
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
-    """The records that no callback can have written, by buffer: of enabled objects and of sections."""
+    """The records that no callback can have written, by buffer: of enabled objects and of sections.
+    """
     proof_problem = _Member[str | None](Part.PROOF)
     """Why the code cannot say whether a record can have been written; None where it can."""
     text = _Member[tuple[int | None, int | None]](Part.TEXT)
@@ -428,7 +474,10 @@ class _Members:
 
 @dataclass(frozen=True, eq=False)
 class State(_Members):
-    """KCOV's state as one reader found it. Nothing in it changes; what was not asked for raises LookupError."""
+    """KCOV's state as one reader found it.
+
+    Nothing in it changes; what was not asked for raises LookupError.
+    """
 
     kernel: KernelFacts
     read: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -451,7 +500,9 @@ class State(_Members):
         for source in sources:
             if source not in self.lacking:
                 raise LookupError(f"{source} was not read: ask for its part")
-        return tuple(dict.fromkeys(line for source in sources for line in self.lacking[source].lines))
+        return tuple(
+            dict.fromkeys(line for source in sources for line in self.lacking[source].lines)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -460,36 +511,53 @@ class State(_Members):
 
     def unread(self, parts: Part) -> tuple[str, ...]:
         """Return what could not be read of all that some parts rest on."""
-        # A reader that was asked for some parts has read what they rest on, and no source that the kernel lacks.
-        return self.lacks(*(source for source in sources_of(parts, self.kernel) if source in self.lacking))
+        # A reader that was asked for some parts has read what they rest on, and no source that the
+        # kernel lacks.
+        return self.lacks(
+            *(source for source in sources_of(parts, self.kernel) if source in self.lacking)
+        )
 
     def extent(self, parts: Part) -> Extent:
-        """Return how much was read of what some parts rest on: nothing if nothing was of what one of them is about."""
+        """Return how much was read of what some parts rest on: nothing if nothing was of what one
+        of them is about.
+        """
         if not self.unread(parts):
             return Extent.WHOLE
-        mains = [source for part, source in _MAIN.items() if part in parts and source in self.lacking]
+        mains = [
+            source for part, source in _MAIN.items() if part in parts and source in self.lacking
+        ]
         if Part.SAVED in parts and self.kernel.has(Feature.SAVED_IN_TASK):
             mains.append(Source.TASKS)
         is_lost = any(self.lacking[source].extent is Extent.NONE for source in mains)
         return Extent.NONE if is_lost else Extent.PART
 
     def say_absent(self, said: str, parts: Part) -> str:
-        """Return a sentence that something is absent from some parts; where these are not whole, that this is unknown."""
+        """Return a sentence that something is absent from some parts; where these are not whole,
+        that this is unknown.
+        """
         unread = self.unread(parts)
         return f"{said} in what could be read; unknown: {unread[0]}" if unread else said
 
     def find_task(self, tid: int) -> Task:
-        """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV state if there is any.
+        """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV
+        state if there is any.
 
         :raises KcovdbgError: if there is none, or it is among those that could not be read.
         """
         found = [task for task in self.all_tasks if task.fields.pid == tid]
         if not found:
-            raise KcovdbgError(self.say_absent(f"no task {tid}", Part.ALL_TASKS), hint="tasks -a lists all tasks")
-        return next((task for task in found if task.fields.kcov_area or task.role is not Role.NONE), found[0])
+            raise KcovdbgError(
+                self.say_absent(f"no task {tid}", Part.ALL_TASKS), hint="tasks -a lists all tasks"
+            )
+        return next(
+            (task for task in found if task.fields.kcov_area or task.role is not Role.NONE),
+            found[0],
+        )
 
     def doubt(self, parts: Part) -> tuple[Certainty, str | None]:
-        """Return how certain it is that what was not found in some parts does not exist, and why that is unknown."""
+        """Return how certain it is that what was not found in some parts does not exist, and why
+        that is unknown.
+        """
         unread = self.unread(parts)
         return (Certainty.UNKNOWN, unread[0]) if unread else (Certainty.CERTAIN, None)
 
@@ -528,12 +596,16 @@ class State(_Members):
     @cached_property
     def handles_of(self) -> Mapping[int, tuple[RemoteHandle, ...]]:
         """The registered handles by their object."""
-        return _group((handle for handle in self.handles if handle.kcov), lambda handle: handle.kcov)
+        return _group(
+            (handle for handle in self.handles if handle.kcov), lambda handle: handle.kcov
+        )
 
     @cached_property
     def readable(self) -> tuple[tuple[Kcov, KcovFields], ...]:
         """The objects that can be read, with their fields."""
-        return tuple((kcov, kcov.fields) for kcov in self.objects.values() if kcov.fields is not None)
+        return tuple(
+            (kcov, kcov.fields) for kcov in self.objects.values() if kcov.fields is not None
+        )
 
     @cached_property
     def kcovs(self) -> Mapping[int, KcovFields]:
@@ -546,7 +618,9 @@ class State(_Members):
         return {cpu: state.irq_area for cpu, state in self.cpu_states.items() if state.irq_area}
 
     def allocated_by(self, function: str) -> Iterator[VmallocArea]:
-        """Iterate over the vmalloc areas that a function allocated, as far as they can be listed."""
+        """Iterate over the vmalloc areas that a function allocated, as far as they can be
+        listed.
+        """
         areas = (self.vmalloc or {}).values()
         return (area for area in areas if area.allocator == function and not area.is_page_array)
 
@@ -570,8 +644,11 @@ def _group(items: Any, key: Callable[[Any], int | None]) -> Mapping[int, tuple[A
 class StateSource(Protocol):
     """Reads the State of a kernel, once."""
 
-    def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
-        """Return a State with some parts, each read once, and the stacks and system calls of some tasks.
+    def read(
+        self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()
+    ) -> State:
+        """Return a State with some parts, each read once, and the stacks and system calls of some
+        tasks.
 
         :param stacks: of these tasks, ``struct task_struct *``.
         """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tasks: their KCOV fields, sessions and saved state, what these mean, and who shares a file table or an address space."""
+"""Tasks: their KCOV fields, sessions and saved state, what these mean, and who shares a file table
+or an address space.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Role(str, Enum):
 
 
 class Session(NamedTuple):
-    """One session as a task's fields, or a saved copy of them, describe it. Members are None where unknown.
+    """One session as a task's fields, or a saved copy of them, describe it. Members are None where
+    unknown.
 
     :func:`kcovdbg.walk.sessions.SessionWalk.decide_session` makes every one of them.
     """
@@ -42,10 +45,13 @@ class Session(NamedTuple):
     role: Role | None
     """The best judgment; None where nothing decides it.
 
-    LOCAL where the session uses the object's own buffer, or the object names this task as the one that it is enabled for.
+    LOCAL where the session uses the object's own buffer, or the object names this task as the one
+    that it is enabled for.
     """
     is_certain: bool = True
-    """Whether the role is certain: no member disagrees with it, and none that it depends on is unreadable."""
+    """Whether the role is certain: no member disagrees with it, and none that it depends on is
+    unreadable.
+    """
     errors: tuple[str, ...] = ()
     """Lines on unreadable or inconsistent data."""
     is_owner_mark: bool = False
@@ -68,9 +74,17 @@ class Session(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        """Whether it is a remote or softirq section that collects for an object, and so holds a reference to it."""
-        is_idle = self.mode is not None and modes.is_known(self.mode) and not modes.is_tracing(self.mode)
-        return self.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION) and bool(self.kcov) and not is_idle
+        """Whether it is a remote or softirq section that collects for an object, and so holds a
+        reference to it.
+        """
+        is_idle = (
+            self.mode is not None and modes.is_known(self.mode) and not modes.is_tracing(self.mode)
+        )
+        return (
+            self.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION)
+            and bool(self.kcov)
+            and not is_idle
+        )
 
 
 _PF_KTHREAD: Final = 0x00200000
@@ -82,9 +96,9 @@ _PF_WORKERS: Final = 0x00004010
 class SavedState(NamedTuple):
     """The fields of a session that a softirq section interrupted.
 
-    Linux kernel commit 5ff3b30ab57d ("kcov: collect coverage from interrupts") (in v5.8) keeps it in
-    ``struct kcov_percpu_data``; "kcov: fix data corruption and race conditions on PREEMPT_RT" (August 2026, back-ported to
-    stable kernels) in ``struct task_struct``.
+    Linux kernel commit 5ff3b30ab57d ("kcov: collect coverage from interrupts") (in v5.8) keeps it
+    in ``struct kcov_percpu_data``; "kcov: fix data corruption and race conditions on PREEMPT_RT"
+    (August 2026, back-ported to stable kernels) in ``struct task_struct``.
     """
 
     where: str
@@ -103,7 +117,9 @@ class SavedState(NamedTuple):
     sequence: int | None
     errors: tuple[str, ...] = ()
     irq_area: int | None = None
-    """The CPU's area for softirq sections, where ``struct kcov_percpu_data`` has both (v5.8 up to August 2026)."""
+    """The CPU's area for softirq sections, where ``struct kcov_percpu_data`` has both (v5.8 up to
+    August 2026).
+    """
     mode_flag: int | None = None
     """A member beside the mode that makes it another one, in kernels of a posted series."""
 
@@ -119,7 +135,9 @@ class SavedState(NamedTuple):
 
 
 class TaskFields(NamedTuple):
-    """``struct task_struct``, read in one piece; None is a member that this kernel does not have, or that is unreadable."""
+    """``struct task_struct``, read in one piece; None is a member that this kernel does not have,
+    or that is unreadable.
+    """
 
     address: int
     pid: int | None
@@ -172,7 +190,9 @@ class TaskFields(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        """Whether it may be a thread of a process that does background work, of io_uring or vhost; decided by its stack."""
+        """Whether it may be a thread of a process that does background work, of io_uring or vhost;
+        decided by its stack.
+        """
         return bool((self.flags or 0) & _PF_WORKERS)
 
 
@@ -186,9 +206,13 @@ class Task:
     in_ctxsw: bool | None
     """``KCOV_IN_CTXSW``."""
     owns_remote: bool | None
-    """Whether it is the owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it is unknown."""
+    """Whether it is the owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it is
+    unknown.
+    """
     count: int | None
-    """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a remote owner."""
+    """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a
+    remote owner.
+    """
     capacity: int | None
     """Capacity of that buffer in records."""
     full: bool | None
@@ -237,13 +261,16 @@ class TaskSyscall(NamedTuple):
 Holders: TypeAlias = Mapping[int, Mapping[int | None, TaskFields]]
 """Address of a table -> the ids that name it -> a task that has it.
 
-The table of a thread group's leader, or of its first thread where that has exited, is named by the process; one that a thread
-has for itself, after unshare(CLONE_FILES), by the thread. The id is None where the process is unknown.
+The table of a thread group's leader, or of its first thread where that has exited, is named by the
+process; one that a thread has for itself, after unshare(CLONE_FILES), by the thread. The id is None
+where the process is unknown.
 """
 
 
 def find_holders(tasks: Iterable[TaskFields], member: Literal["files", "mm"]) -> Holders:
-    """Return who has each ``struct files_struct`` or ``struct mm_struct``, in the order of the tasks."""
+    """Return who has each ``struct files_struct`` or ``struct mm_struct``, in the order of the
+    tasks.
+    """
     table_of = attrgetter(member)
     processes: dict[int | None, list[TaskFields]] = {}
     for task in tasks:
@@ -272,4 +299,6 @@ class TaskFiles:
 
     def has(self, reference: Reference) -> bool:
         """Return whether a reference is a descriptor or a mapping of the task."""
-        return reference.pid in {"fd": self.table_ids, "vma": self.space_ids}.get(reference.kind, ())
+        return reference.pid in {"fd": self.table_ids, "vma": self.space_ids}.get(
+            reference.kind, ()
+        )

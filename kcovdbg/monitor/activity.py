@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that come and go.
+"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that
+come and go.
 
-All counts are lower bounds: a buffer that is emptied and filled again between two looks shows less than was recorded.
+All counts are lower bounds: a buffer that is emptied and filled again between two looks shows less
+than was recorded.
 """
 
 from __future__ import annotations
@@ -45,17 +47,22 @@ class BufferStep(NamedTuple):
     became_full: bool
     stayed_full: bool
     lost: int
-    """Records, at least: a task that enters another system call while its buffer is full loses one."""
+    """Records, at least: a task that enters another system call while its buffer is full loses one.
+    """
 
     @property
     def begins_section(self) -> bool:
         """Whether a section began."""
-        return self.now.is_section and (self.before is None or not self.before.is_section or self.was_reset)
+        return self.now.is_section and (
+            self.before is None or not self.before.is_section or self.was_reset
+        )
 
 
 def buffer_key(task: TaskSample) -> BufferKey:
     """Return the identity of the buffer that a task's count belongs to."""
-    return BufferKey(task.task, task.object, task.kcov_area if task.is_section else None, task.device)
+    return BufferKey(
+        task.task, task.object, task.kcov_area if task.is_section else None, task.device
+    )
 
 
 def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
@@ -69,7 +76,9 @@ def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
     was_reset = now.count < before.count
     gained = now.held if was_reset else max(now.held - before.held, 0)
     stayed_full = bool(before.full and now.full) and not was_reset
-    entered = now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
+    entered = (
+        now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
+    )
     lost = stayed_full and entered and now.is_tracing
     return BufferStep(before, now, gained, was_reset, became_full, stayed_full, int(lost))
 
@@ -99,7 +108,9 @@ def _rate(gains: _Gains) -> Rate | None:
         return None
     span = gains[-1].end - gains[0].start
     total = sum(gain.amount for gain in gains)
-    return Rate(total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0)
+    return Rate(
+        total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0
+    )
 
 
 class TaskActivity(NamedTuple):
@@ -119,7 +130,9 @@ class TaskActivity(NamedTuple):
 
 
 class SectionActivity(NamedTuple):
-    """The remote and softirq sections of one object: the kernel does not keep which of its handles a section began with."""
+    """The remote and softirq sections of one object: the kernel does not keep which of its handles
+    a section began with.
+    """
 
     kcov: int | None
     handles: tuple[int, ...] = ()
@@ -151,7 +164,10 @@ class MonitorEvent(NamedTuple):
 
 def _full_text(task: TaskSample) -> str:
     where = "area of a section" if task.is_section else "buffer"
-    return f"FULL: {where} of {name_task(task)}, {task.capacity} {'records' if task.device is None else 'words'}"
+    return (
+        f"FULL: {where} of {name_task(task)}, {task.capacity} "
+        f"{'records' if task.device is None else 'words'}"
+    )
 
 
 def _object_text(found: ObjectSample) -> str:
@@ -168,7 +184,8 @@ class Activity:
     started: float = 0.0
     looks: int = 0
     steps: Mapping[BufferKey, BufferStep] = field(default_factory=dict, repr=False)
-    """Changes of each buffer since the look before, records of sections that did not fit included."""
+    """Changes of each buffer since the look before, records of sections that did not fit included.
+    """
     objects: Mapping[int, ObjectSample] = field(default_factory=dict)
     """As the latest look that searched for them found them."""
     came: int = 0
@@ -198,18 +215,34 @@ class Activity:
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
         before = {buffer_key(task): task for task in self._last_tasks}
-        steps = {key: compare_looks(before.get(key), task) for task in sample.tasks for key in (buffer_key(task),)}
+        steps = {
+            key: compare_looks(before.get(key), task)
+            for task in sample.tasks
+            for key in (buffer_key(task),)
+        }
         lost = self._find_lost(steps)
         for key, step in steps.items():
             if not step.now.is_section:
                 steps[key] = step._replace(lost=step.lost + lost[step.now.object])
-        events = [MonitorEvent(sample.time, _full_text(step.now), "error") for step in steps.values() if step.became_full]
+        events = [
+            MonitorEvent(sample.time, _full_text(step.now), "error")
+            for step in steps.values()
+            if step.became_full
+        ]
         overflows = self.overflows + len(events)
         if self.sample is not None and sample.state not in (self.sample.state, None):
             events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
-        objects = self.objects if sample.objects is None else {found.kcov: found for found in sample.objects}
+        objects = (
+            self.objects
+            if sample.objects is None
+            else {found.kcov: found for found in sample.objects}
+        )
         # The first look searches for objects, and finds those that were there before.
-        came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self.looks else []
+        came = (
+            [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())]
+            if self.looks
+            else []
+        )
         went = [self.objects[kcov] for kcov in sorted(self.objects.keys() - objects.keys())]
         events += [MonitorEvent(sample.time, f"+ {_object_text(found)}", "good") for found in came]
         events += [MonitorEvent(sample.time, f"- {_object_text(found)}") for found in went]
@@ -235,8 +268,12 @@ class Activity:
         return () if self.sample is None else self.sample.tasks
 
     def _find_lost(self, steps: Mapping[BufferKey, BufferStep]) -> Counter[int | None]:
-        """Return by object the records of sections that ended while the object's own buffer was full: none of them fit."""
-        full = {step.now.object for step in steps.values() if step.now.full and not step.now.is_section}
+        """Return by object the records of sections that ended while the object's own buffer was
+        full: none of them fit.
+        """
+        full = {
+            step.now.object for step in steps.values() if step.now.full and not step.now.is_section
+        }
         full &= {task.object for task in self._last_tasks if task.full and not task.is_section}
         lost: Counter[int | None] = Counter()
         for section in self._last_tasks:
@@ -246,13 +283,21 @@ class Activity:
                     lost[section.object] += section.held
         return lost
 
-    def _follow_buffers(self, now: float, steps: Mapping[BufferKey, BufferStep]) -> Mapping[BufferKey, TaskActivity]:
+    def _follow_buffers(
+        self, now: float, steps: Mapping[BufferKey, BufferStep]
+    ) -> Mapping[BufferKey, TaskActivity]:
         tracks = dict(self._tracks)
         for key, step in steps.items():
             # Put it last: the first ones are forgotten first.
             track = tracks.pop(key, TaskActivity(step.now))
-            gains = () if step.before is None else self._add_gain(track.gains, now, step.gained, is_least=step.was_reset)
-            tracks[key] = TaskActivity(step.now, gains, track.overflows + step.became_full, track.lost + step.lost)
+            gains = (
+                ()
+                if step.before is None
+                else self._add_gain(track.gains, now, step.gained, is_least=step.was_reset)
+            )
+            tracks[key] = TaskActivity(
+                step.now, gains, track.overflows + step.became_full, track.lost + step.lost
+            )
         for key in list(tracks)[: max(len(tracks) - _TRACKS, 0)]:
             if key not in steps:
                 del tracks[key]
@@ -270,7 +315,8 @@ class Activity:
                 in_flight[kcov] += 1
                 begun[kcov] += step.begins_section
             elif task.owns_remote and not task.is_tracing and task.object not in had_section:
-                # A section that began and ended between two looks adds records to the owner's buffer.
+                # A section that began and ended between two looks adds records to the owner's
+                # buffer.
                 begun[kcov] += step.gained > 0
         found: dict[int, SectionActivity] = {}
         for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
@@ -278,14 +324,19 @@ class Activity:
             # An object may be found after its first section, and be gone at the end.
             handles = objects[kcov].handles if kcov in objects else track.handles
             gains = self._add_gain(track.gains, now, begun[kcov], is_least=True)
-            found[kcov] = SectionActivity(kcov or None, handles, in_flight[kcov], track.begun + begun[kcov], gains)
+            found[kcov] = SectionActivity(
+                kcov or None, handles, in_flight[kcov], track.begun + begun[kcov], gains
+            )
         return found
 
     def _add_gain(self, gains: _Gains, now: float, amount: int, *, is_least: bool) -> _Gains:
         """Return the gains of the last seconds, with that since the latest sample."""
         if self.sample is None:
             return ()
-        return (*(old for old in gains if now - old.start <= _WINDOW), _Gain(self.sample.time, now, amount, is_least))
+        return (
+            *(old for old in gains if now - old.start <= _WINDOW),
+            _Gain(self.sample.time, now, amount, is_least),
+        )
 
     @property
     def tasks(self) -> tuple[TaskActivity, ...]:
@@ -295,4 +346,8 @@ class Activity:
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
         """The sections by object, those that were begun most often first."""
-        return tuple(sorted(self._sections.values(), key=lambda section: (-section.begun, -section.in_flight)))
+        return tuple(
+            sorted(
+                self._sections.values(), key=lambda section: (-section.begun, -section.in_flight)
+            )
+        )

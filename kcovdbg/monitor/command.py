@@ -40,7 +40,9 @@ _BUFFERS_SHOWN: Final = 20
 def _run(context: Context, args: Namespace) -> CommandResult:
     if args.file is None:
         if args.summary or args.output is not None:
-            raise WordError("monitor: --summary needs a recording", None, hint="monitor FILE --summary")
+            raise WordError(
+                "monitor: --summary needs a recording", None, hint="monitor FILE --summary"
+            )
         return _watch(context, args)
     if args.record is not None:
         raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
@@ -48,36 +50,58 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 
 
 def _has_screen(context: Context) -> bool:
-    return context.workspace.has_screen and context.terminal.is_terminal and context.format is Format.TEXT
+    return (
+        context.workspace.has_screen
+        and context.terminal.is_terminal
+        and context.format is Format.TEXT
+    )
 
 
 def _need_screen(context: Context) -> None:
     if not _has_screen(context):
-        problem = "standard output is not a terminal" if context.workspace.has_screen else "no full-screen view here"
-        hint = "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
+        problem = (
+            "standard output is not a terminal"
+            if context.workspace.has_screen
+            else "no full-screen view here"
+        )
+        hint = (
+            "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
+        )
         raise CapabilityError(f"monitor: {problem}", hint=hint)
 
 
 def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
-    """Show a running kernel on a screen, or a row per look where rows are wanted; and record it where that is wanted."""
+    """Show a running kernel on a screen, or a row per look where rows are wanted; and record it
+    where that is wanted.
+    """
     if not 0 < args.cpu <= _MOST_PERCENT:
-        raise WordError(f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible", str(args.cpu))
+        raise WordError(
+            f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible",
+            str(args.cpu),
+        )
     is_text = context.format is Format.TEXT
     if is_text and args.record is None and not args.print:
         _need_screen(context)
     target = context.target
     if not target.live and (target.state() is None or target.watchpoints is None):
         raise CapabilityError(
-            f"monitor needs a running kernel; {target.name} is not one", hint="tasks, objects and check show its state"
+            f"monitor needs a running kernel; {target.name} is not one",
+            hint="tasks, objects and check show its state",
         )
-    recording = contextlib.nullcontext() if args.record is None else open_recording(args.record, context.inputs)
+    recording = (
+        contextlib.nullcontext()
+        if args.record is None
+        else open_recording(args.record, context.inputs)
+    )
     # The screen handles signals itself.
     has_screen = _has_screen(context) and not args.print
     signals = contextlib.nullcontext() if has_screen else signals_as_exit()
     with signals, recording as record:
         names = None if args.no_records else context.kernel.names
         machine = None if target.live else target.watchpoints
-        source = LiveSource(target, context.layout, names, args.interval, args.cpu / 100, record, machine)
+        source = LiveSource(
+            target, context.layout, names, args.interval, args.cpu / 100, record, machine
+        )
         source.advance()
         if has_screen:
             # An error of the first look is better read without a screen.
@@ -97,7 +121,10 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
             except KeyboardInterrupt:
                 context.status = 0 if source.is_recording else INTERRUPTED
     if record is not None and is_text:
-        text = f"{source.activity.looks} looks in {seconds_text(source.activity.seconds)} recorded: {args.record}"
+        text = (
+            f"{source.activity.looks} looks in {seconds_text(source.activity.seconds)} recorded: "
+            f"{args.record}"
+        )
         yield Lines(((("", text),),), remarks=filter(None, (source.problem,)))
 
 
@@ -124,7 +151,9 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     page = (f"{line}\n" for line in recording_page(summary))
     if args.output == STDOUT:
         if context.format is not Format.TEXT:
-            raise UsageError("monitor: cannot write JSON or CSV to standard output", hint="add -o FILE")
+            raise UsageError(
+                "monitor: cannot write JSON or CSV to standard output", hint="add -o FILE"
+            )
         yield Text(page)
         return
     if args.output is not None:
@@ -159,13 +188,18 @@ COMMAND: Final = Command(
         SUMMARY_ROWS,
     ),
     description=(
-        "Shows each task with KCOV state: mode, fill of its buffer, records a second, how often the buffer became full, and "
-        "its system call; remote sections in flight and a second by handle; objects that come and go. F1 shows the keys. "
-        "Looking takes no more than --cpu percent of a core: looks come less often when they take longer. All counts are lower "
+        "Shows each task with KCOV state: mode, fill of its buffer, records a second, how "
+        "often the buffer became full, and "
+        "its system call; remote sections in flight and a second by handle; objects that come "
+        "and go. F1 shows the keys. "
+        "Looking takes no more than --cpu percent of a core: looks come less often when they "
+        "take longer. All counts are lower "
         "bounds: a buffer that is emptied and filled again between two looks counts once.\n\n"
         "--record writes every look to a file, as JSON Lines. monitor FILE says which buffers "
-        "overflowed, what was lost, which size would have held 99 % of the rounds, and where records went; -o writes that as "
-        "a page with plots. Without a screen, --print writes what has changed in each look, --jsonl a row per look, and "
+        "overflowed, what was lost, which size would have held 99 % of the rounds, and where "
+        "records went; -o writes that as "
+        "a page with plots. Without a screen, --print writes what has changed in each look, "
+        "--jsonl a row per look, and "
         "--record records until C-c or for --seconds."
     ),
     arguments=(

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The samples that ``monitor`` shows: a running kernel is looked at within a budget of processor time.
+"""The samples that ``monitor`` shows: a running kernel is looked at within a budget of processor
+time.
 
-A near look reads the tasks; where there are many, only those that had KCOV state before, and the CPUs' current ones. A
-whole look walks all tasks and finds the objects; it comes as often as the budget allows.
+A near look reads the tasks; where there are many, only those that had KCOV state before, and the
+CPUs' current ones. A whole look walks all tasks and finds the objects; it comes as often as the
+budget allows.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.monitor.activity import Activity, BufferKey, buffer_key, compare_looks
-from kcovdbg.monitor.samples import OBJECT_SAMPLE_COLUMNS, TASK_SAMPLE_COLUMNS, ObjectSample, RecordShare, Sample, TaskSample
+from kcovdbg.monitor.samples import (
+    OBJECT_SAMPLE_COLUMNS,
+    TASK_SAMPLE_COLUMNS,
+    ObjectSample,
+    RecordShare,
+    Sample,
+    TaskSample,
+)
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
@@ -37,7 +46,8 @@ SHARE: Final = 0.04
 LEAST_INTERVAL: Final = 0.25
 """Seconds between two looks, at least."""
 
-# The share of the time for which a machine may be stopped for looks, as a part of the share of a core.
+# The share of the time for which a machine may be stopped for looks, as a part of the share of a
+# core.
 _STOPPED_PART: Final = 0.5
 _NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_SESSIONS
 _WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
@@ -48,7 +58,8 @@ _FEW_TASKS: Final = 300
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
-# So many tasks are still read that have no KCOV state any more: workers often begin another section.
+# So many tasks are still read that have no KCOV state any more: workers often begin another
+# section.
 _MAX_REMEMBERED: Final = 64
 # Limits for the buffers of which records are read in one look, and for the records of each.
 _MAX_BUFFERS: Final = 4
@@ -63,7 +74,9 @@ def make_task_samples(state: State) -> Iterator[TaskSample]:
     """Yield the tasks of a state, and what devices of posted series collect into tasks."""
     for task in state.tasks:
         members = {key: read(task) for key, read in _READ_TASK.items()}
-        yield _complete(TaskSample(**{**members, "role": None if task.role is None else task.role.value}), state)
+        yield _complete(
+            TaskSample(**{**members, "role": None if task.role is None else task.role.value}), state
+        )
     for session in state.device_sessions:
         sample = TaskSample(
             pid=session.pid,
@@ -88,8 +101,14 @@ def _complete(sample: TaskSample, state: State) -> TaskSample:
     """Return a sample with its system call, and without a count that no section can have."""
     call = state.syscalls[sample.task].call if sample.task in state.syscalls else None
     sample = replace(sample, syscall=None if call is None else syscall_text(call))
-    if sample.is_section and sample.count is not None and sample.capacity is not None and sample.count > sample.capacity:
-        # Only the kernel writes it: it is a link of the list of free areas, as the section ended between two reads.
+    if (
+        sample.is_section
+        and sample.count is not None
+        and sample.capacity is not None
+        and sample.count > sample.capacity
+    ):
+        # Only the kernel writes it: it is a link of the list of free areas, as the section ended
+        # between two reads.
         return replace(sample, count=None, full=None)
     return sample
 
@@ -99,14 +118,19 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
 
     def make(kcov: Kcov, handles: Iterable[int | None]) -> ObjectSample:
         known = tuple(sorted(handle for handle in handles if handle is not None))
-        return ObjectSample(**{key: read(kcov) for key, read in _READ_OBJECT.items()}, handles=known)
+        return ObjectSample(
+            **{key: read(kcov) for key, read in _READ_OBJECT.items()}, handles=known
+        )
 
     found = [
         make(kcov, (handle.handle for handle in state.handles_of.get(address, ())))
         for address, kcov in sorted(state.objects.items())
     ]
     for device in state.devices:
-        found += [make(kcov, (device.published.get(address) or None,)) for address, kcov in sorted(device.objects.items())]
+        found += [
+            make(kcov, (device.published.get(address) or None,))
+            for address, kcov in sorted(device.objects.items())
+        ]
     return tuple(found)
 
 
@@ -123,7 +147,8 @@ class LiveSource:
     :param interval: seconds from one look to the next, at least.
     :param share: of one core's time that looking, recording and drawing may take.
     :param record: records a sample; None to record nothing.
-    :param machine: lets a machine that is stopped for each look run between two; None for a machine that is not stopped.
+    :param machine: lets a machine that is stopped for each look run between two; None for a machine
+        that is not stopped.
     """
 
     def __init__(
@@ -146,7 +171,8 @@ class LiveSource:
         self.activity = Activity()
         self.problem: str | None = None
         self._is_over = False
-        # The latest look: its start, the processor time before what counts for its pause, and how long it stopped the machine.
+        # The latest look: its start, the processor time before what counts for its pause, and how
+        # long it stopped the machine.
         self._began = time.monotonic()
         self._used = self._stopped = 0.0
         self._next_whole = 0.0
@@ -169,17 +195,22 @@ class LiveSource:
 
     @property
     def pause(self) -> float | None:
-        """Seconds to the next look, so that the budget is kept; None after the machine has ended, or stopped for good."""
+        """Seconds to the next look, so that the budget is kept; None after the machine has ended,
+        or stopped for good.
+        """
         if self._is_over:
             return None
         interval = _RETRY
         if self.problem is None:
             # Drawing the look is of the budget as well.
-            interval = self._find_interval(1 - _WHOLE_PART, time.process_time() - self._used, self._interval)
+            interval = self._find_interval(
+                1 - _WHOLE_PART, time.process_time() - self._used, self._interval
+            )
         return max(self._began + interval - time.monotonic(), 0.0)
 
     def _find_interval(self, part: float, used: float, least: float) -> float:
-        """Return the seconds from one look to the next so that looks keep to their part of the budget.
+        """Return the seconds from one look to the next so that looks keep to their part of the
+        budget.
 
         :param used: processor time of a look and of showing it.
         """
@@ -201,7 +232,10 @@ class LiveSource:
             if end is RunEnd.INTERRUPT:
                 raise KeyboardInterrupt
             if end is not RunEnd.TIME:
-                self._end("stopped", KcovdbgError("the machine has stopped by itself, or by another debugger"))
+                self._end(
+                    "stopped",
+                    KcovdbgError("the machine has stopped by itself, or by another debugger"),
+                )
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem.
@@ -224,7 +258,9 @@ class LiveSource:
         self._stopped = end - self._began if self.is_stepped else 0.0
         if sample.objects is not None:
             # Whole looks have a budget of their own.
-            self._next_whole = end + self._find_interval(_WHOLE_PART, sample.seconds, _WHOLE_INTERVAL)
+            self._next_whole = end + self._find_interval(
+                _WHOLE_PART, sample.seconds, _WHOLE_INTERVAL
+            )
             self._used += sample.seconds
             self._stopped = 0.0
         self._add(sample)
@@ -236,7 +272,17 @@ class LiveSource:
             raise error
         self._is_over = True
         self.problem = str(error)
-        self._add(last._replace(time=time.time(), state=state, objects=None, shares=(), reads=0, seconds=0.0, errors=()))
+        self._add(
+            last._replace(
+                time=time.time(),
+                state=state,
+                objects=None,
+                shares=(),
+                reads=0,
+                seconds=0.0,
+                errors=(),
+            )
+        )
 
     def _add(self, sample: Sample) -> None:
         self.activity = self.activity.after(sample)
@@ -260,7 +306,12 @@ class LiveSource:
         now = time.time()
         walks = is_whole or self._task_count <= _FEW_TASKS
         parts = _WHOLE if is_whole else _NEAR
-        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
+        reader = StateReader(
+            self.target,
+            self._layout,
+            known_tasks=None if walks else self._find_near(),
+            is_brief=True,
+        )
         state = reader.read(parts)
         known = {task.fields.address: task.fields for task in state.tasks}
         known |= {
@@ -270,14 +321,23 @@ class LiveSource:
         }
         state = reader.read(parts, syscalls=tuple(known.values()))
         tasks = tuple(make_task_samples(state))
-        before = [item for item in self._known.items() if item[0] in state.task_by_address and item[0] not in known]
+        before = [
+            item
+            for item in self._known.items()
+            if item[0] in state.task_by_address and item[0] not in known
+        ]
         self._known = {**dict(before[-_MAX_REMEMBERED:]), **known}
         if walks:
             self._task_count = len(state.task_fields)
         # Those of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
         # Parts that a near look leaves out are not reported as missing.
-        errors = tuple(note for source, lack in state.lacking.items() if source not in _LEFT_OUT for note in lack.lines)
+        errors = tuple(
+            note
+            for source, lack in state.lacking.items()
+            if source not in _LEFT_OUT
+            for note in lack.lines
+        )
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             target=self.target.name,
@@ -288,7 +348,9 @@ class LiveSource:
             tasks=tasks,
             objects=_make_object_samples(state) if is_whole else None,
             shares=shares,
-            reads=None if reads is None or self.target.read_count is None else self.target.read_count - reads,
+            reads=None
+            if reads is None or self.target.read_count is None
+            else self.target.read_count - reads,
             seconds=time.process_time() - started,
             errors=tuple(dict.fromkeys(errors)),
         )
@@ -304,21 +366,31 @@ class LiveSource:
                     continue
         return tuple(found.values())
 
-    def _sample_records(self, tasks: Sequence[Task], samples: Sequence[TaskSample]) -> tuple[RecordShare, ...]:
+    def _sample_records(
+        self, tasks: Sequence[Task], samples: Sequence[TaskSample]
+    ) -> tuple[RecordShare, ...]:
         """Read some of the records that are new in the buffers that grew most."""
         if self._names is None:
             return ()
-        gains = [compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples]
-        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[:_MAX_BUFFERS]
+        gains = [
+            compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples
+        ]
+        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[
+            :_MAX_BUFFERS
+        ]
         found: Counter[tuple[str | None, str | None]] = Counter()
         for gained, task, sample in growing:
             if not gained:
                 break
             taken = min(gained, _MAX_RECORDS)
             first = sample.held - gained + self._random.randint(0, gained - taken)
-            reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
+            reader = StateReader(
+                self.target, self._layout, known_tasks=(task.fields,), is_brief=True
+            )
             try:
-                pcs, records = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
+                pcs, records = read_window(
+                    self.target, self._layout, reader, str(sample.pid), first, taken
+                )
                 self._names.prefetch(pcs)
             except GoneError:
                 raise
@@ -332,11 +404,16 @@ class LiveSource:
             for pc, times in Counter(pcs).items():
                 frame = self._names.frame(pc)
                 found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
-        return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
+        return tuple(
+            RecordShare(function, file, round(float(records), 3))
+            for (function, file), records in found.most_common()
+        )
 
 
 def follow(source: LiveSource, seconds: float | None = None) -> Iterator[Activity]:
-    """Yield the activity after each look, from the latest one on, until the source ends or the time is over."""
+    """Yield the activity after each look, from the latest one on, until the source ends or the time
+    is over.
+    """
     end = None if seconds is None else time.monotonic() + seconds
     while True:
         yield source.activity

@@ -59,25 +59,52 @@ def _plot_markup(
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(value / top, 1.0)
 
-    label = f"{title}: at most {format_value(peak)}, at last {format_value(values[-1] if values else 0)}"
+    label = (
+        f"{title}: at most {format_value(peak)}, at last "
+        f"{format_value(values[-1] if values else 0)}"
+    )
     if marks:
         label += f"; {len(marks)} {marks_title}"
     yield f"<figure><figcaption>{text(label)}</figcaption>"
-    yield f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{text(label)}">'
+    yield (
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{text(label)}">'
+    )
     for tick in range(_TICKS + 1):
         value = top * tick / _TICKS
-        yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{text(format_value(value))}</text>'
+        yield (
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" '
+            f'y2="{y(value):.1f}"/>'
+        )
+        yield (
+            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" '
+            f'text-anchor="end">{text(format_value(value))}</text>'
+        )
     step = _nice_ceiling(span / 6)
     for number in range(math.floor(span / step) + 1):
         seconds = number * step
-        yield f'<text x="{x(seconds):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{text(f"{seconds:g} s")}</text>'
+        yield (
+            f'<text x="{x(seconds):.1f}" y="{_HEIGHT - 8}" '
+            f'text-anchor="middle">{text(f"{seconds:g} s")}</text>'
+        )
     for seconds in marks:
-        yield f'<line class="mark" x1="{x(seconds):.1f}" x2="{x(seconds):.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
+        yield (
+            f'<line class="mark" x1="{x(seconds):.1f}" x2="{x(seconds):.1f}" y1="{_TOP}" '
+            f'y2="{_HEIGHT - _BOTTOM}"/>'
+        )
     points = [*zip(times, values, strict=True)]
     if is_stepped:
-        points = [*points[:1], *(point for (_, held), (at, value) in pairwise(points) for point in ((at, held), (at, value)))]
-    yield f'<polyline class="value" points="{" ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)}"/>'
+        points = [
+            *points[:1],
+            *(
+                point
+                for (_, held), (at, value) in pairwise(points)
+                for point in ((at, held), (at, value))
+            ),
+        ]
+    yield (
+        f'<polyline class="value" '
+        f'points="{" ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)}"/>'
+    )
     yield "</svg></figure>"
 
 
@@ -86,23 +113,33 @@ def _nice_ceiling(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next((factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9)), 10 * power)
+    return next(
+        (factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9)),
+        10 * power,
+    )
 
 
 _SHARES = 25
-_FOOTER = "Made by kcovdbg. KCOV records no time: rates come from looks at a kernel that runs, and counts are lower bounds."
+_FOOTER = (
+    "Made by kcovdbg. KCOV records no time: rates come from looks at a kernel that runs, and "
+    "counts are lower bounds."
+)
 
 
 def recording_page(summary: Summary) -> Iterator[str]:
     """Yield the page."""
-    kernel = ", ".join(filter(None, (summary.last.target, summary.last.release))) or "unknown kernel"
+    kernel = (
+        ", ".join(filter(None, (summary.last.target, summary.last.release))) or "unknown kernel"
+    )
     sections = [
         PageSection("summary", "Summary", _overview(summary)),
         PageSection("time", "Over time", _plots(summary.points)),
         PageSection("buffers", "Buffers", table_markup(buffer_table(summary), "Buffers and areas")),
         PageSection("where", "Where records went", _share_tables(summary)),
         PageSection(
-            "sections", "Remote sections", table_markup(section_table(summary.activity.sections), "Sections by handle")
+            "sections",
+            "Remote sections",
+            table_markup(section_table(summary.activity.sections), "Sections by handle"),
         ),
     ]
     return page_lines("KCOV over time", kernel, sections, footer=_FOOTER)
@@ -110,16 +147,26 @@ def recording_page(summary: Summary) -> Iterator[str]:
 
 def _overview(summary: Summary) -> Iterator[str]:
     for line in (*heading_lines(summary), *advice_lines(summary)):
-        yield f"<p>{''.join(f'<strong>{text(part)}</strong>' if style == 'header' else text(part) for style, part in line)}</p>"
+        parts = [
+            f"<strong>{text(part)}</strong>" if style == "header" else text(part)
+            for style, part in line
+        ]
+        yield f"<p>{''.join(parts)}</p>"
     yield from notes_markup(summary.errors)
 
 
 def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
     times = [point.seconds for point in points]
     before = [0, *(point.overflows for point in points)]
-    full = [point.seconds for point, known in zip(points, before, strict=False) if point.overflows > known]
+    full = [
+        point.seconds
+        for point, known in zip(points, before, strict=False)
+        if point.overflows > known
+    ]
     yield '<div class="two">'
-    yield from _plot_markup("Records a second, all tasks", times, [point.rate for point in points], short_number)
+    yield from _plot_markup(
+        "Records a second, all tasks", times, [point.rate for point in points], short_number
+    )
     yield from _plot_markup(
         "Fill of the fullest buffer",
         times,
@@ -135,11 +182,16 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
     ):
         # A scale whose marks are whole numbers.
         top = max(-(-max(counts, default=0) // _TICKS), 1) * _TICKS
-        yield from _plot_markup(title, times, counts, lambda value: f"{value:g}", top=top, is_stepped=True)
+        yield from _plot_markup(
+            title, times, counts, lambda value: f"{value:g}", top=top, is_stepped=True
+        )
     yield "</div>"
 
 
 def _share_tables(summary: Summary) -> Iterator[str]:
-    yield "<p>Estimated from some of the records in each look. A line in the named Makefile excludes it from KCOV.</p>"
+    yield (
+        "<p>Estimated from some of the records in each look. A line in the named Makefile excludes "
+        "it from KCOV.</p>"
+    )
     for by, shares in summary.shares.items():
         yield from table_markup(share_table(shares, by=by, limit=_SHARES), f"By {by}")

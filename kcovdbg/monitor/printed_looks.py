@@ -16,8 +16,11 @@ from kcovdbg.monitor.screen_state import MonitorState
 _UNLIMITED: Final = (120, 100_000)
 
 
-def print_looks(source: LiveSource, terminal: Terminal, seconds: float | None, pause: float) -> None:
-    """Print each look, without the lines that the look before had, until C-c or the end of the source.
+def print_looks(
+    source: LiveSource, terminal: Terminal, seconds: float | None, pause: float
+) -> None:
+    """Print each look, without the lines that the look before had, until C-c or the end of the
+    source.
 
     :param seconds: until the end; None for no end.
     :param pause: seconds between two looks that are printed; the last one is always printed.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Samples of a kernel that runs, the rows of ``tasks`` and ``objects`` at one moment, and recordings of them as JSON Lines."""
+"""Samples of a kernel that runs, the rows of ``tasks`` and ``objects`` at one moment, and
+recordings of them as JSON Lines.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,31 @@ from io import BytesIO
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
-from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, SECONDS, SYMBOL, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    ADDRESSES,
+    BOOL,
+    LIST,
+    NUMBER,
+    PATH,
+    SECONDS,
+    SYMBOL,
+    Column,
+)
 from kcovdbg.console.output_files import Inputs, open_text
 from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import decode_utf16, find_packing, open_input, parse_json, parse_number, read_input, unpack_data
+from kcovdbg.input_file import (
+    decode_utf16,
+    find_packing,
+    open_input,
+    parse_json,
+    parse_number,
+    read_input,
+    unpack_data,
+)
 from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.task import Role
 from kcovdbg.user_folder import expand_user
@@ -62,7 +82,11 @@ class TaskSample:
     @property
     def fill(self) -> float | None:
         """How full its buffer is, 0 to 1."""
-        return None if self.count is None or not self.capacity else min(self.count / self.capacity, 1.0)
+        return (
+            None
+            if self.count is None or not self.capacity
+            else min(self.count / self.capacity, 1.0)
+        )
 
     @property
     def held(self) -> int:
@@ -72,7 +96,9 @@ class TaskSample:
 
 
 class ObjectSample(NamedTuple):
-    """A ``struct kcov``, or an object of a posted series' device: members of its row in ``objects``."""
+    """A ``struct kcov``, or an object of a posted series' device: members of its row in
+    ``objects``.
+    """
 
     kcov: int
     device: str | None
@@ -86,7 +112,9 @@ class ObjectSample(NamedTuple):
 
 
 class RecordShare(NamedTuple):
-    """How many records went into one function since the look before, estimated from some of them."""
+    """How many records went into one function since the look before, estimated from some of
+    them.
+    """
 
     function: str | None
     """The innermost one, which may be inlined; None where it is unknown."""
@@ -116,8 +144,12 @@ class Sample(NamedTuple):
     """Unreadable data."""
 
 
-TASK_SAMPLE_COLUMNS: Final = tuple(column for column in TASK_COLUMNS if column.key in TaskSample.__dataclass_fields__)
-OBJECT_SAMPLE_COLUMNS: Final = tuple(column for column in OBJECT_COLUMNS if column.key in ObjectSample._fields)
+TASK_SAMPLE_COLUMNS: Final = tuple(
+    column for column in TASK_COLUMNS if column.key in TaskSample.__dataclass_fields__
+)
+OBJECT_SAMPLE_COLUMNS: Final = tuple(
+    column for column in OBJECT_COLUMNS if column.key in ObjectSample._fields
+)
 
 # Bytes that show whether a recording is compressed, or in UTF-16.
 _START_SIZE: Final = 64
@@ -127,14 +159,26 @@ SAMPLE_COLUMNS: Final = (
     Column("release"),
     Column("build_id"),
     Column("time", SECONDS, meaning="time of the look", unit="seconds since 1970"),
-    Column("state", meaning="`running`, `stopped` or `gone`, which repeats the look before", null="it is unknown"),
+    Column(
+        "state",
+        meaning="`running`, `stopped` or `gone`, which repeats the look before",
+        null="it is unknown",
+    ),
     Column(
         "tasks",
         meaning="the tasks with KCOV state",
         items=(
             *(replace(column, value=None) for column in TASK_SAMPLE_COLUMNS),
-            Column("syscall", meaning="system call, with its arguments", null="the task is in none, or it is unknown"),
-            Column("device", meaning="device of a posted series that collects, which counts words", null="KCOV does"),
+            Column(
+                "syscall",
+                meaning="system call, with its arguments",
+                null="the task is in none, or it is unknown",
+            ),
+            Column(
+                "device",
+                meaning="device of a posted series that collects, which counts words",
+                null="KCOV does",
+            ),
         ),
     ),
     Column(
@@ -152,14 +196,27 @@ SAMPLE_COLUMNS: Final = (
         items=(
             Column("function", SYMBOL),
             Column("file", PATH),
-            Column("records", SECONDS, meaning="records in the function, estimated", unit="records"),
+            Column(
+                "records", SECONDS, meaning="records in the function, estimated", unit="records"
+            ),
         ),
     ),
-    Column("reads", NUMBER, meaning="reads of the kernel's memory for this look", null="they were not counted", unit="reads"),
+    Column(
+        "reads",
+        NUMBER,
+        meaning="reads of the kernel's memory for this look",
+        null="they were not counted",
+        unit="reads",
+    ),
     Column("seconds", SECONDS, meaning="processor time of this look", unit="seconds"),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
-_TYPES: Final[Mapping[object, Any]] = {"integer": int, "number": (int, float), "boolean": bool, "string": str}
+_TYPES: Final[Mapping[object, Any]] = {
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "string": str,
+}
 
 
 def _address(text: str) -> int:
@@ -178,14 +235,19 @@ def _decode(value: Any, column: Column) -> Any:
         return None
     if column.items is not None:
         make: Any = _ITEMS[column.key]
-        return tuple(make(**{item.key: _decode(row[item.key], item) for item in column.items}) for row in value)
+        return tuple(
+            make(**{item.key: _decode(row[item.key], item) for item in column.items})
+            for row in value
+        )
     if column.kind is ADDRESS:
         return _address(value)
     if column.kind is ADDRESSES:
         return tuple(map(_address, value))
     if column.kind is LIST:
         return tuple(map(str, value))
-    if not isinstance(value, _TYPES[column.kind.schema["type"]]) or (isinstance(value, bool) and column.kind is not BOOL):
+    if not isinstance(value, _TYPES[column.kind.schema["type"]]) or (
+        isinstance(value, bool) and column.kind is not BOOL
+    ):
         raise ValueError(f"{column.key} is {value!r}")
     return float(value) if column.kind is SECONDS else value
 
@@ -194,7 +256,8 @@ def _decode(value: Any, column: Column) -> Any:
 def open_recording(path: str, inputs: Inputs = tuple) -> Iterator[Callable[[Sample], None]]:
     """Open a recording; yield what adds a sample to it.
 
-    The file gets its name when the block ends. C-c and what ends the process in order end the block; what was recorded is kept.
+    The file gets its name when the block ends. C-c and what ends the process in order end the
+    block; what was recorded is kept.
 
     :param inputs: what must not be overwritten.
     :raises KcovdbgError: when it cannot be written.
@@ -222,13 +285,16 @@ def read_samples(path: str) -> Iterator[Sample]:
     try:
         for row in _read_lines(path):
             number += 1
-            yield Sample(**{column.key: _decode(row[column.key], column) for column in SAMPLE_COLUMNS})
+            yield Sample(
+                **{column.key: _decode(row[column.key], column) for column in SAMPLE_COLUMNS}
+            )
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from error
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         problem = f"no '{error.args[0]}'" if isinstance(error, KeyError) else error
         raise KcovdbgError(
-            f"'{path}' is not a recording of this version of monitor: {f'row {number}: ' if number else ''}{problem}",
+            f"'{path}' is not a recording of this version of monitor: "
+            f"{f'row {number}: ' if number else ''}{problem}",
             hint="monitor --record FILE writes one",
         ) from None
     if not number:

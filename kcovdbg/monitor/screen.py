@@ -22,7 +22,8 @@ from kcovdbg.monitor.screen_state import MonitorState
 
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
-# Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
+# Of a machine that is stopped for each look: seconds that it runs before keys are answered, and
+# seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
 # Seconds between two looks that are printed on a terminal without a screen, as by top -b.
@@ -38,7 +39,11 @@ class MonitorScreen(ScreenApplication):
     """
 
     def __init__(
-        self, state: MonitorState, *, terminal_input: Input | None = None, terminal_output: Output | None = None
+        self,
+        state: MonitorState,
+        *,
+        terminal_input: Input | None = None,
+        terminal_output: Output | None = None,
     ) -> None:
         self.state: MonitorState = state
         body = Window(FormattedTextControl(self._body, focusable=True, show_cursor=False))
@@ -103,20 +108,34 @@ class MonitorScreen(ScreenApplication):
 _MOVING: Final = "↑ ↓ PgUp PgDn g G"
 # Keys of htop do the same.
 KEYS: Final[tuple[ScreenKey, ...]] = (
-    ScreenKey("f1 ? h", "F1 ?", "show this help", lambda screen: screen.pop_up(screen.help_lines), "Help"),
+    ScreenKey(
+        "f1 ? h", "F1 ?", "show this help", lambda screen: screen.pop_up(screen.help_lines), "Help"
+    ),
     ScreenKey(
         "f4 / \\",
         "F4 / \\",
         "show only rows with a text; Esc shows all again",
-        lambda screen: screen.ask("Filter: ", screen.state.set_filter, is_live=True, text=screen.state.filter),
+        lambda screen: screen.ask(
+            "Filter: ", screen.state.set_filter, is_live=True, text=screen.state.filter
+        ),
         "Filter",
     ),
     ScreenKey(
-        "f6 > .", "F6 > <", "sort by the next column or the one before", lambda screen: screen.state.turn_sort(1), "Sort"
+        "f6 > .",
+        "F6 > <",
+        "sort by the next column or the one before",
+        lambda screen: screen.state.turn_sort(1),
+        "Sort",
     ),
     ScreenKey("< ,", "<", "", lambda screen: screen.state.turn_sort(-1)),
     ScreenKey("I", "I", "invert the order", lambda screen: screen.state.invert()),
-    ScreenKey("tab", "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_list(1), "List"),
+    ScreenKey(
+        "tab",
+        "Tab S-Tab",
+        "the next list or the one before",
+        lambda screen: screen.state.turn_list(1),
+        "List",
+    ),
     ScreenKey("s-tab", "S-Tab", "", lambda screen: screen.state.turn_list(-1)),
     ScreenKey(
         "space z Z",
@@ -125,7 +144,13 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
         lambda screen: screen.state.toggle_freeze(),
         "Freeze",
     ),
-    ScreenKey("enter", "Enter", "view the buffer of this row; q comes back", lambda screen: screen.view(), "View"),
+    ScreenKey(
+        "enter",
+        "Enter",
+        "view the buffer of this row; q comes back",
+        lambda screen: screen.view(),
+        "View",
+    ),
     ScreenKey("up k", _MOVING, "move", lambda screen: screen.state.move(-1)),
     ScreenKey("down j", _MOVING, "", lambda screen: screen.state.move(1)),
     ScreenKey("pageup c-b", _MOVING, "", lambda screen: screen.state.page(-1)),
@@ -133,8 +158,12 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
     ScreenKey("home g", _MOVING, "", lambda screen: screen.state.go_to(0)),
     ScreenKey("end G", _MOVING, "", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
     ScreenKey("escape", "Esc", "", lambda screen: screen.state.set_filter("")),
-    ScreenKey("c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
-    ScreenKey("c-z", "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()),
+    ScreenKey(
+        "c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()
+    ),
+    ScreenKey(
+        "c-z", "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()
+    ),
     ScreenKey("q f10 c-c c-q", "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
 )
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of a monitor's screen, independent of a terminal: its lists, order, filter, cursor and freeze."""
+"""The state of a monitor's screen, independent of a terminal: its lists, order, filter, cursor and
+freeze.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _BAR: Final = 12
 _HIGH: Final = 0.8
 _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none": "-"}
 # The columns by which the largest come first, unless the user inverts that.
-_LARGEST_FIRST: Final = frozenset("fill records rate overflows lost in_flight begun words time".split())
+_LARGEST_FIRST: Final = frozenset(
+    "fill records rate overflows lost in_flight begun words time".split()
+)
 # Limit for the handles whose sections are named above the lists.
 _HANDLES: Final = 6
 
@@ -49,15 +53,23 @@ class MonitorList(NamedTuple):
     """Returns the name of a row's buffer, None where it has none."""
 
     def rows(self, activity: Activity, text: str, sort: Sort) -> list[Any]:
-        """Return the rows in whose columns a text occurs, in whichever case, in order; those without a value come last."""
+        """Return the rows in whose columns a text occurs, in whichever case, in order; those
+        without a value come last.
+        """
         rows = self.items(activity)
         if text:
             formatters = [column.formatter() for column in self.columns]
             wanted = text.casefold()
-            rows = [row for row in rows if wanted in " ".join(form(row) for form in formatters).casefold()]
+            rows = [
+                row
+                for row in rows
+                if wanted in " ".join(form(row) for form in formatters).casefold()
+            ]
         read = sort.column.reader()
         known = [row for row in rows if read(row) is not None]
-        return sorted(known, key=read, reverse=sort.is_reversed) + [row for row in rows if read(row) is None]
+        return sorted(known, key=read, reverse=sort.is_reversed) + [
+            row for row in rows if read(row) is None
+        ]
 
 
 class Sort(NamedTuple):
@@ -80,7 +92,11 @@ def rate_text(rate: Rate | None) -> str:
 
 def slow_rate_text(rate: Rate | None) -> str:
     """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
-    return "" if rate is None else f"{'≥' if rate.is_least and rate.per_second else ''}{rate.per_second:.1f}"
+    return (
+        ""
+        if rate is None
+        else f"{'≥' if rate.is_least and rate.per_second else ''}{rate.per_second:.1f}"
+    )
 
 
 def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
@@ -138,7 +154,12 @@ TASKS: Final = MonitorList(
     "Tasks",
     lambda activity: activity.tasks,
     columns=(
-        Column("pid", PID, value=attrgetter("task.pid"), text=lambda row: f"{row.task.pid or ABSENT:>6}"),
+        Column(
+            "pid",
+            PID,
+            value=attrgetter("task.pid"),
+            text=lambda row: f"{row.task.pid or ABSENT:>6}",
+        ),
         Column("comm", COMM, value=attrgetter("task.comm"), elastic=8),
         Column(
             "mode",
@@ -154,7 +175,13 @@ TASKS: Final = MonitorList(
             style=_bar_style,
         ),
         Column("records", NUMBER, value=attrgetter("task.count"), text=_count_text, priority=1),
-        Column("rate", NUMBER, title="REC/S", value=_per_second, text=lambda row: f"{rate_text(row.rate):>6}"),
+        Column(
+            "rate",
+            NUMBER,
+            title="REC/S",
+            value=_per_second,
+            text=lambda row: f"{rate_text(row.rate):>6}",
+        ),
         Column(
             "overflows",
             NUMBER,
@@ -162,7 +189,12 @@ TASKS: Final = MonitorList(
             text=lambda row: f"{row.overflows or '-':>5}",
             style=lambda row: "error" if row.overflows else "idle",
         ),
-        Column("lost", NUMBER, text=lambda row: f"{f'≥{short_number(row.lost)}' if row.lost else '-':>6}", priority=2),
+        Column(
+            "lost",
+            NUMBER,
+            text=lambda row: f"{f'≥{short_number(row.lost)}' if row.lost else '-':>6}",
+            priority=2,
+        ),
         Column(
             "syscall",
             value=attrgetter("task.syscall"),
@@ -183,7 +215,13 @@ SECTIONS: Final = MonitorList(
         Column("handle", value=handle_text, style="handle", elastic=12),
         Column("in_flight", NUMBER, title="IN FLIGHT"),
         Column("begun", NUMBER, text=lambda row: f"{f'≥{row.begun}':>6}"),
-        Column("rate", NUMBER, title="PER S", value=_per_second, text=lambda row: f"{slow_rate_text(row.rate):>6}"),
+        Column(
+            "rate",
+            NUMBER,
+            title="PER S",
+            value=_per_second,
+            text=lambda row: f"{slow_rate_text(row.rate):>6}",
+        ),
         Column("object", ADDRESS, value=attrgetter("kcov")),
     ),
     sort="begun",
@@ -199,7 +237,12 @@ OBJECTS: Final = MonitorList(
         Column("words", NUMBER, value=attrgetter("size")),
         Column("pid", PID),
         Column("comm", COMM, elastic=6),
-        Column("handles", value=lambda row: handles_text(row.handles) or None, style="handle", elastic=8),
+        Column(
+            "handles",
+            value=lambda row: handles_text(row.handles) or None,
+            style="handle",
+            elastic=8,
+        ),
     ),
     sort="object",
     empty="no object",
@@ -210,7 +253,9 @@ EVENTS: Final = MonitorList(
     "Events",
     lambda activity: activity.events,
     columns=(
-        Column("time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"),
+        Column(
+            "time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"
+        ),
         Column("event", value=attrgetter("text"), style=attrgetter("style"), elastic=8),
     ),
     sort="time",
@@ -236,7 +281,9 @@ def totals_line(activity: Activity) -> list[Fragment]:
         ("good" if activity.came else "", f" +{activity.came}"),
         ("", f" -{activity.went}"),
     ]
-    for device in dict.fromkeys(found.task.device for found in every if found.task.device is not None):
+    for device in dict.fromkeys(
+        found.task.device for found in every if found.task.device is not None
+    ):
         mine = [found for found in every if found.task.device == device]
         words = short_number(_total_rate(mine).per_second)
         line += [("", f"; {device} {len(mine)} sessions, "), ("key", words), ("", " words/s")]
@@ -258,7 +305,11 @@ def sections_line(activity: Activity) -> list[Fragment]:
     ]
     for section in sections[:_HANDLES]:
         rate = slow_rate_text(section.rate) or "0.0"
-        line += [("", "; "), ("handle", handle_text(section)), ("", f" {section.in_flight}, {rate}/s")]
+        line += [
+            ("", "; "),
+            ("handle", handle_text(section)),
+            ("", f" {section.in_flight}, {rate}/s"),
+        ]
     return line
 
 
@@ -272,7 +323,9 @@ def cost_line(activity: Activity, limit: float | None) -> list[Fragment]:
     reads, looks = ((count or 0) / activity.seconds for count in (activity.reads, activity.looks))
     shown = "reads not counted" if activity.reads is None else f"{short_number(reads)} reads/s"
     bound = "" if limit is None else f"; limit {limit:.0%}"
-    return [("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.cpu_share:.1%} of a core{bound}")]
+    return [
+        ("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.cpu_share:.1%} of a core{bound}")
+    ]
 
 
 class MonitorState(RowCursor):
@@ -288,7 +341,12 @@ class MonitorState(RowCursor):
         self.message = ""
         self._key: Hashable = None
         self._number = 0
-        self._sorts = [sort_by(column) for shown in LISTS for column in shown.columns if column.key == shown.sort]
+        self._sorts = [
+            sort_by(column)
+            for shown in LISTS
+            for column in shown.columns
+            if column.key == shown.sort
+        ]
         self.refresh()
 
     @property
@@ -308,7 +366,9 @@ class MonitorState(RowCursor):
 
     @property
     def is_advancing(self) -> bool:
-        """Whether there is a next sample to take now: a recorder goes on while the screen is frozen."""
+        """Whether there is a next sample to take now: a recorder goes on while the screen is
+        frozen.
+        """
         return self.source.pause is not None and (not self.is_frozen or self.source.is_recording)
 
     def advance(self) -> None:
@@ -330,7 +390,9 @@ class MonitorState(RowCursor):
         if self._key is not None:
             # The cursor stays with its row.
             keys = map(shown.identity, self.rows)
-            self.row = next((number for number, key in enumerate(keys) if key == self._key), self.row)
+            self.row = next(
+                (number for number, key in enumerate(keys) if key == self._key), self.row
+            )
         self.clamp()
 
     # Moving.
@@ -382,7 +444,9 @@ class MonitorState(RowCursor):
     # Drawing.
 
     def lines(self, width: int, height: int) -> Sequence[tuple[Line, str]]:
-        """Return the lines of a screen of this size with their styles, without the last one, which has the keys."""
+        """Return the lines of a screen of this size with their styles, without the last one, which
+        has the keys.
+        """
         top = [
             (self._title(width), "bar"),
             (totals_line(self.activity), ""),
@@ -394,15 +458,23 @@ class MonitorState(RowCursor):
         self.resize(height - len(top) - len(bottom) - 2)
         table = self._table(width)
         table += [((), "")] * (self.height + 1 - len(table))
-        return [(fit(line, width), style) for line, style in (*top, *table, *bottom)][: max(height - 1, 0)]
+        return [(fit(line, width), style) for line, style in (*top, *table, *bottom)][
+            : max(height - 1, 0)
+        ]
 
     def _title(self, width: int) -> Line:
         sample = self._sample
         signs = " REC " if self.source.is_recording else ""
         signs += " FROZEN" if self.is_frozen else ""
-        right = f"{signs} {(sample.state or '').upper()}  {clock_text(sample.time)}  {seconds_text(self.activity.seconds)} "
+        right = (
+            f"{signs} {(sample.state or '').upper()}  {clock_text(sample.time)}  "
+            f"{seconds_text(self.activity.seconds)} "
+        )
         left = " kcovdbg monitor  "
-        name = elide_start(sample.target or "unknown target", max(width - text_width(left) - text_width(right) - 1, 8))
+        name = elide_start(
+            sample.target or "unknown target",
+            max(width - text_width(left) - text_width(right) - 1, 8),
+        )
         return (("", pad(left + name, width - text_width(right) - 1)), ("", f" {right}"))
 
     def _list_titles(self) -> Line:
@@ -415,15 +487,26 @@ class MonitorState(RowCursor):
     def _table(self, width: int) -> list[tuple[Line, str]]:
         """Return the heading of the list and the rows that are on the screen, with their styles."""
         sign = "▽" if self.sort.is_reversed else "△"
-        titles = {column.key: column.heading + sign * (column is self.sort.column) for column in self.shown.columns}
-        columns = [replace(column, is_chosen=True, title=titles[column.key]) for column in self.shown.columns]
+        titles = {
+            column.key: column.heading + sign * (column is self.sort.column)
+            for column in self.shown.columns
+        }
+        columns = [
+            replace(column, is_chosen=True, title=titles[column.key])
+            for column in self.shown.columns
+        ]
         rows = self.rows[self.top : self.top + self.height]
         # Notes on columns that do not fit follow the rows.
         heading, *lines = islice(table_lines(Table(columns, rows), width), len(rows) + 1)
         fitting = {title.strip() for _, title in heading}
-        self._columns = tuple(column for column in self.shown.columns if titles[column.key] in fitting)
+        self._columns = tuple(
+            column for column in self.shown.columns if titles[column.key] in fitting
+        )
         found: list[tuple[Line, str]] = [([("", title) for _, title in heading], "bar")]
-        found += [(line, "cursor" if number == self.row else "") for number, line in enumerate(lines, self.top)]
+        found += [
+            (line, "cursor" if number == self.row else "")
+            for number, line in enumerate(lines, self.top)
+        ]
         if not self.rows:
             text = f"nothing matches '{self.filter}'" if self.filter else self.shown.empty
             found.append(((("remark", text),), ""))
@@ -434,7 +517,8 @@ class MonitorState(RowCursor):
             return []
         most = min(max(height // 6 - 1, 2), _MOST_EVENTS)
         lines: list[Line] = [
-            (("gutter", f"{clock_text(event.time)} "), (event.style, event.text)) for event in self.activity.events[-most:]
+            (("gutter", f"{clock_text(event.time)} "), (event.style, event.text))
+            for event in self.activity.events[-most:]
         ]
         return [*lines, *[()] * (most - len(lines))]
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The answers that a recording of ``monitor`` gives: which buffers overflow, which size would do, where records go."""
+"""The answers that a recording of ``monitor`` gives: which buffers overflow, which size would do,
+where records go.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class _Round(NamedTuple):
 
 @dataclass(slots=True)
 class BufferUse:
-    """The use of one object's buffer, or of the areas that are used for it, in a recording; counts are lower bounds."""
+    """The use of one object's buffer, or of the areas that are used for it, in a recording; counts
+    are lower bounds.
+    """
 
     kind: str
     """``buffer``, or ``area`` for the areas of its sections."""
@@ -77,9 +81,13 @@ class BufferUse:
     free_records: int = 0
     """Written to it while it was not full."""
     rounds: dict[tuple[BufferKey, int], _Round] = field(default_factory=dict)
-    """Its uses from one reset to the next, and the last one, by buffer and the look in which each began."""
+    """Its uses from one reset to the next, and the last one, by buffer and the look in which each
+    began.
+    """
 
-    def add(self, step: BufferStep, span: float, size: int | None, key: tuple[BufferKey, int]) -> None:
+    def add(
+        self, step: BufferStep, span: float, size: int | None, key: tuple[BufferKey, int]
+    ) -> None:
         """Add a step of a buffer.
 
         :param span: its seconds.
@@ -87,7 +95,8 @@ class BufferUse:
         :param key: of its round.
         """
         task = step.now
-        # An owner of remote handles has no area itself: it is the object's, which may be found later.
+        # An owner of remote handles has no area itself: it is the object's, which may be found
+        # later.
         self.size = task.kcov_size or size or self.size
         self.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
         self.capacity = task.capacity
@@ -101,17 +110,25 @@ class BufferUse:
             self.free_seconds += span
             self.free_records += step.gained
         if task.held:
-            full_seconds = self.rounds.get(key, _Round()).full_seconds + (span if step.stayed_full else 0.0)
+            full_seconds = self.rounds.get(key, _Round()).full_seconds + (
+                span if step.stayed_full else 0.0
+            )
             self.rounds[key] = _Round(task.held, bool(task.full), full_seconds)
 
     @property
     def rate(self) -> float | None:
         """Records a second while it was not full."""
-        return self.free_records / self.free_seconds if self.free_seconds > 0 and self.free_records else None
+        return (
+            self.free_records / self.free_seconds
+            if self.free_seconds > 0 and self.free_records
+            else None
+        )
 
     @property
     def lost_estimate(self) -> int | None:
-        """Lost records, if it was written to as fast while it was full as before; None where that is unknown."""
+        """Lost records, if it was written to as fast while it was full as before; None where that
+        is unknown.
+        """
         if self.full_seconds and self.rate is None:
             return None
         return max(round((self.rate or 0.0) * self.full_seconds), self.lost)
@@ -127,13 +144,18 @@ class BufferUse:
         rate = self.rate
         needs = sorted(
             # Without a rate, how much did not fit is unknown.
-            one.records + (0 if not one.is_full else math.inf if rate is None else one.full_seconds * rate)
+            one.records
+            + (0 if not one.is_full else math.inf if rate is None else one.full_seconds * rate)
             for one in self.rounds.values()
         )
-        if not needs or math.isinf(needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]):
+        if not needs or math.isinf(
+            needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]
+        ):
             return None
         # Assume that a full buffer lacks at least one record.
-        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.rounds.values())
+        return math.ceil(needed) + any(
+            one.is_full and one.records >= needed for one in self.rounds.values()
+        )
 
     @property
     def needed_size(self) -> int | None:
@@ -238,7 +260,9 @@ def summarize(samples: Iterable[Sample]) -> Summary:
         shares={
             "function": _rank((*located, records) for located, records in shares.items()),
             "file": _rank((None, file, records) for (_, file), records in shares.items()),
-            "directory": _rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
+            "directory": _rank(
+                (None, _directory_of(file), records) for (_, file), records in shares.items()
+            ),
         },
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
@@ -246,11 +270,18 @@ def summarize(samples: Iterable[Sample]) -> Summary:
 
 
 def _buffer_order(buffer: BufferUse) -> tuple[float, ...]:
-    return (-buffer.overflows, -(buffer.lost_estimate or buffer.lost), -buffer.records, buffer.kcov or 0)
+    return (
+        -buffer.overflows,
+        -(buffer.lost_estimate or buffer.lost),
+        -buffer.records,
+        buffer.kcov or 0,
+    )
 
 
 def _directory_of(file: str | None) -> str | None:
-    """Return the directory of a source file; that of a header names headers, as code of one is compiled elsewhere."""
+    """Return the directory of a source file; that of a header names headers, as code of one is
+    compiled elsewhere.
+    """
     path = PurePosixPath(file or "")
     if path.suffix == _HEADER:
         return str(path.parent / f"*{_HEADER}")
@@ -264,11 +295,15 @@ def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[Locat
         sums[function, file] += records  # type: ignore[assignment]
     total = sum(sums.values())
     ordered = sorted(sums.items(), key=lambda item: (-item[1], str(item[0])))
-    return tuple(LocatedShare(*located, records, records / total if total else 0.0) for located, records in ordered)
+    return tuple(
+        LocatedShare(*located, records, records / total if total else 0.0)
+        for located, records in ordered
+    )
 
 
 def exclusion(file: str | None) -> tuple[str | None, str | None]:
-    """Return the Makefile where a line excludes a source file or a directory from KCOV, and that line.
+    """Return the Makefile where a line excludes a source file or a directory from KCOV, and that
+    line.
 
     Code of a header is compiled into each file that includes it, and only those can be excluded.
     """
@@ -298,7 +333,9 @@ def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
 
 
 def handle_text(section: SectionActivity) -> str:
-    """Return what sections are counted by, in words: a handle, or the object where it has several."""
+    """Return what sections are counted by, in words: a handle, or the object where it has
+    several.
+    """
     if section.handle is not None:
         return str(decode_handle(section.handle))
     if not section.kcov:
@@ -339,7 +376,9 @@ def syzkaller_size(words: int) -> str:
 def _lost_text(buffer: BufferUse) -> str | None:
     if not buffer.overflows:
         return None
-    return f"{buffer.lost}" + ("" if buffer.lost_estimate is None else f" (about {short_number(buffer.lost_estimate)})")
+    return f"{buffer.lost}" + (
+        "" if buffer.lost_estimate is None else f" (about {short_number(buffer.lost_estimate)})"
+    )
 
 
 _BUFFER_COLUMNS: Final = (
@@ -360,7 +399,13 @@ _BUFFER_COLUMNS: Final = (
         text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
         priority=2,
     ),
-    Column("records", NUMBER, priority=1, meaning="records that were written to it, at least", unit="records"),
+    Column(
+        "records",
+        NUMBER,
+        priority=1,
+        meaning="records that were written to it, at least",
+        unit="records",
+    ),
     Column(
         "rate",
         SECONDS,
@@ -369,20 +414,49 @@ _BUFFER_COLUMNS: Final = (
         text=lambda row: None if row.rate is None else short_number(row.rate),
         priority=2,
     ),
-    Column("lost", NUMBER, title="LOST", text=_lost_text, meaning="records that were lost, at least", unit="records"),
+    Column(
+        "lost",
+        NUMBER,
+        title="LOST",
+        text=_lost_text,
+        meaning="records that were lost, at least",
+        unit="records",
+    ),
     Column("lost_estimate", NUMBER, json_only=True),
-    Column("largest", NUMBER, priority=1, meaning="records of the fullest round that was seen", unit="records"),
+    Column(
+        "largest",
+        NUMBER,
+        priority=1,
+        meaning="records of the fullest round that was seen",
+        unit="records",
+    ),
     Column("needed", NUMBER, json_only=True),
     Column("needed_size", NUMBER, title="SIZE FOR 99%"),
 )
-_SHOWN: Final = tuple("kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split())
+_SHOWN: Final = tuple(
+    "kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split()
+)
 _SECTION_COLUMNS: Final = (
     Column(
-        "handle", HANDLE, text=handle_text, meaning="handle, the whole word", null="the object has several, or it is unknown"
+        "handle",
+        HANDLE,
+        text=handle_text,
+        meaning="handle, the whole word",
+        null="the object has several, or it is unknown",
     ),
-    Column("kcov", ADDRESS, json_only=True, meaning="address of the `struct kcov`", null="it could not be read"),
-    Column("handles", ADDRESSES, json_only=True, meaning="handles of the object, one of which it is"),
-    Column("begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"),
+    Column(
+        "kcov",
+        ADDRESS,
+        json_only=True,
+        meaning="address of the `struct kcov`",
+        null="it could not be read",
+    ),
+    Column(
+        "handles", ADDRESSES, json_only=True, meaning="handles of the object, one of which it is"
+    ),
+    Column(
+        "begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"
+    ),
 )
 _NO_MAKEFILE: Final = "it is a header or not in the kernel's tree"
 _SHARE_COLUMNS: Final = (
@@ -394,7 +468,13 @@ _SHARE_COLUMNS: Final = (
         unit="records",
     ),
     Column("share", SHARE, meaning="share of all sampled records, from 0 to 1"),
-    Column("function", SYMBOL, elastic=16, meaning="innermost function", null="grouped by file or directory, or unknown"),
+    Column(
+        "function",
+        SYMBOL,
+        elastic=16,
+        meaning="innermost function",
+        null="grouped by file or directory, or unknown",
+    ),
     Column(
         "file",
         PATH,
@@ -425,19 +505,64 @@ _SUMMARY_COLUMNS: Final = (
     Column("target", value=attrgetter("last.target")),
     Column("release", value=attrgetter("last.release")),
     Column("build_id", value=attrgetter("last.build_id")),
-    Column("start", SECONDS, value=attrgetter("activity.started"), meaning="time of the first look", unit="seconds since 1970"),
+    Column(
+        "start",
+        SECONDS,
+        value=attrgetter("activity.started"),
+        meaning="time of the first look",
+        unit="seconds since 1970",
+    ),
     Column("seconds", SECONDS, value=lambda row: round(row.activity.seconds, 3)),
-    Column("looks", NUMBER, value=attrgetter("activity.looks"), meaning="number of looks at the kernel", unit="looks"),
-    Column("interval", SECONDS, meaning="median time from look to look", null="there is only one", unit="seconds"),
-    Column("overflows", NUMBER, value=attrgetter("activity.overflows"), meaning="how often any buffer became full, at least"),
-    Column("buffers", items=_BUFFER_COLUMNS, meaning="the buffers and areas, those that overflowed most often first"),
+    Column(
+        "looks",
+        NUMBER,
+        value=attrgetter("activity.looks"),
+        meaning="number of looks at the kernel",
+        unit="looks",
+    ),
+    Column(
+        "interval",
+        SECONDS,
+        meaning="median time from look to look",
+        null="there is only one",
+        unit="seconds",
+    ),
+    Column(
+        "overflows",
+        NUMBER,
+        value=attrgetter("activity.overflows"),
+        meaning="how often any buffer became full, at least",
+    ),
+    Column(
+        "buffers",
+        items=_BUFFER_COLUMNS,
+        meaning="the buffers and areas, those that overflowed most often first",
+    ),
     Column("sections", value=attrgetter("activity.sections"), items=_SECTION_COLUMNS),
-    Column("functions", value=lambda row: row.shares["function"], items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column(
+        "functions", value=lambda row: row.shares["function"], items=_SHARE_COLUMNS, meaning=_RANKED
+    ),
     Column("files", value=lambda row: row.shares["file"], items=_SHARE_COLUMNS, meaning=_RANKED),
-    Column("directories", value=lambda row: row.shares["directory"], items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column(
+        "directories",
+        value=lambda row: row.shares["directory"],
+        items=_SHARE_COLUMNS,
+        meaning=_RANKED,
+    ),
     Column("came", NUMBER, value=attrgetter("activity.came")),
-    Column("went", NUMBER, value=attrgetter("activity.went"), meaning="objects that disappeared", unit="objects"),
-    Column("cpu_share", SHARE, value=attrgetter("activity.cpu_share"), meaning="share of one core's time that looking took"),
+    Column(
+        "went",
+        NUMBER,
+        value=attrgetter("activity.went"),
+        meaning="objects that disappeared",
+        unit="objects",
+    ),
+    Column(
+        "cpu_share",
+        SHARE,
+        value=attrgetter("activity.cpu_share"),
+        meaning="share of one core's time that looking took",
+    ),
     Column("reads", NUMBER, value=attrgetter("activity.reads")),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
@@ -445,19 +570,30 @@ SUMMARY_ROWS: Final = RowType(
     _SUMMARY_COLUMNS,
     {
         "seconds": Meaning("time from the first look to the last", unit="seconds"),
-        "buffers[].tasks": Meaning("names of the tasks that collected into it, with their thread ids"),
-        "buffers[].rounds": Meaning("how often it was emptied or used anew, at least, and the last use"),
+        "buffers[].tasks": Meaning(
+            "names of the tasks that collected into it, with their thread ids"
+        ),
+        "buffers[].rounds": Meaning(
+            "how often it was emptied or used anew, at least, and the last use"
+        ),
         "buffers[].overflows": Meaning("how often it became full, at least"),
         "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
         "buffers[].rate": Meaning(
-            "records a second while it was not full", "it did not grow while it was seen", "records per second"
+            "records a second while it was not full",
+            "it did not grow while it was seen",
+            "records per second",
         ),
         "buffers[].lost_estimate": Meaning(
-            "records that were lost if they came as fast while it was full as before", "how fast is unknown", "records"
+            "records that were lost if they came as fast while it was full as before",
+            "how fast is unknown",
+            "records",
         ),
-        "buffers[].needed": Meaning("records that 99 % of the rounds need", "overflows hide it", "records"),
+        "buffers[].needed": Meaning(
+            "records that 99 % of the rounds need", "overflows hide it", "records"
+        ),
         "buffers[].needed_size": Meaning(
-            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
+            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area "
+            "the `area_size` of "
             "KCOV_REMOTE_ENABLE",
             "overflows hide it, or its size is unknown",
             "words",
@@ -477,9 +613,20 @@ def heading_lines(summary: Summary) -> Iterator[Line]:
     yield (("header", f"{last.target or 'unknown target'}{release}"),)
     start = datetime.fromtimestamp(activity.started, timezone.utc)
     interval = "" if summary.interval is None else f", one every {summary.interval:.2f} s"
-    yield (("", f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(activity.seconds)}, {activity.looks} looks{interval}"),)
+    yield (
+        (
+            "",
+            f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(activity.seconds)}, "
+            f"{activity.looks} looks{interval}",
+        ),
+    )
     reads = "" if activity.reads is None else f", {activity.reads} reads"
-    yield (("remark", f"looking took {activity.cpu_share:.1%} of one core{reads}; counts are lower bounds"),)
+    yield (
+        (
+            "remark",
+            f"looking took {activity.cpu_share:.1%} of one core{reads}; counts are lower bounds",
+        ),
+    )
 
 
 def buffer_table(summary: Summary, limit: int | None = None) -> Table:
@@ -487,7 +634,14 @@ def buffer_table(summary: Summary, limit: int | None = None) -> Table:
     shown = summary.buffers[:limit]
     more = len(summary.buffers) - len(shown)
     remarks = [f"{more} more buffers; --json has them"] if more else []
-    return Table(_BUFFER_COLUMNS, shown, show=_SHOWN, empty="no buffer was seen", remarks=remarks, piped_width=PIPED_WIDTH)
+    return Table(
+        _BUFFER_COLUMNS,
+        shown,
+        show=_SHOWN,
+        empty="no buffer was seen",
+        remarks=remarks,
+        piped_width=PIPED_WIDTH,
+    )
 
 
 def advice_lines(summary: Summary) -> Iterator[Line]:
@@ -507,12 +661,22 @@ def advice_lines(summary: Summary) -> Iterator[Line]:
         sizes = [buffer.needed_size for buffer in of_kind if buffer.needed_size is not None]
         if len(sizes) < len(of_kind):
             hidden = len(of_kind) - len(sizes)
-            yield (("warning", f"size for 99 % of the rounds of {hidden} {kind}s unknown: it was full in every round"),)
+            yield (
+                (
+                    "warning",
+                    f"size for 99 % of the rounds of {hidden} {kind}s unknown: it was full in "
+                    f"every round",
+                ),
+            )
         if sizes:
             words = max(sizes)
             yield (
                 ("header", f"for 99 % of the rounds of the {kind}s that became full: "),
-                ("", f"{call.format(words=words)}; in syzkaller {constant} = {syzkaller_size(words)}"),
+                (
+                    "",
+                    f"{call.format(words=words)}; in syzkaller {constant} = "
+                    f"{syzkaller_size(words)}",
+                ),
             )
 
 
@@ -533,5 +697,10 @@ def share_table(shares: Sequence[LocatedShare], *, by: str, limit: int = 15) -> 
         show += ["line"]
     remarks = [f"{len(shares) - limit} more; --json has them"] if len(shares) > limit else []
     return Table(
-        _SHARE_COLUMNS, shares[:limit], show=show, empty="no records were sampled", remarks=remarks, piped_width=PIPED_WIDTH
+        _SHARE_COLUMNS,
+        shares[:limit],
+        show=show,
+        empty="no records were sampled",
+        remarks=remarks,
+        piped_width=PIPED_WIDTH,
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The option that builds a source file, as the Makefiles of its tree say; they are untrusted, and read as text."""
+"""The option that builds a source file, as the Makefiles of its tree say; they are untrusted, and
+read as text.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class BuildOptions:
     def find(self, file: str) -> BuildRule | None:
         """Return what builds a file, None where the Makefiles do not say.
 
-        It is the option of the innermost Makefile that has one: a directory's counts where the file's own line has none.
+        It is the option of the innermost Makefile that has one: a directory's counts where the
+        file's own line has none.
 
         :param file: relative to the root, without ``..``.
         """

@@ -14,10 +14,18 @@ from unidiff.patch import Hunk, PatchSet
 from kcovdbg.errors import KcovdbgError
 
 _GIT_HEADER: Final = "diff --git "
-# Git's own headers, which no line of a hunk begins with: the lines with --- and +++ say all about files that have hunks, even
-# where names have blanks.
+# Git's own headers, which no line of a hunk begins with: the lines with --- and +++ say all about
+# files that have hunks, even where names have blanks.
 _GIT_LINES: Final = (
-    *("new file mode ", "deleted file mode ", "old mode ", "new mode ", "index ", "Binary files ", "GIT binary patch"),
+    *(
+        "new file mode ",
+        "deleted file mode ",
+        "old mode ",
+        "new mode ",
+        "index ",
+        "Binary files ",
+        "GIT binary patch",
+    ),
     *("rename ", "copy ", "similarity index ", "dissimilarity index "),
 )
 # The start of each patch in a mailbox, as git format-patch writes it.
@@ -62,17 +70,31 @@ def read_diff(text: str, name: str) -> list[FileChange]:
     """
     lines = _trim_mail(_strip_returns(text.split("\n")))
     if any(_COMBINED.match(line) for line in lines if line.startswith(("diff --c", "@@@"))):
-        raise KcovdbgError(f"{name}: a combined diff of a merge", hint="compare with one parent: git diff MERGE^1 MERGE")
+        raise KcovdbgError(
+            f"{name}: a combined diff of a merge",
+            hint="compare with one parent: git diff MERGE^1 MERGE",
+        )
     try:
         files = PatchSet(line + "\n" for line in lines if not line.startswith(_GIT_LINES))
     except (UnidiffParseError, ValueError) as error:
         detail = str(error).strip().partition("\n")[0]
-        raise KcovdbgError(f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one") from None
-    if not files and not any(line.startswith(_GIT_HEADER) for line in lines) and any(line.strip() for line in lines):
+        raise KcovdbgError(
+            f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one"
+        ) from None
+    if (
+        not files
+        and not any(line.startswith(_GIT_HEADER) for line in lines)
+        and any(line.strip() for line in lines)
+    ):
         raise KcovdbgError(f"{name}: no unified diff", hint="git diff and diff -u write one")
     first = next((index for index, line in enumerate(lines) if line.startswith("--- ")), len(lines))
-    if sum(line.startswith("+") for line in lines[first:]) != len(files) + sum(file.added for file in files):
-        raise KcovdbgError(f"{name}: not a valid diff: a hunk is longer than its header says", hint="git diff writes one")
+    if sum(line.startswith("+") for line in lines[first:]) != len(files) + sum(
+        file.added for file in files
+    ):
+        raise KcovdbgError(
+            f"{name}: not a valid diff: a hunk is longer than its header says",
+            hint="git diff writes one",
+        )
     return list(_find_changes(files))
 
 
@@ -96,7 +118,9 @@ def _target_lines(hunk: Hunk) -> list[TargetLine]:
 
 
 def _strip_returns(lines: Sequence[str]) -> Sequence[str]:
-    """Return lines without the carriage returns that mail programs add to each line, headers included."""
+    """Return lines without the carriage returns that mail programs add to each line, headers
+    included.
+    """
     headers = [line for line in lines if line.startswith(("+++ ", _GIT_HEADER))]
     if headers and all(line.endswith("\r") for line in headers):
         return [line.removesuffix("\r") for line in lines]
@@ -104,7 +128,9 @@ def _strip_returns(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _trim_mail(lines: Sequence[str]) -> list[str]:
-    """Return lines without what is written before the first file of each patch: a message may have any text."""
+    """Return lines without what is written before the first file of each patch: a message may have
+    any text.
+    """
     if not any(line.startswith(_GIT_HEADER) for line in lines):
         return list(lines)
     kept: list[str] = []
@@ -123,7 +149,9 @@ def _trim_mail(lines: Sequence[str]) -> list[str]:
 
 def _clean_path(source: str, target: str) -> str:
     source, target = _unquote(source), _unquote(target)
-    has_prefixes = bool(_PREFIXES.match(target)) and (source == _NO_FILE or bool(_PREFIXES.match(source)))
+    has_prefixes = bool(_PREFIXES.match(target)) and (
+        source == _NO_FILE or bool(_PREFIXES.match(source))
+    )
     return target[2:] if has_prefixes else target
 
 
@@ -143,4 +171,6 @@ def _unquote(path: str) -> str:
 def _is_inside(path: str) -> bool:
     normal = posixpath.normpath(path)
     is_strange = "\0" in path or "\n" in path
-    return not (is_strange or path.startswith("/") or normal in (".", "..") or normal.startswith("../"))
+    return not (
+        is_strange or path.startswith("/") or normal in (".", "..") or normal.startswith("../")
+    )

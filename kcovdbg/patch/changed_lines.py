@@ -72,7 +72,9 @@ class PatchLine(NamedTuple):
     option: str | None
     """The option that would build the file."""
     built_line: int | None
-    """Its number in the source that the kernel was built from; None where it is unknown, or the file has no code."""
+    """Its number in the source that the kernel was built from; None where it is unknown, or the
+    file has no code.
+    """
     traces: Sequence[TraceHits]
     """Those that executed it."""
 
@@ -95,7 +97,8 @@ class PatchFile(NamedTuple):
 class BuiltFiles:
     """Finds the files of a kernel by paths relative to the root of its source tree.
 
-    Debug info names them relative to the build directory, which may be another one, or by absolute paths.
+    Debug info names them relative to the build directory, which may be another one, or by absolute
+    paths.
 
     :param names: as in debug info.
     """
@@ -107,7 +110,9 @@ class BuiltFiles:
         self._roots = self._find_roots()
 
     def _find_roots(self) -> Sequence[str]:
-        """Return the directories that more than half of the files are in, if these are outside of the build directory."""
+        """Return the directories that more than half of the files are in, if these are outside of
+        the build directory.
+        """
         elsewhere = [name for name in self._names if name.startswith(("/", "../"))]
         counts: Counter[str] = Counter()
         for name in elsewhere:
@@ -115,13 +120,19 @@ class BuiltFiles:
             while folder not in ("", "/"):
                 counts[folder] += 1
                 folder = posixpath.dirname(folder)
-        return sorted((folder for folder, count in counts.items() if 2 * count > len(self._names)), key=len)
+        return sorted(
+            (folder for folder, count in counts.items() if 2 * count > len(self._names)), key=len
+        )
 
     def find(self, file: str) -> Sequence[str]:
         """Return the names in debug info that a file has, none where it has no code."""
         normal = posixpath.normpath(file)
-        places = (normal, *(posixpath.normpath(posixpath.join(root, normal)) for root in self._roots))
-        # The root of the tree is one of these directories, or the only one that has most files is below it.
+        places = (
+            normal,
+            *(posixpath.normpath(posixpath.join(root, normal)) for root in self._roots),
+        )
+        # The root of the tree is one of these directories, or the only one that has most files is
+        # below it.
         return next((self._names[place] for place in places if place in self._names), ())
 
 
@@ -149,9 +160,13 @@ def judge_file(
         return _same_for_all(change, added, ChangeState.UNKNOWN, _IN_MODULE)
     if not names:
         # A header, or a file that is always built, may have no code of its own.
-        is_code = change.file.endswith(_CODE_SUFFIXES) and not (rule is not None and rule.option is None)
+        is_code = change.file.endswith(_CODE_SUFFIXES) and not (
+            rule is not None and rule.option is None
+        )
         state = ChangeState.NOT_BUILT if is_code else ChangeState.NO_CODE
-        return _same_for_all(change, added, state, None, rule.option if rule is not None and is_code else None)
+        return _same_for_all(
+            change, added, state, None, rule.option if rule is not None and is_code else None
+        )
     own: dict[int, JoinedLine] = {}
     for name in names:
         for number, found in states.get(name, {}).items():
@@ -165,7 +180,9 @@ def judge_file(
 
 
 def place_change(change: FileChange, source: SourceText) -> Mapping[int, int]:
-    """Return where added lines are: number in the change -> number in the source, the same where that is not at hand."""
+    """Return where added lines are: number in the change -> number in the source, the same where
+    that is not at hand.
+    """
     if source.lines:
         return place_lines(change.hunks, source.lines)
     return {line.number: line.number for hunk in change.hunks for line in hunk if line.is_added}
@@ -173,11 +190,15 @@ def place_change(change: FileChange, source: SourceText) -> Mapping[int, int]:
 
 def fits_text(numbers: Collection[int], lines: Sequence[str]) -> bool:
     """Return whether code may be of a text: no line with code is empty, or behind the end."""
-    return all(number <= len(lines) and lines[number - 1].strip() for number in numbers if number > 0)
+    return all(
+        number <= len(lines) and lines[number - 1].strip() for number in numbers if number > 0
+    )
 
 
 def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
-    """Return what two names of a file say of a line, as a header that two compilers named differently."""
+    """Return what two names of a file say of a line, as a header that two compilers named
+    differently.
+    """
     if one.state is other.state:
         state = one.state
     elif one.state.was_executed or other.state.was_executed:
@@ -189,24 +210,41 @@ def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
     for found in (*one.traces, *other.traces):
         hits[found.trace] = max(hits[found.trace], found.hits)
     traces = [TraceHits(*item) for item in hits.items()]
-    return JoinedLine(state, max(one.hits, other.hits), traces, is_call=one.is_call and other.is_call)
+    return JoinedLine(
+        state, max(one.hits, other.hits), traces, is_call=one.is_call and other.is_call
+    )
 
 
 def _same_for_all(
-    change: FileChange, added: Sequence[TargetLine], state: ChangeState, reason: str | None, option: str | None = None
+    change: FileChange,
+    added: Sequence[TargetLine],
+    state: ChangeState,
+    reason: str | None,
+    option: str | None = None,
 ) -> PatchFile:
-    rows = [PatchLine(change.file, line.number, state, 0, line.text, reason, option, None, ()) for line in added]
+    rows = [
+        PatchLine(change.file, line.number, state, 0, line.text, reason, option, None, ())
+        for line in added
+    ]
     return PatchFile(change.file, rows, change, is_compared=True)
 
 
-def _judge_line(file: str, line: TargetLine, built: int | None, own: Mapping[int, JoinedLine]) -> PatchLine:
+def _judge_line(
+    file: str, line: TargetLine, built: int | None, own: Mapping[int, JoinedLine]
+) -> PatchLine:
     if built is None:
-        return PatchLine(file, line.number, ChangeState.UNKNOWN, 0, line.text, _OTHER_TEXT, None, None, ())
+        return PatchLine(
+            file, line.number, ChangeState.UNKNOWN, 0, line.text, _OTHER_TEXT, None, None, ()
+        )
     found = own.get(built)
     if found is None:
-        return PatchLine(file, line.number, ChangeState.NO_CODE, 0, line.text, None, None, built, ())
+        return PatchLine(
+            file, line.number, ChangeState.NO_CODE, 0, line.text, None, None, built, ()
+        )
     reason = None
     if found.state.is_unknown:
         reason = _INLINED if found.is_call else found.state.name.lower()
     state = ChangeState.UNKNOWN if found.state.is_unknown else _STATES[found.state]
-    return PatchLine(file, line.number, state, found.hits, line.text, reason, None, built, found.traces)
+    return PatchLine(
+        file, line.number, state, found.hits, line.text, reason, None, built, found.traces
+    )

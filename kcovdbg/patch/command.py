@@ -26,7 +26,15 @@ from kcovdbg.input_file import decode_utf16, read_input
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.patch.build_option import BuildOptions
 from kcovdbg.patch.change import read_diff
-from kcovdbg.patch.changed_lines import REASONS, BuiltFiles, ChangeState, PatchFile, PatchLine, judge_file, place_change
+from kcovdbg.patch.changed_lines import (
+    REASONS,
+    BuiltFiles,
+    ChangeState,
+    PatchFile,
+    PatchLine,
+    judge_file,
+    place_change,
+)
 from kcovdbg.patch.git_diff import git_diff
 from kcovdbg.records.joined_states import join_states, name_trace
 from kcovdbg.symbols.source_tree import SourceText
@@ -59,20 +67,28 @@ _MEANINGS: Final = {
     "file": Meaning("source file, as in the change"),
     "line": Meaning("line in the file after the change"),
     "state": Meaning(
-        "`executed`, `partly` (not all of its code), `not-executed`, `unknown`, `no-code`, `not-instrumented` or `not-built`"
+        "`executed`, `partly` (not all of its code), `not-executed`, `unknown`, `no-code`, "
+        "`not-instrumented` or `not-built`"
     ),
-    "hits": Meaning("largest number of records of its code, summed over the traces; 1 where it is inferred", unit="records"),
+    "hits": Meaning(
+        "largest number of records of its code, summed over the traces; 1 where it is inferred",
+        unit="records",
+    ),
     "text": Meaning("the line's text in the change"),
     "reason": Meaning(
-        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; `inlined`: it has no other code; "
-        "`text` or `file`: the kernel was built from another text; `module`: the code is in a module; `path`: not in the tree",
+        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
+        "`inlined`: it has no other code; "
+        "`text` or `file`: the kernel was built from another text; `module`: the code is in a "
+        "module; `path`: not in the tree",
         "it is known",
     ),
     "option": Meaning(
-        "option of the kernel's configuration that builds the file", "the file is built, or the Makefiles do not say"
+        "option of the kernel's configuration that builds the file",
+        "the file is built, or the Makefiles do not say",
     ),
     "built_line": Meaning(
-        "the line's number in the source that the kernel was built from", "it could not be placed, or has no code"
+        "the line's number in the source that the kernel was built from",
+        "it could not be placed, or has no code",
     ),
     "traces": Meaning("the traces that executed the line"),
 }
@@ -119,13 +135,18 @@ def _run(context: Context, args: Namespace) -> Lines:
     rows = [row for file in files for row in file.rows]
     remarks += [f"{trace.name}: {trace.quality}" for trace in traces[:_NAMED]]
     remarks += [f"{len(traces) - _NAMED} more traces"] if len(traces) > _NAMED else []
-    remarks += dict.fromkeys(f"{buffer.name}: {remark}" for buffer in buffers[:_NAMED] for remark in buffer.remarks)
+    remarks += dict.fromkeys(
+        f"{buffer.name}: {remark}" for buffer in buffers[:_NAMED] for remark in buffer.remarks
+    )
     remarks += _compare_remarks(files)
     remarks.append(_summary(rows, len(files)) if rows else "the change adds no lines")
     states_found = {row.state for row in rows}
     if ChangeState.NOT_EXECUTED in states_found:
         context.status = 1
-    elif ChangeState.UNKNOWN in states_found and states_found <= {ChangeState.UNKNOWN, ChangeState.NO_CODE}:
+    elif ChangeState.UNKNOWN in states_found and states_found <= {
+        ChangeState.UNKNOWN,
+        ChangeState.NO_CODE,
+    }:
         # Nothing of what it was asked for is known.
         context.status = KcovdbgError.status
     shown = [row for row in rows if row.state in _MISSED] if args.missed else rows
@@ -138,7 +159,11 @@ def _split_words(args: Namespace) -> tuple[str, list[str]]:
     if args.change is None:
         (only,) = args.what
         if not _BUFFER.match(only) and only != ALL:
-            raise WordError("patch: no trace is named", None, hint=f"patch {only} file:TRACE; help buffers lists the names")
+            raise WordError(
+                "patch: no trace is named",
+                None,
+                hint=f"patch {only} file:TRACE; help buffers lists the names",
+            )
         return _UNCOMMITTED, [only]
     if _BUFFER.match(args.change):
         return _UNCOMMITTED, [args.change, *args.what]
@@ -151,7 +176,10 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     folders = context.kernel.source_folders
     if word == _STDIN:
         if confinement is not None:
-            raise CapabilityError("patch: standard input belongs to another program", hint="name a file or a range of commits")
+            raise CapabilityError(
+                "patch: standard input belongs to another program",
+                hint="name a file or a range of commits",
+            )
         data = sys.stdin.buffer.read(find_limit(TEXT_SIZE) + 1)
         if len(data) > find_limit(TEXT_SIZE):
             raise over_limit(TEXT_SIZE, "standard input")
@@ -159,8 +187,14 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     if confinement is not None and "\n" in word:
         return word, "the change"
     if confinement is not None and context.args.change is None:
-        raise CapabilityError("patch: no change is given", hint="give the text of the diff, or the name of its file")
-    near = Path(word) if confinement is None or confinement.folder is None else confinement.folder / word
+        raise CapabilityError(
+            "patch: no change is given", hint="give the text of the diff, or the name of its file"
+        )
+    near = (
+        Path(word)
+        if confinement is None or confinement.folder is None
+        else confinement.folder / word
+    )
     is_file = word.endswith((".diff", ".patch")) or ("\0" not in word and near.is_file())
     if confinement is not None or is_file:
         # Another program's words start no program.
@@ -168,7 +202,8 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
         return decode_utf16(read_input(path, folder=folder)).decode("utf-8", "replace"), path
     if context.workspace.reads_only:
         raise CapabilityError(
-            "patch: only a script that is named may run git", hint="name a diff, or the script: --script FILE"
+            "patch: only a script that is named may run git",
+            hint="name a diff, or the script: --script FILE",
         )
     return git_diff(Path(folders[0]) if folders else Path(), word), f"git diff {word}"
 
@@ -179,7 +214,9 @@ def _find_module_files(context: Context) -> BuiltFiles:
 
 
 def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOptions | None:
-    """Return what finds options in the Makefiles of the source tree, None where the tree is unknown."""
+    """Return what finds options in the Makefiles of the source tree, None where the tree is
+    unknown.
+    """
     folders = context.kernel.source_folders
     if folders:
         return BuildOptions(Path(folders[0]).resolve())
@@ -192,15 +229,32 @@ def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOpt
 
 def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
     """Yield what is wrong with the source beside the change."""
-    unplaced = [file.file for file in files if any(row.reason and row.built_line is None for row in file.rows)]
+    unplaced = [
+        file.file
+        for file in files
+        if any(row.reason and row.built_line is None for row in file.rows)
+    ]
     if unplaced:
-        yield f"lines without a place in the source that the kernel was built from: in {_name_files(unplaced)}"
-    moved = [file.file for file in files if any(row.built_line not in (None, row.line) for row in file.rows)]
+        yield (
+            f"lines without a place in the source that the kernel was built from: in "
+            f"{_name_files(unplaced)}"
+        )
+    moved = [
+        file.file
+        for file in files
+        if any(row.built_line not in (None, row.line) for row in file.rows)
+    ]
     if moved:
-        yield f"lines have other numbers in the source that the kernel was built from: in {_name_files(moved)}"
+        yield (
+            f"lines have other numbers in the source that the kernel was built from: in "
+            f"{_name_files(moved)}"
+        )
     unread = [file.file for file in files if not file.is_compared]
     if unread:
-        yield f"lines were not compared with the source, which is not at hand: in {_name_files(unread)}; --source-dir names it"
+        yield (
+            f"lines were not compared with the source, which is not at hand: in "
+            f"{_name_files(unread)}; --source-dir names it"
+        )
 
 
 def _name_files(names: Sequence[str]) -> str:
@@ -250,7 +304,10 @@ def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> 
             previous = row.line
             style, mark = _MARKS[row.state]
             hits = str(row.hits) if row.hits else ""
-            yield ((style, f"{hits:>8} {mark} {row.line:>{digits}}  "), ("", row.text.expandtabs(8)))
+            yield (
+                (style, f"{hits:>8} {mark} {row.line:>{digits}}  "),
+                ("", row.text.expandtabs(8)),
+            )
     reasons = Counter(row.reason for row in rows if row.reason is not None)
     for reason, count in reasons.most_common():
         yield (("remark", f"{count} unknown: {REASONS[reason]}"),)
@@ -263,17 +320,31 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS),),
     description=(
-        "Each line that the change adds has a mark: + executed, ~ executed but not all of its code, ! not executed, ? unknown, "
-        "x not instrumented or not built; none where the kernel has no code of it. The exit status is 1 if a line was not "
+        "Each line that the change adds has a mark: + executed, ~ executed but not all of its "
+        "code, ! not executed, ? unknown, "
+        "x not instrumented or not built; none where the kernel has no code of it. The exit "
+        "status is 1 if a line was not "
         "executed.\n\n"
-        "A range is one of git's, in --source-dir or the current directory; by default, what is not committed. Lines are found "
-        "in the source that the kernel was built from by their text and that around them, and are unknown where they are not "
+        "A range is one of git's, in --source-dir or the current directory; by default, what "
+        "is not committed. Lines are found "
+        "in the source that the kernel was built from by their text and that around them, and "
+        "are unknown where they are not "
         "there. Several traces count together; --json has those that executed each line."
     ),
     arguments=(
-        Argument("change [RANGE|FILE.diff|-]", Value.FILE, "the change: a range of commits, a diff, or - for standard input"),
-        Argument("what WHAT…", Value.BUFFER, "the traces, each file of a directory or pattern by itself"),
-        Argument("-m, --missed", Value.FLAG, "only lines that were not executed, partly executed or unknown"),
+        Argument(
+            "change [RANGE|FILE.diff|-]",
+            Value.FILE,
+            "the change: a range of commits, a diff, or - for standard input",
+        ),
+        Argument(
+            "what WHAT…", Value.BUFFER, "the traces, each file of a directory or pattern by itself"
+        ),
+        Argument(
+            "-m, --missed",
+            Value.FLAG,
+            "only lines that were not executed, partly executed or unknown",
+        ),
         *TRACE_OPTIONS,
     ),
     examples=(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The diff of a range of commits, by git, in a tree whose configuration is not trusted: nothing that it names is run."""
+"""The diff of a range of commits, by git, in a tree whose configuration is not trusted: nothing
+that it names is run.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,31 @@ _PATIENCE: Final = 60
 _PIECE: Final = 1 << 20
 # What a repository's configuration may have git run; its filters have names, and are found first.
 _SETTINGS: Final = (
-    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never", "submodule.recurse=false"),
+    *(
+        "core.fsmonitor=false",
+        "core.hooksPath=/dev/null",
+        "protocol.allow=never",
+        "submodule.recurse=false",
+    ),
     *("gc.auto=0", "maintenance.auto=false"),
 )
 _OPTIONS: Final = (
-    *("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", "--no-relative", "--patch", "--unified=3"),
-    *("--src-prefix=a/", "--dst-prefix=b/", "--find-renames", "--inter-hunk-context=0", "-O/dev/null"),
+    *(
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--ignore-submodules=all",
+        "--no-relative",
+        "--patch",
+        "--unified=3",
+    ),
+    *(
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        "--find-renames",
+        "--inter-hunk-context=0",
+        "-O/dev/null",
+    ),
 )
 
 
@@ -37,7 +58,9 @@ def git_diff(tree: Path, revisions: str) -> str:
     :raises KcovdbgError: when git is missing or fails.
     """
     if revisions.startswith("-") or "\0" in revisions or not revisions:
-        raise KcovdbgError(f"'{revisions}' is not a range of commits", hint="HEAD~3.., v6.12..topic or a commit")
+        raise KcovdbgError(
+            f"'{revisions}' is not a range of commits", hint="HEAD~3.., v6.12..topic or a commit"
+        )
     environment = _find_environment()
     filters = [word for name in _find_filters(tree, environment) for word in ("-c", name)]
     command = ["git", *_words(), *filters, "diff", *_OPTIONS, "--end-of-options", revisions, "--"]
@@ -45,12 +68,22 @@ def git_diff(tree: Path, revisions: str) -> str:
 
 
 def _words() -> list[str]:
-    return ["--no-pager", "--no-optional-locks", *(word for setting in _SETTINGS for word in ("-c", setting))]
+    return [
+        "--no-pager",
+        "--no-optional-locks",
+        *(word for setting in _SETTINGS for word in ("-c", setting)),
+    ]
 
 
 def _find_environment() -> dict[str, str]:
-    """Return git's environment: no variable of this process leads it to another repository, configuration or program."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") and name != "SSH_ASKPASS"}
+    """Return git's environment: no variable of this process leads it to another repository,
+    configuration or program.
+    """
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") and name != "SSH_ASKPASS"
+    }
     return {
         **own,
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -64,21 +97,50 @@ def _find_environment() -> dict[str, str]:
 
 
 def _find_filters(tree: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return settings that disable the filters that the tree's configuration has: git diff runs them on files of the tree."""
-    command = ["git", *_words(), "config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\."]
-    names = _run(tree, command, environment, may_find_nothing=True).decode("utf-8", "surrogateescape").split("\0")
+    """Return settings that disable the filters that the tree's configuration has: git diff runs
+    them on files of the tree.
+    """
+    command = [
+        "git",
+        *_words(),
+        "config",
+        "--includes",
+        "--null",
+        "--name-only",
+        "--get-regexp",
+        r"^filter\.",
+    ]
+    names = (
+        _run(tree, command, environment, may_find_nothing=True)
+        .decode("utf-8", "surrogateescape")
+        .split("\0")
+    )
     drivers = {name.rpartition(".")[0] for name in names if name.count(".") >= 2}
     if any("=" in driver or "\n" in driver for driver in drivers):
         # -c takes the name of a setting up to the first =.
-        raise KcovdbgError(f"{tree}: its configuration has a filter with a name that cannot be disabled", hint="git diff >FILE")
+        raise KcovdbgError(
+            f"{tree}: its configuration has a filter with a name that cannot be disabled",
+            hint="git diff >FILE",
+        )
     return [
         setting
         for driver in sorted(drivers)
-        for setting in (f"{driver}.clean=", f"{driver}.smudge=", f"{driver}.process=", f"{driver}.required=false")
+        for setting in (
+            f"{driver}.clean=",
+            f"{driver}.smudge=",
+            f"{driver}.process=",
+            f"{driver}.required=false",
+        )
     ]
 
 
-def _run(tree: Path, command: list[str], environment: Mapping[str, str], *, may_find_nothing: bool = False) -> bytes:
+def _run(
+    tree: Path,
+    command: list[str],
+    environment: Mapping[str, str],
+    *,
+    may_find_nothing: bool = False,
+) -> bytes:
     limit = find_limit(TEXT_SIZE)
     try:
         process = subprocess.Popen(
@@ -92,7 +154,9 @@ def _run(tree: Path, command: list[str], environment: Mapping[str, str], *, may_
     except FileNotFoundError as error:
         if error.filename == os.fspath(tree):
             raise KcovdbgError(f"{tree}: no such directory") from None
-        raise CapabilityError("a range of commits needs git", hint="git diff RANGE >FILE elsewhere, then patch FILE") from None
+        raise CapabilityError(
+            "a range of commits needs git", hint="git diff RANGE >FILE elsewhere, then patch FILE"
+        ) from None
     with process:
         try:
             output, errors = _collect(process, limit)
@@ -104,8 +168,13 @@ def _run(tree: Path, command: list[str], environment: Mapping[str, str], *, may_
         return b""
     if process.returncode:
         lines = errors.decode("utf-8", "replace").splitlines()
-        reason = next((line for line in lines if line.startswith(("fatal:", "error:"))), "failed").partition(": ")[2]
-        raise KcovdbgError(f"git: {reason or 'failed'}", hint="a range is as git diff takes it; --source-dir names the tree")
+        reason = next(
+            (line for line in lines if line.startswith(("fatal:", "error:"))), "failed"
+        ).partition(": ")[2]
+        raise KcovdbgError(
+            f"git: {reason or 'failed'}",
+            hint="a range is as git diff takes it; --source-dir names the tree",
+        )
     return output
 
 
@@ -113,7 +182,10 @@ def _collect(process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, bytes
     """Return what a process writes, at most a little more than the limit."""
     assert process.stdout is not None
     assert process.stderr is not None
-    parts: dict[int, bytearray] = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    parts: dict[int, bytearray] = {
+        process.stdout.fileno(): bytearray(),
+        process.stderr.fileno(): bytearray(),
+    }
     deadline = time.monotonic() + _PATIENCE
     with selectors.DefaultSelector() as selector:
         for descriptor in parts:
@@ -121,7 +193,9 @@ def _collect(process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, bytes
         while selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise KcovdbgError(f"git: no answer in {_PATIENCE} s", hint="git diff RANGE >FILE, then patch FILE")
+                raise KcovdbgError(
+                    f"git: no answer in {_PATIENCE} s", hint="git diff RANGE >FILE, then patch FILE"
+                )
             for key, _ in selector.select(left):
                 data = os.read(key.fd, _PIECE)
                 if not data:

@@ -29,7 +29,9 @@ class TextIndex:
         return index >= 0 and list(self._lines[index : index + len(wanted)]) == list(wanted)
 
     def find(self, wanted: Sequence[str]) -> int | None:
-        """Return the index of the only place that has these lines, None where there is none or another one."""
+        """Return the index of the only place that has these lines, None where there is none or
+        another one.
+        """
         rarest = min(range(len(wanted)), key=lambda at: len(self._places.get(wanted[at], ())))
         places = self._places.get(wanted[rarest], [])
         if len(places) > _MOST:
@@ -39,10 +41,12 @@ class TextIndex:
 
 
 def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> dict[int, int]:
-    """Return where added lines are: number in the diff -> number in the source, of those that can be placed.
+    """Return where added lines are: number in the diff -> number in the source, of those that can
+    be placed.
 
-    A hunk is where its lines are, with those around it: at its own number, or at the only other place. Of one that is
-    nowhere as a whole, because the source has further changes, each run of added lines is placed with its neighbors.
+    A hunk is where its lines are, with those around it: at its own number, or at the only other
+    place. Of one that is nowhere as a whole, because the source has further changes, each run of
+    added lines is placed with its neighbors.
 
     :param lines: of the source.
     """
@@ -50,10 +54,18 @@ def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> 
     placed: dict[int, int] = {}
     for hunk in hunks:
         at = _find_place(index, hunk, is_sure=not all(line.is_added for line in hunk))
-        pieces = [(hunk, at)] if at is not None else [(run, _find_place(index, run, is_sure=False)) for run in _runs(hunk)]
+        pieces = (
+            [(hunk, at)]
+            if at is not None
+            else [(run, _find_place(index, run, is_sure=False)) for run in _runs(hunk)]
+        )
         for piece, start in pieces:
             if start is not None:
-                placed.update((line.number, start + offset + 1) for offset, line in enumerate(piece) if line.is_added)
+                placed.update(
+                    (line.number, start + offset + 1)
+                    for offset, line in enumerate(piece)
+                    if line.is_added
+                )
     return placed
 
 

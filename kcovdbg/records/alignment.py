@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records that two ordered traces have in common, as blocks, and the rows of a view of one trace or of both side by side.
+"""The records that two ordered traces have in common, as blocks, and the rows of a view of one
+trace or of both side by side.
 
-Any row is found without computing those before it, so that a view of a million records costs no more than the rows on its
-screen. Only folding and filtering read all records, once.
+Any row is found without computing those before it, so that a view of a million records costs no
+more than the rows on its screen. Only folding and filtering read all records, once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.pc_counts import make_numbering, to_array
 
 _MAX_RECORDS: Final = 1 << 30
-# PCs that agree but for this many low bits are mostly of one function: functions are a few hundred bytes long.
+# PCs that agree but for this many low bits are mostly of one function: functions are a few hundred
+# bytes long.
 _FUNCTION_BITS: Final = 8
 # Steps in C that take less than half a second.
 _BUDGET: Final = 200_000_000
@@ -45,7 +47,9 @@ class AlignedPart(NamedTuple):
     is_common: bool
 
     def find_differing(self) -> Iterator[tuple[int, range]]:
-        """Iterate over the sides, 0 for the left one, that have records of their own here, and these."""
+        """Iterate over the sides, 0 for the left one, that have records of their own here, and
+        these.
+        """
         for side, records in enumerate((self.left, self.right)):
             if records and not self.is_common:
                 yield side, records
@@ -83,11 +87,14 @@ class Alignment(NamedTuple):
             yield from zip(range(left, left + length), range(right, right + length), strict=True)
 
 
-def find_blocks(left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _BUDGET) -> Alignment:
+def find_blocks(
+    left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _BUDGET
+) -> Alignment:
     """Align two sequences of numbers.
 
-    :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
-        sequences of a million nearly equal records take a fifth of a second.
+    :param groups: the group of each number. Consecutive records of one group (for PCs, a function)
+        are aligned as one first: sequences of a million nearly equal records take a fifth of a
+        second.
     :param budget: limit of steps. What is not aligned by then counts as different.
     :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
     """
@@ -152,7 +159,11 @@ def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) ->
     for start in range(0, min(counts), _CHUNK):
         end = min(start + _CHUNK, *counts)
         # Only a chunk that differs is compared record by record.
-        same = [(start, end)] if is_same(start, end) else [(at, at + 1) for at in range(start, end) if is_same(at, at + 1)]
+        same = (
+            [(start, end)]
+            if is_same(start, end)
+            else [(at, at + 1) for at in range(start, end) if is_same(at, at + 1)]
+        )
         for first, last in same:
             if blocks and blocks[-1].left + blocks[-1].length == first:
                 first = blocks.pop().left
@@ -161,9 +172,14 @@ def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) ->
 
 
 def number_values(*sequences: Iterable[Hashable]) -> list[array[int]]:
-    """Return sequences of any values as numbers from 1 on, equal for equal values, as :func:`align_records` takes them."""
+    """Return sequences of any values as numbers from 1 on, equal for equal values, as
+    :func:`align_records` takes them.
+    """
     numbers: dict[Hashable, int] = {}
-    return [array("Q", [numbers.setdefault(value, len(numbers) + 1) for value in values]) for values in sequences]
+    return [
+        array("Q", [numbers.setdefault(value, len(numbers) + 1) for value in values])
+        for values in sequences
+    ]
 
 
 # Equal rows that stay unfolded before and after a difference.
@@ -207,7 +223,10 @@ class ViewRows:
         self._is_single = is_single
         self._parts = tuple(alignment.parts())
         # The first row of each part.
-        self._start = array("Q", accumulate((max(len(part.left), len(part.right)) for part in self._parts), initial=0))
+        self._start = array(
+            "Q",
+            accumulate((max(len(part.left), len(part.right)) for part in self._parts), initial=0),
+        )
         # Of a fold or filter: the first rows that are shown, and how many rows each one stands for.
         self._chosen: Sequence[int] = range(self._start[-1])
         self._rounds: Sequence[int] | None = None
@@ -232,13 +251,20 @@ class ViewRows:
         row = self._chosen[number]
         number_of_part = self._find_part(row)
         part, at = self._parts[number_of_part], row - self._start[number_of_part]
-        left, right = (records[at] if at < len(records) else None for records in (part.left, part.right))
+        left, right = (
+            records[at] if at < len(records) else None for records in (part.left, part.right)
+        )
         rounds = 1 if self._rounds is None else self._rounds[number]
         if self._is_single:
             return ViewRow(left, None, Mark.NONE, rounds)
         if part.is_common:
             return ViewRow(left, right, Mark.EQUAL, rounds)
-        return ViewRow(left, right, Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED, rounds)
+        return ViewRow(
+            left,
+            right,
+            Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED,
+            rounds,
+        )
 
     def find(self, index: int, *, right: bool = False) -> int:
         """Return the row that shows a record, or the last one before it if none does.
@@ -254,12 +280,20 @@ class ViewRows:
         # A part without records on this side starts at the same index as the next one.
         while number > 0 and not records(self._parts[number]):
             number -= 1
-        row = 0 if number < 0 else self._start[number] + max(index - records(self._parts[number]).start, 0)
+        row = (
+            0
+            if number < 0
+            else self._start[number] + max(index - records(self._parts[number]).start, 0)
+        )
         return max(0, bisect_right(self._chosen, row) - 1)
 
     def find_differences(self) -> list[int]:
         """Return the rows in which differences begin, of those that are shown, ascending."""
-        starts = [start for part, start in zip(self._parts, self._start, strict=False) if not part.is_common]
+        starts = [
+            start
+            for part, start in zip(self._parts, self._start, strict=False)
+            if not part.is_common
+        ]
         if self._rounds is None:
             return starts
         rows = ((bisect_left(self._chosen, start), start) for start in starts)

@@ -74,8 +74,9 @@ def has_calls(buffer: Buffer) -> bool:
 def build_calls(events: Iterable[tuple[int, RecordKind, int]]) -> list[Call]:
     """Return the calls of a trace, in the order of their first records.
 
-    Each exit closes the innermost open call. An exit without an open call belongs to a function that was running when the
-    trace began: its call encloses all records before. Calls that are still open at the end are closed there.
+    Each exit closes the innermost open call. An exit without an open call belongs to a function
+    that was running when the trace began: its call encloses all records before. Calls that are
+    still open at the end are closed there.
     """
     calls: list[Call] = []
     begun: list[Call] = []
@@ -125,7 +126,9 @@ class LocatedCall(NamedTuple):
 
     @property
     def function(self) -> str | None:
-        """The name of the function; of an inlined one that of the caller, where there is no debug info."""
+        """The name of the function; of an inlined one that of the caller, where there is no debug
+        info.
+        """
         frames = self.location.frames
         if not frames:
             return None
@@ -142,7 +145,8 @@ def locate_calls(calls: Iterable[Call], names: LocationCache) -> Iterator[Locate
         location = names[call.pc]
         del callers[call.depth :]
         caller = callers[-1] if callers else None
-        # A function that calls itself has one entry; two entries within one symbol are of two functions.
+        # A function that calls itself has one entry; two entries within one symbol are of two
+        # functions.
         is_inlined = (
             caller is not None
             and CallKind.BEGUN_EARLIER not in (call.kind, caller.call.kind)

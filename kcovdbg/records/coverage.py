@@ -27,13 +27,17 @@ class LineCoverage(NamedTuple):
     hits: int
     """Records of the line's points."""
     points: int
-    """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
+    """Points that the compiler put there, those of functions inlined there too; at least as many as
+    are covered.
+    """
     covered: int
     """Points that were executed."""
 
 
 class FileCoverage(NamedTuple):
-    """Coverage of the lines of a file that have points, in columns: a kernel has half a million of them."""
+    """Coverage of the lines of a file that have points, in columns: a kernel has half a million of
+    them.
+    """
 
     file: str
     lines: Sequence[int]
@@ -41,7 +45,9 @@ class FileCoverage(NamedTuple):
     hits: Sequence[int]
     """Records of each line's points."""
     points: Sequence[int]
-    """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
+    """Points that the compiler put there, those of functions inlined there too; at least as many as
+    are covered.
+    """
     covered: Sequence[int]
     """Points that were executed."""
 
@@ -66,10 +72,12 @@ def find_lines(
 ) -> list[FileCoverage]:
     """Return the coverage of source lines, by file.
 
-    A point counts for every line of its chain of inlined functions: executing an inlined body executes the call. Functions
-    that were not executed at all are left out, and so are lines without a record where there is no table.
+    A point counts for every line of its chain of inlined functions: executing an inlined body
+    executes the call. Functions that were not executed at all are left out, and so are lines
+    without a record where there is no table.
 
-    :param columns: where the PCs are; what was recorded by a tail call from an unknown function is left out.
+    :param columns: where the PCs are; what was recorded by a tail call from an unknown function is
+        left out.
     :param records: of each PC. Type code Q.
     :param kinds: of the points of the table that can have records.
     :param wanted: returns whether lines of a function or file are wanted; None if all are.
@@ -91,15 +99,29 @@ def find_lines(
         part = slice(bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32))
         has_points = sums.points[part]
         if any(has_points):
-            columns_of_file = ((numbers, "I"), (sums.hits, "Q"), (sums.points, "I"), (sums.covered, "I"))
+            columns_of_file = (
+                (numbers, "I"),
+                (sums.hits, "Q"),
+                (sums.points, "I"),
+                (sums.covered, "I"),
+            )
             found.append(
-                FileCoverage(name, *(array(code, compress(column[part], has_points)) for column, code in columns_of_file))
+                FileCoverage(
+                    name,
+                    *(
+                        array(code, compress(column[part], has_points))
+                        for column, code in columns_of_file
+                    ),
+                )
             )
     return found
 
 
-def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[PointKind], *, has_unexecuted: bool) -> array[int]:
-    """Return the chains of points that were not recorded, in functions that were executed, or in all.
+def _missed_points(
+    columns: PcColumns, chains: array[int], kinds: Iterable[PointKind], *, has_unexecuted: bool
+) -> array[int]:
+    """Return the chains of points that were not recorded, in functions that were executed, or in
+    all.
 
     Inlined elsewhere, a function is another copy, which may not have been executed.
 
@@ -107,11 +129,14 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     """
     assert columns.table is not None
     frames, rows = columns.frames, columns.table.columns.chain
-    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
+    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(
+        columns.seen, "little"
+    )
     if has_unexecuted or not flags:
         return array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
-    # First by name alone: few functions were executed, and few of the others share a name with them.
+    # First by name alone: few functions were executed, and few of the others share a name with
+    # them.
     named = zeros("I", len(frames.strings))
     for function in gather(recorded, frames.function, 0):
         named[function] = 1
@@ -119,39 +144,60 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     flags &= int.from_bytes(low_bytes(of_rows), "little")
     points = array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     executed = set(_find_functions(frames, recorded))
-    return array("Q", compress(points, map(executed.__contains__, _find_functions(frames, find_outermost(frames, points)))))
+    return array(
+        "Q",
+        compress(
+            points,
+            map(executed.__contains__, _find_functions(frames, find_outermost(frames, points))),
+        ),
+    )
 
 
 def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:
-    """Return the function and the file of each frame as a word; functions of several files share names."""
+    """Return the function and the file of each frame as a word; functions of several files share
+    names.
+    """
     return pair_words(*(gather(numbers, column, 0) for column in (frames.function, frames.file)))
 
 
 def _number_lines(
     frames: FrameColumns, groups: Iterable[array[int]], wanted: Callable[[Frame], bool] | None
 ) -> tuple[array[int], array[int], list[str]]:
-    """Return the lines of the frames of chains, ascending, the number of each frame's line, and the names of the files, sorted.
+    """Return the lines of the frames of chains, ascending, the number of each frame's line, and the
+    names of the files, sorted.
 
-    A line is a word: the rank of its file's name, from 1, and its number. The rank is 0 for what is unknown or unwanted.
+    A line is a word: the rank of its file's name, from 1, and its number. The rank is 0 for what is
+    unknown or unwanted.
     """
     strings = frames.strings
-    used = Numbering((0, len(frames.line))).number(*(flatten_chains(frames, chains)[1] for chains in groups))
+    used = Numbering((0, len(frames.line))).number(
+        *(flatten_chains(frames, chains)[1] for chains in groups)
+    )
     # A damaged table has numbers beyond its frames.
     numbers = low_halves(used[: bisect_left(used, len(frames.line))])
-    files = sorted((strings[number] or "", number) for number in set(gather(numbers, frames.file, 0)) if strings[number])
+    files = sorted(
+        (strings[number] or "", number)
+        for number in set(gather(numbers, frames.file, 0))
+        if strings[number]
+    )
     ranks = zeros("I", len(strings))
     for rank, (_, number) in enumerate(files, 1):
         ranks[number] = rank
     of_frames = gather(frames.file, ranks, 0)
     if wanted is not None:
         functions = _find_functions(frames, numbers)
-        flags = {word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)) for word in set(functions)}
+        flags = {
+            word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None))
+            for word in set(functions)
+        }
         for number, word in zip(numbers, functions, strict=True):
             if not flags[word]:
                 of_frames[number] = 0
     words = pair_words(of_frames, frames.line)
     numbering = Numbering()
-    lines = numbering.number(pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0)))
+    lines = numbering.number(
+        pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0))
+    )
     # Frames of no chain may have none.
     return lines, numbering.ids(words), [name for name, _ in files]
 
@@ -185,7 +231,10 @@ class PointRows:
     def select(self, group: FunctionPoints) -> tuple[list[int], list[int]]:
         """Return the points of a function, as recorded, and their chains."""
         base, part = self._table.base, slice(group.first, group.end)
-        offsets, chains = (list(compress(column[part], self.flags[part])) for column in (self._table.offset, self._table.chain))
+        offsets, chains = (
+            list(compress(column[part], self.flags[part]))
+            for column in (self._table.offset, self._table.chain)
+        )
         return [base + offset for offset in offsets], chains
 
     def only(self, seen: bytes | bytearray) -> bytes:
@@ -196,11 +245,13 @@ class PointRows:
         both = int.from_bytes(self.flags, "little") & int.from_bytes(seen, "little")
         return both.to_bytes(len(self.flags), "little")
 
-    def group(self, functions: Iterable[FunctionSymbol], start: int, end: int, call_length: int) -> Iterator[FunctionPoints]:
+    def group(
+        self, functions: Iterable[FunctionSymbol], start: int, end: int, call_length: int
+    ) -> Iterator[FunctionPoints]:
         """Iterate over the functions that have points in a range of addresses, ascending.
 
-        A point is in the function that its call is in: after a call that ends a function, the next one starts. Of functions
-        that overlap, the first has the points.
+        A point is in the function that its call is in: after a call that ends a function, the next
+        one starts. Of functions that overlap, the first has the points.
 
         :param functions: ascending.
         :param start: of the range.
@@ -223,7 +274,8 @@ def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> l
     """Return the functions that any of these addresses is in.
 
     :param functions: ascending.
-    :param calls: of calls before recorded PCs; the caller of a tail call counts as touched, as it was executed.
+    :param calls: of calls before recorded PCs; the caller of a tail call counts as touched, as it
+        was executed.
     """
     starts = [group.function.address for group in functions]
     touched: set[int] = set()
@@ -234,15 +286,23 @@ def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> l
     return [functions[index] for index in sorted(touched)]
 
 
-def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray) -> list[tuple[str, str, int, int]]:
-    """Return the file and the name of each function, and how many of its points were executed, and all of them.
+def count_functions(
+    functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray
+) -> list[tuple[str, str, int, int]]:
+    """Return the file and the name of each function, and how many of its points were executed, and
+    all of them.
 
     :param functions: a unit of each is known, others are left out.
     :param seen: of each row of the table, whether it was recorded: 0 or 1.
     """
     executed = points.only(seen)
     return [
-        (group.function.unit, demangle(group.function.name), executed.count(1, group.first, group.end), points.count(group))
+        (
+            group.function.unit,
+            demangle(group.function.name),
+            executed.count(1, group.first, group.end),
+            points.count(group),
+        )
         for group in functions
         if group.function.unit is not None
     ]

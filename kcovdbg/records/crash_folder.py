@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Names of the files in a crash directory of syzkaller, by which it is known.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024; until August 2016 one file
-crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other names), syz-manager/manager.go (which crash has a dump).
+In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024;
+until August 2016 one file crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other
+names), syz-manager/manager.go (which crash has a dump).
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def is_crash_folder(names: Iterable[str]) -> bool:
     found = set(names)
     patterns = [LOG_NAME, REPORT_NAME, REPRODUCER_NAME]
     if DESCRIPTION in found:
-        # Other directories have dumps and descriptions as well, those of kdump and of Git for instance.
+        # Other directories have dumps and descriptions as well, those of kdump and of Git for
+        # instance.
         patterns.append(DUMP_NAME)
-    return found == {DESCRIPTION} or any(pattern.fullmatch(name) for name in found for pattern in patterns)
+    return found == {DESCRIPTION} or any(
+        pattern.fullmatch(name) for name in found for pattern in patterns
+    )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The function in which a crash began, by the functions of a stack: those that report, handle or help are passed over."""
+"""The function in which a crash began, by the functions of a stack: those that report, handle or
+help are passed over.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,35 @@ from kcovdbg.records.report_table import CrashRole, is_allocator, role_of
 
 _ALWAYS: Final = frozenset({CrashRole.REPORT, CrashRole.INSTRUMENTATION, CrashRole.HELPER})
 HANDLING: Final = frozenset(
-    {CrashRole.CRASH, CrashRole.REPORT, CrashRole.INTERRUPT_REPORT, CrashRole.EXCEPTION, CrashRole.ENTRY}
+    {
+        CrashRole.CRASH,
+        CrashRole.REPORT,
+        CrashRole.INTERRUPT_REPORT,
+        CrashRole.EXCEPTION,
+        CrashRole.ENTRY,
+    }
 )
 """The roles of functions that run because of a crash."""
-# The lockup detector's timer checks another CPU (kernel/watchdog_buddy.c, whose own functions end in tail calls).
+# The lockup detector's timer checks another CPU (kernel/watchdog_buddy.c, whose own functions end
+# in tail calls).
 _REMOTE_CHECK: Final = frozenset({"watchdog_hardlockup_check", "watchdog_timer_fn"})
-# kernel/rcu/tree_stall.h: without another CPU to blame, print_other_cpu_stall() shows the task that it interrupted.
+# kernel/rcu/tree_stall.h: without another CPU to blame, print_other_cpu_stall() shows the task that
+# it interrupted.
 _OWN_STALL: Final = frozenset({"sched_show_task", "print_other_cpu_stall"})
 
 
 def plain_function(function: str | None) -> str:
-    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``; of Rust, demangled."""
+    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``; of
+    Rust, demangled.
+    """
     name = demangle(function or "")
     return name.split(" (.", 1)[0] if "::" in name else name.split(".", 1)[0]
 
 
 def find_allocation(names: Sequence[str | None]) -> int | None:
-    """Return the index of the function that allocated, in the stack of an allocation; None where it ends before."""
+    """Return the index of the function that allocated, in the stack of an allocation; None where it
+    ends before.
+    """
     for index, name in enumerate(map(plain_function, names)):
         if not is_allocator(name) and role_of(name) is not CrashRole.REPORT:
             return index
@@ -37,17 +51,22 @@ def find_allocation(names: Sequence[str | None]) -> int | None:
 def find_origin(names: Sequence[str | None]) -> int | None:
     """Return the index of the function in which a reported crash, stall or hang began.
 
-    :param names: functions of a stack, innermost first: of a crashed or hung task, or of a backtrace in the kernel's log;
-        None for a frame without a name.
-    :return: None where the stack is that of who noticed what another task or CPU did, or ends before the function.
+    :param names: functions of a stack, innermost first: of a crashed or hung task, or of a
+        backtrace in the kernel's log; None for a frame without a name.
+    :return: None where the stack is that of who noticed what another task or CPU did, or ends
+        before the function.
     """
     roles = roles_of(names)
     at = max((index for index, role in enumerate(roles) if role is CrashRole.CRASH), default=-1) + 1
     # Before the first exception or interrupt, whatever a reporter calls is part of the report.
-    entry = next((index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles))
+    entry = next(
+        (index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles)
+    )
     reporting = set(roles[at:entry])
     reporters = {plain_function(name) for name in names[at:entry]}
-    if not reporters >= _OWN_STALL and (CrashRole.REMOTE_REPORT in reporting or reporters >= _REMOTE_CHECK):
+    if not reporters >= _OWN_STALL and (
+        CrashRole.REMOTE_REPORT in reporting or reporters >= _REMOTE_CHECK
+    ):
         return None
     passed = _ALWAYS
     if CrashRole.INTERRUPT_REPORT in reporting or reporters >= _OWN_STALL:
@@ -62,7 +81,9 @@ def find_origin(names: Sequence[str | None]) -> int | None:
         if role is CrashRole.REPORT or (at and roles[at - 1] is CrashRole.REPORT):
             passed |= {CrashRole.ALLOCATOR, CrashRole.WAIT}
         # An interrupt may have preempted the task.
-        is_handling = role in HANDLING and (before in HANDLING or (role is CrashRole.ENTRY and before is CrashRole.WAIT))
+        is_handling = role in HANDLING and (
+            before in HANDLING or (role is CrashRole.ENTRY and before is CrashRole.WAIT)
+        )
         if role not in passed and not is_handling:
             # The function that an entry called is missing.
             return None if role in (CrashRole.ENTRY, CrashRole.OUTERMOST) else at

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A crash in the kernel's log or a report: its title, the panic's reason, its stacks, where it began, and its task.
+"""A crash in the kernel's log or a report: its title, the panic's reason, its stacks, where it
+began, and its task.
 
-The lines of several CPUs are told apart before anything is decided. Patterns are in :mod:`.report_table`.
+The lines of several CPUs are told apart before anything is decided. Patterns are in
+:mod:`.report_table`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from kcovdbg.model.log_record import LogRecord
 from kcovdbg.records.crash_origin import find_allocation, find_origin
 from kcovdbg.records.log_text import LogLine, record_lines, split_log, untangle
 from kcovdbg.records.oops_words import find_code_words
-from kcovdbg.records.report_table import ASIDE, COUNTER, DOUBTFUL, END, HARMLESS, HEADLINE, TITLE, TRACE
+from kcovdbg.records.report_table import (
+    ASIDE,
+    COUNTER,
+    DOUBTFUL,
+    END,
+    HARMLESS,
+    HEADLINE,
+    TITLE,
+    TRACE,
+)
 
 LOG_RECORDS: Final = 4000
 """How many of the newest records of the kernel's log are searched for a crash."""
@@ -23,13 +34,16 @@ LOG_RECORDS: Final = 4000
 _PANIC: Final = re.compile(r"Kernel panic - not syncing: (.*)")
 # Reasons of panic() after another report.
 _CONSEQUENCE: Final = re.compile(
-    r"Fatal exception|.{0,200}\bset\b ?\.\.\.|hung_task: |softlockup: |Hard LOCKUP|RCU Stall|sysrq triggered|Oops|Aiee"
+    r"Fatal exception|.{0,200}\bset\b ?\.\.\.|hung_task: |softlockup: |Hard LOCKUP|RCU Stall"
+    r"|sysrq triggered|Oops|Aiee"
     r"|.{0,200}: Fatal|.{0,200}NMI|Fatal machine check|.{0,200}hardware error|Out of memory"
 )
 # arch/*/kernel/dumpstack.c, traps.c: __die().
 _DIE: Final = re.compile(r"(?:Oops|Internal error|[\w ]{1,80}): .{0,200}\[#\d{1,9}\]")
 # kernel/hung_task.c: check_hung_task()
-_HUNG: Final = re.compile(r"INFO: task (?P<comm>.{1,40}):(?P<pid>\d{1,10}) blocked (?:in I/O wait )?for more than ")
+_HUNG: Final = re.compile(
+    r"INFO: task (?P<comm>.{1,40}):(?P<pid>\d{1,10}) blocked (?:in I/O wait )?for more than "
+)
 # kernel/watchdog.c: watchdog_hardlockup_check()
 _HARD_LOCKUP: Final = re.compile(r".{0,80}hard LOCKUP on cpu (\d{1,6})")
 # kernel/rcu/tree_stall.h: print_other_cpu_stall(), print_cpu_stall_info(), rcu_print_task_stall()
@@ -41,21 +55,26 @@ _TRAP: Final = re.compile(r"kernel BUG at |WARNING: ")
 _ADJACENT: Final = 3
 # Seconds between two tasks that are found hung in one round.
 _ROUND: Final = 5.0
-# Around a place that printk's %pS printed; "?" marks what is only found on the stack. On arm, the function that it calls
-# comes first (arch/arm/kernel/traps.c: dump_backtrace_entry()); on powerpc, the stack pointer (arch/powerpc/kernel/process.c);
-# on s390 an unsure place is in brackets (arch/s390/kernel/dumpstack.c).
+# Around a place that printk's %pS printed; "?" marks what is only found on the stack. On arm, the
+# function that it calls comes first (arch/arm/kernel/traps.c: dump_backtrace_entry()); on powerpc,
+# the stack pointer (arch/powerpc/kernel/process.c); on s390 an unsure place is in brackets
+# (arch/s390/kernel/dumpstack.c).
 _BEFORE: Final = re.compile(
     r"\s{0,40}(?:(?:\[<[0-9a-f]{1,16}>\] )?\(?[\w.$]{1,512}\)? from )?"
     r"(?:\[<?[0-9a-f]{1,16}>?\]\s{1,2}){0,2}[(<]?(?P<unsure>\? )?"
 )
 # Added by syzkaller, decode_stacktrace.sh or the kernel itself; the innermost of several places.
-_SOURCE: Final = r" \(?(?P<file>[\w./+-]{1,400}\.[chSrs]{1,2}):(?P<line>\d{1,7})(?: [^)]{0,800})?\)?"
+_SOURCE: Final = (
+    r" \(?(?P<file>[\w./+-]{1,400}\.[chSrs]{1,2}):(?P<line>\d{1,7})(?: [^)]{0,800})?\)?"
+)
 _MODULE: Final = r"(?: \[[\w .@+-]{1,120}\])?"
 _AFTER: Final = re.compile(
-    rf"[)>]?(?: \([PTFUC]{{1,4}}\))?{_MODULE}(?:{_SOURCE})?\s{{0,8}}(?: \(.{{0,200}}\))?(?:, CPU#.{{0,60}})?\s{{0,8}}"
+    rf"[)>]?(?: \([PTFUC]{{1,4}}\))?{_MODULE}(?:{_SOURCE})?\s{{0,8}}(?: \(.{{0,200}}\))?"
+    rf"(?:, CPU#.{{0,60}})?\s{{0,8}}"
 )
 _INLINED: Final = re.compile(
-    rf"\s{{0,40}}(?:\[<[0-9a-f]{{1,16}}>\] )?(?P<function>[\w.$]{{1,512}}){_SOURCE}(?: \[\w{{1,64}}\])?\s{{0,8}}"
+    rf"\s{{0,40}}(?:\[<[0-9a-f]{{1,16}}>\] )?(?P<function>[\w.$]{{1,512}}){_SOURCE}"
+    rf"(?: \[\w{{1,64}}\])?\s{{0,8}}"
 )
 _MAX_BETWEEN: Final = 25
 # The task of a report: dump_stack_print_info().
@@ -64,11 +83,15 @@ _TASK: Final = re.compile(
     r"(?:(?P<comm>.{1,15}?)(?= {1,4}(?:Not tainted|Tainted:|Kdump:)| {0,4}$)|(?P<word>\S{1,15}))"
 )
 # sched_show_task()
-_TASK_STATE: Final = re.compile(r"task:(?P<comm>.{1,15}?) {1,16}state:\w.{0,80}? pid: {0,8}(?P<pid>\d{1,10})")
+_TASK_STATE: Final = re.compile(
+    r"task:(?P<comm>.{1,15}?) {1,16}state:\w.{0,80}? pid: {0,8}(?P<pid>\d{1,10})"
+)
 # mm/kmemleak.c: print_unreferenced()
 _TASK_OF_LEAK: Final = re.compile(r" {2}comm \"(?P<comm>.{1,15})\", pid (?P<pid>\d{1,10})[, (]")
 # __warn() since v6.19
-_TASK_OF_WARNING: Final = re.compile(r"WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$")
+_TASK_OF_WARNING: Final = re.compile(
+    r"WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$"
+)
 _SYSCALL: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|loongarch|se|do)_sys_(?P<name>\w+)")
 _LEAK: Final = re.compile(r"\s{0,8}unreferenced object 0x")
 _MAX_FRAMES: Final = 1000
@@ -82,7 +105,9 @@ class CrashReport(NamedTuple):
     title: str | None = None
     """The first line of the report that led to it."""
     panic: str | None = None
-    """The message of panic(); None where the kernel has not panicked, or has started its crash kernel before."""
+    """The message of panic(); None where the kernel has not panicked, or has started its crash
+    kernel before.
+    """
     pid: int | None = None
     """The task that the report is about, where one task reports others."""
     cpu: int | None = None
@@ -138,12 +163,23 @@ def find_report(records: Sequence[LogRecord]) -> CrashReport:
 def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     """Return what a log says about the crash that ended the kernel; nothing where none did."""
     texts = [line.message[:_MAX_LINE] for line in lines]
-    panic = next(((index, match[1]) for index, match in enumerate(map(_PANIC.match, texts)) if match is not None), None)
+    panic = next(
+        (
+            (index, match[1])
+            for index, match in enumerate(map(_PANIC.match, texts))
+            if match is not None
+        ),
+        None,
+    )
     end, reason = panic or (len(texts), None)
     if reason is not None and not _CONSEQUENCE.match(reason):
         return CrashReport(None, reason)
     # Of several CPUs that report something, the crash is that of the one that died.
-    died = end if panic is not None else next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
+    died = (
+        end
+        if panic is not None
+        else next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
+    )
     if died is None:
         return CrashReport()
     every = [index for index in range(end) if TITLE.match(texts[index])]
@@ -157,14 +193,20 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     elif _TRAP.match(texts[first]) and len(titles) > 1:
         between = sum(line.caller == caller for line in lines[titles[-2] : first])
         first = titles[-2] if between <= _ADJACENT else first
-    own = [text for line, text in zip(lines[first:end], texts[first:end], strict=True) if line.caller == caller]
+    own = [
+        text
+        for line, text in zip(lines[first:end], texts[first:end], strict=True)
+        if line.caller == caller
+    ]
     return CrashReport(texts[first], reason, *_find_subject(own))
 
 
 def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int]:
     """Return the last of these reports that follow one another."""
     pairs = list(pairwise(hung))[::-1]
-    close = takewhile(lambda pair: (lines[pair[1]].time or 0) - (lines[pair[0]].time or 0) < _ROUND, pairs)
+    close = takewhile(
+        lambda pair: (lines[pair[1]].time or 0) - (lines[pair[0]].time or 0) < _ROUND, pairs
+    )
     return [hung[-1], *(before for before, _ in close)]
 
 
@@ -207,12 +249,18 @@ def _find_task(message: str) -> ReportedTask | None:
     match = _TASK.search(message)
     if match is not None:
         return ReportedTask(int(match["pid"]), (match["comm"] or match["word"]).strip())
-    match = _TASK_STATE.match(message) or _TASK_OF_LEAK.match(message) or _TASK_OF_WARNING.match(message)
+    match = (
+        _TASK_STATE.match(message)
+        or _TASK_OF_LEAK.match(message)
+        or _TASK_OF_WARNING.match(message)
+    )
     return None if match is None else ReportedTask(int(match["pid"]), match["comm"].strip())
 
 
 def summarize_report(text: str) -> ReportSummary:
-    """Return what a report says: where the first stack that shows it began, and the task that it is of."""
+    """Return what a report says: where the first stack that shows it began, and the task that it is
+    of.
+    """
     lines = [line for line in split_log(text) if len(line.text) <= _MAX_LINE]
     stacks = find_stacks(lines)
     first = next(_first_tasks(lines), None)
@@ -220,11 +268,17 @@ def summarize_report(text: str) -> ReportSummary:
         names = [frame.function for frame in stack.frames]
         origin = find_allocation(names) if stack.is_allocation else find_origin(names)
         if origin is not None:
-            calls = (match["name"] for name in names if (match := _SYSCALL.fullmatch(name)) is not None)
+            calls = (
+                match["name"] for name in names if (match := _SYSCALL.fullmatch(name)) is not None
+            )
             return ReportSummary(stack.task or first, stack.frames[origin], next(calls, None))
-    problem = "the report's stacks do not show where it began" if stacks else "the report has no stack"
+    problem = (
+        "the report's stacks do not show where it began" if stacks else "the report has no stack"
+    )
     name = _find_headline_function(lines)
-    return ReportSummary(first, None if name is None else ReportedFrame(name, None, None), problem=problem)
+    return ReportSummary(
+        first, None if name is None else ReportedFrame(name, None, None), problem=problem
+    )
 
 
 def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
@@ -232,7 +286,9 @@ def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
     for _, own in untangle(lines):
         is_harmless = False
         for line in own:
-            is_harmless = (is_harmless and TRACE.match(line.message) is None) or HARMLESS.match(line.message) is not None
+            is_harmless = (is_harmless and TRACE.match(line.message) is None) or HARMLESS.match(
+                line.message
+            ) is not None
             task = None if is_harmless else _find_task(line.message)
             if task is not None:
                 yield task
@@ -247,14 +303,19 @@ def _find_headline_function(lines: Iterable[LogLine]) -> str | None:
             continue
         words = find_code_words(line.message)
         at = headline.start("place") if headline is not None else 0
-        name = next((word.function for word in words if word.function is not None and word.span[0] >= at), None)
+        name = next(
+            (word.function for word in words if word.function is not None and word.span[0] >= at),
+            None,
+        )
         if name is not None and find_origin([name]) is not None:
             return name
     return None
 
 
 def find_stacks(lines: Sequence[LogLine]) -> list[ReportedStack]:
-    """Return the stacks in a log by their first lines, without those of what cannot have caused a crash."""
+    """Return the stacks in a log by their first lines, without those of what cannot have caused a
+    crash.
+    """
     numbers = {id(line): index for index, line in enumerate(lines)}
     found = [stack for _, own in untangle(lines) for stack in _find_own_stacks(own, numbers)]
     return sorted(found, key=lambda stack: stack.start)
@@ -275,7 +336,12 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         found = COUNTER.match(text)
         frames = _read_frame(text, 0 if found is None else found.end())
         is_start = TRACE.match(text) is not None
-        ends = is_start or END.match(text) is not None or HARMLESS.match(text) is not None or DOUBTFUL.match(text) is not None
+        ends = (
+            is_start
+            or END.match(text) is not None
+            or HARMLESS.match(text) is not None
+            or DOUBTFUL.match(text) is not None
+        )
         if stack is not None and (ends or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
             if stack and not is_harmless:
                 yield ReportedStack(start, stack, task, is_leak, is_doubtful)
@@ -309,10 +375,15 @@ def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:
             return None
         return [ReportedFrame(inlined["function"], inlined["file"], int(inlined["line"]))]
     words = find_code_words(text)
-    place = next((word for word in words if word.function is not None and word.span[0] >= start), None)
+    place = next(
+        (word for word in words if word.function is not None and word.span[0] >= start), None
+    )
     if place is None or place.function is None or place.is_torn:
         return None
-    before, after = _BEFORE.fullmatch(text, start, place.span[0]), _AFTER.fullmatch(text, place.span[1])
+    before, after = (
+        _BEFORE.fullmatch(text, start, place.span[0]),
+        _AFTER.fullmatch(text, place.span[1]),
+    )
     if before is None or after is None:
         return None
     line = None if after["line"] is None else int(after["line"])

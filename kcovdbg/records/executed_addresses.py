@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of executed addresses: whether a list is one, and the KASLR offset that its addresses include.
+"""Lists of executed addresses: whether a list is one, and the KASLR offset that its addresses
+include.
 
-Other tools than KCOV name code by itself: where its blocks begin, or each instruction. Blocks of the kernel's code begin at few
-of all addresses, which tells such lists from lists of return addresses, and the right offset from others.
+Other tools than KCOV name code by itself: where its blocks begin, or each instruction. Blocks of
+the kernel's code begin at few of all addresses, which tells such lists from lists of return
+addresses, and the right offset from others.
 """
 
 from __future__ import annotations
@@ -80,10 +82,14 @@ def table_code(table: LocationTable) -> KernelCode | None:
     if blocks is None or not texts:
         return None
     starts = StateFinder(blocks, array("I"), array("Q")).find_starts()
-    return KernelCode(blocks.base, starts, (min(text.start for text in texts), max(text.end for text in texts)))
+    return KernelCode(
+        blocks.base, starts, (min(text.start for text in texts), max(text.end for text in texts))
+    )
 
 
-def read_exactly(words: Sequence[int], code: KernelCode, offsets: Sequence[int], *, finds_offset: bool = True) -> ExactReading:
+def read_exactly(
+    words: Sequence[int], code: KernelCode, offsets: Sequence[int], *, finds_offset: bool = True
+) -> ExactReading:
     """Find out which KASLR offset executed addresses include.
 
     :param offsets: that are likely, the likeliest first.
@@ -94,10 +100,14 @@ def read_exactly(words: Sequence[int], code: KernelCode, offsets: Sequence[int],
     tried = dict.fromkeys(offsets)
     if finds_offset:
         tried.update(dict.fromkeys(_list_offsets(sample, code)))
-    ranking = sorted((_judge(sample, code, offset) for offset in tried), key=lambda one: -one.starts)
+    ranking = sorted(
+        (_judge(sample, code, offset) for offset in tried), key=lambda one: -one.starts
+    )
     best = ranking[0]
     likely = next(one for one in ranking if one.kaslr_offset == offsets[0])
-    others = max((one.starts for one in ranking if one.kaslr_offset != best.kaslr_offset), default=0)
+    others = max(
+        (one.starts for one in ranking if one.kaslr_offset != best.kaslr_offset), default=0
+    )
     density = len(code.starts) / max(code.code[1] - code.code[0], 1)
     expected = best.inside * density
     is_certain = (
@@ -136,4 +146,8 @@ def _judge(sample: Sequence[int], code: KernelCode, offset: int) -> ExactReading
 
 def move_words(words: Sequence[int], offset: int) -> array[int]:
     """Return addresses without the KASLR offset; those below it are left as they are."""
-    return array("Q", [word - offset if word >= offset else word for word in words]) if offset else array("Q", words)
+    return (
+        array("Q", [word - offset if word >= offset else word for word in words])
+        if offset
+        else array("Q", words)
+    )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions of a trace: runs of records of one function, loops over several, and functions in order or as a chain.
+"""The functions of a trace: runs of records of one function, loops over several, and functions in
+order or as a chain.
 
-A PC trace does not record calls. Runs follow the order of records. The chain infers calls: a function that appears while it
-is in the chain was returned to, and any other one was called by the function before it, unless it is one that nothing else in
-the kernel calls.
+A PC trace does not record calls. Runs follow the order of records. The chain infers calls: a
+function that appears while it is in the chain was returned to, and any other one was called by the
+function before it, unless it is one that nothing else in the kernel calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from kcovdbg.records.located_records import matches_path
 _HEADER: Final = ".h"
 
 
-# Longest loop body in functions: longer ones are rare, and each further function adds the same cost again.
+# Longest loop body in functions: longer ones are rare, and each further function adds the same cost
+# again.
 _LONGEST_BODY: Final = 16
 # Longest round of a loop within one function, in records.
 _LONGEST_ROUND: Final = 256
@@ -53,12 +55,16 @@ class Fold(NamedTuple):
 
 
 def find_runs(
-    sequence: Sequence[int], group_of: Callable[[int], object], start: int = 0, end: int | None = None
+    sequence: Sequence[int],
+    group_of: Callable[[int], object],
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[FunctionRun]:
     """Iterate over the runs of a sequence, in order.
 
     :param sequence: PCs, or words that stand for them.
-    :param group_of: returns the group of an element; called only where an element differs from the one before.
+    :param group_of: returns the group of an element; called only where an element differs from the
+        one before.
     """
     end = len(sequence) if end is None else end
     if start >= end:
@@ -78,9 +84,11 @@ def find_runs(
 
 
 def fold_runs(runs: Iterator[FunctionRun]) -> Iterator[Fold]:
-    """Fold loops over several functions: the same functions in the same order, whatever the length of each run.
+    """Fold loops over several functions: the same functions in the same order, whatever the length
+    of each run.
 
-    Of the possible folds at a run, the one that covers the most runs is chosen. Runs are read ahead to the end of a loop.
+    Of the possible folds at a run, the one that covers the most runs is chosen. Runs are read ahead
+    to the end of a loop.
     """
     ahead: list[FunctionRun] = []
 
@@ -104,7 +112,8 @@ def fold_runs(runs: Iterator[FunctionRun]) -> Iterator[Fold]:
                 continue
             count = 1
             while look(position + (count + 1) * body) and all(
-                ahead[position + count * body + at].group == ahead[position + at].group for at in range(body)
+                ahead[position + count * body + at].group == ahead[position + at].group
+                for at in range(body)
             ):
                 count += 1
             if count > 1 and count * body > covered:
@@ -119,7 +128,8 @@ def fold_runs(runs: Iterator[FunctionRun]) -> Iterator[Fold]:
 
 
 def round_length(part: Sequence[int]) -> int:
-    """Return the length of the first round of a loop within a run; the run's length if it is not a loop.
+    """Return the length of the first round of a loop within a run; the run's length if it is not a
+    loop.
 
     The last round may be incomplete.
 
@@ -155,10 +165,12 @@ class TraceStep:
 
 
 def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
-    """Return the function that each PC is in: its name and file, or the PC itself where its name is unknown.
+    """Return the function that each PC is in: its name and file, or the PC itself where its name is
+    unknown.
 
-    A function has lines of headers without an inlined frame where compilers merge statements. There the file is that of the
-    nearest points of the same name, which is another one for another function of that name.
+    A function has lines of headers without an inlined frame where compilers merge statements. There
+    the file is that of the nearest points of the same name, which is another one for another
+    function of that name.
 
     :param frames: PC -> its outermost frame.
     """
@@ -203,10 +215,11 @@ def chain_functions(
 ) -> Chain:
     """Return the steps of a trace as an indented chain, each before those below it.
 
-    A step that is entered again from the same step above is not repeated: its rounds count, so that loops are folded.
+    A step that is entered again from the same step above is not repeated: its rounds count, so that
+    loops are folded.
 
-    :param is_entry: returns whether the record at a position is the first point of its function, so that the function was
-        entered there and not returned to.
+    :param is_entry: returns whether the record at a position is the first point of its function, so
+        that the function was entered there and not returned to.
     :param is_outermost: returns whether a group is a function that user space enters.
     :param limit: for the number of steps: those of random records would not fit into memory.
     """
@@ -216,7 +229,9 @@ def chain_functions(
         if count == limit:
             end = run.first
             break
-        open_at = next((at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None)
+        open_at = next(
+            (at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None
+        )
         # Of one that is entered again, the call before has ended.
         is_entered = open_at is None or is_entry(run.first)
         if open_at is not None:
@@ -254,7 +269,9 @@ _Line = TypeVar("_Line", bound=HasTotal)
 
 
 def select_largest(steps: list[_Line], limit: int) -> list[_Line]:
-    """Return the lines with the most records, those below included, in their order; what is above a line stays with it."""
+    """Return the lines with the most records, those below included, in their order; what is above a
+    line stays with it.
+    """
     if len(steps) <= limit:
         return steps
     ranked = sorted(range(len(steps)), key=lambda at: (-steps[at].total, at))
@@ -269,7 +286,9 @@ class FunctionClass(NamedTuple):
     functions: tuple[str, ...]
     """Patterns of names."""
     files: tuple[str, ...]
-    """Paths, directories, or patterns; functions of inlined headers count as the file that they were compiled into."""
+    """Paths, directories, or patterns; functions of inlined headers count as the file that they
+    were compiled into.
+    """
 
 
 def _read_classes() -> tuple[FunctionClass, ...]:
@@ -277,7 +296,10 @@ def _read_classes() -> tuple[FunctionClass, ...]:
     tables.read_string(files(__package__).joinpath("function_classes.ini").read_text("utf-8"))
     return tuple(
         FunctionClass(
-            name, tables[name]["summary"], tuple(tables[name]["functions"].split()), tuple(tables[name]["files"].split())
+            name,
+            tables[name]["summary"],
+            tuple(tables[name]["functions"].split()),
+            tuple(tables[name]["files"].split()),
         )
         for name in tables.sections()
     )
@@ -291,13 +313,23 @@ OUTERMOST: Final = (
     "*exit_to_user_mode*",
 )
 """Patterns of functions that only the kernel's entry code calls."""
-# A trace without its system call could not be recognized: clock_nanosleep() is in kernel/time, for instance.
-_SYSTEM_CALLS: Final = ("__*_sys_*", "__se_sys_*", "__do_sys_*", "ksys_*", "do_sys_*", "*_syscall_*", "do_syscall*")
+# A trace without its system call could not be recognized: clock_nanosleep() is in kernel/time, for
+# instance.
+_SYSTEM_CALLS: Final = (
+    "__*_sys_*",
+    "__se_sys_*",
+    "__do_sys_*",
+    "ksys_*",
+    "do_sys_*",
+    "*_syscall_*",
+    "do_syscall*",
+)
 
 
 @cache
 def find_class(function: str | None, file: str | None) -> str | None:
-    """Return the name of the class that a function is in; None for one in no class, and for the functions of system calls.
+    """Return the name of the class that a function is in; None for one in no class, and for the
+    functions of system calls.
 
     There are hundreds of patterns, and a function has many PCs: answers are cached.
 

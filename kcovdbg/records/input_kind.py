@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a file, a directory or the start of a stream is, by its content: the one place that decides it.
+"""What a file, a directory or the start of a stream is, by its content: the one place that decides
+it.
 
-Nothing here depends on a file's name, but for the members of a directory and the side file of a trace. Of a file's content,
-which may be compressed with gzip, xz or zstd, and be in UTF-16, the first :data:`LOOKED_AT` bytes are looked at.
+Nothing here depends on a file's name, but for the members of a directory and the side file of a
+trace. Of a file's content, which may be compressed with gzip, xz or zstd, and be in UTF-16, the
+first :data:`LOOKED_AT` bytes are looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.input_file import FrameReader, Packing, decode_utf16, find_packing, open_input, parse_json
+from kcovdbg.input_file import (
+    FrameReader,
+    Packing,
+    decode_utf16,
+    find_packing,
+    open_input,
+    parse_json,
+)
 from kcovdbg.records.crash_folder import is_crash_folder, is_workdir
 from kcovdbg.records.log_text import is_log
 from kcovdbg.records.pc_file import NotATraceError, PcFile, read_pc_file
@@ -94,7 +103,8 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
     """Return what a content is.
 
     :param start: its first bytes, as they are.
-    :param file: the same content, seekable, where more of it is needed to unpack its start; None for ``start`` alone.
+    :param file: the same content, seekable, where more of it is needed to unpack its start; None
+        for ``start`` alone.
     """
     packing = find_packing(start)
     if packing is not None:
@@ -102,9 +112,13 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
         file.seek(0)
         start = _unpack_start(packing, file)
         if not start:
-            return _found(InputKind.OTHER, f"damaged or empty data of {packing.program}", "copy it again")
+            return _found(
+                InputKind.OTHER, f"damaged or empty data of {packing.program}", "copy it again"
+            )
         if start.startswith(_SCRIPT_MARK):
-            return _found(InputKind.OTHER, "a compressed script", f"decompress it first: {packing.program} -d")
+            return _found(
+                InputKind.OTHER, "a compressed script", f"decompress it first: {packing.program} -d"
+            )
     dump = identify_start(start[:18])
     if dump is not FileKind.OTHER:
         return _of_dump_file(dump)
@@ -137,14 +151,18 @@ _SCRIPT_MARK: Final = b"#!"
 _INTERPRETER: Final = re.compile(_SCRIPT_MARK + rb"[^\n]*")
 _KCOVDBG: Final = re.compile(rb"(^|[\s/])kcovdbg(\s|$)")
 _PATCH: Final = re.compile(
-    rb"^diff --git [^\n]+|^--- [^\n]+\n\+\+\+ [^\n]+\n@@ -\d{1,9}(,\d{1,9})? \+\d{1,9}(,\d{1,9})? @@", re.MULTILINE
+    rb"^diff --git [^\n]+"
+    rb"|^--- [^\n]+\n\+\+\+ [^\n]+\n@@ -\d{1,9}(,\d{1,9})? \+\d{1,9}(,\d{1,9})? @@",
+    re.MULTILINE,
 )
 # Members of a row of a recording, and of a manager's configuration.
 _SAMPLE_KEYS: Final = {"time", "tasks", "objects", "shares"}
 _SIDE_KEYS: Final = {"format", "mode", "word_size"}
 _TABLE_MAGIC: Final = b"KCOVSYM\0"
 # In the names of syzkaller's tasks, its mail and the log of its manager.
-_SYZKALLER: Final = re.compile(rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE)
+_SYZKALLER: Final = re.compile(
+    rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE
+)
 # Files of a directory that are looked at.
 _TRIED: Final = 16
 # Bytes that are looked at together.
@@ -174,7 +192,9 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
             return known
     # A commit's message often quotes an oops.
     if _PATCH.search(text):
-        return _found(InputKind.PATCH, hint="patch FILE WHAT shows which lines that it adds were executed")
+        return _found(
+            InputKind.PATCH, hint="patch FILE WHAT shows which lines that it adds were executed"
+        )
     trace, error = _read_start(data)
     looks_like_log = is_log(data)
     if trace is not None and not (looks_like_log and _is_sparse(trace)):
@@ -210,7 +230,11 @@ def _find_json_kind(text: bytes) -> FoundKind | None:
         return _found(InputKind.RECORDING)
     if value.keys() >= _SIDE_KEYS:
         return _found(InputKind.SIDE_FILE)
-    return _found(InputKind.WORKDIR, "a configuration of syzkaller") if isinstance(value.get("workdir"), str) else None
+    return (
+        _found(InputKind.WORKDIR, "a configuration of syzkaller")
+        if isinstance(value.get("workdir"), str)
+        else None
+    )
 
 
 def _read_start(data: bytes) -> tuple[PcFile | None, NotATraceError | None]:
@@ -237,8 +261,12 @@ def _find_folder_kind(folder: Path) -> FoundKind:
         return _found(InputKind.WORKDIR)
     if is_crash_folder(names):
         return _found(InputKind.CRASH)
-    if "vmlinux" in names or any(name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names):
-        return _found(InputKind.OTHER, "a directory of kernel images", f"-s {folder} takes debug info from it")
+    if "vmlinux" in names or any(
+        name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names
+    ):
+        return _found(
+            InputKind.OTHER, "a directory of kernel images", f"-s {folder} takes debug info from it"
+        )
     if any(_is_trace(path) for path in _list_traces(folder)[:_TRIED]):
         # What is none is left out by name when they are read.
         return _found(InputKind.TRACE, "a directory of traces")

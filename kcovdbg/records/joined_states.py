@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States of the lines of some files by several traces together, and which of the traces executed each line."""
+"""States of the lines of some files by several traces together, and which of the traces executed
+each line.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,11 @@ def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
 def quality_text(buffer: Buffer, quality: Quality) -> str:
     """Return in words what is known about a trace."""
     if quality & Quality.EXACT:
-        return "all executed code" if quality & Quality.COMPLETE else "executed code: what is not listed is unknown"
+        return (
+            "all executed code"
+            if quality & Quality.COMPLETE
+            else "executed code: what is not listed is unknown"
+        )
     if quality & Quality.COMPLETE:
         if quality & Quality.PLACED:
             return "open: its task is inside the kernel, and its stack is known"
@@ -84,8 +90,8 @@ def join_states(
 
     :param table: of the kernel that was executed.
     :param traces: one or more.
-    :param wanted: numbers of lines, by file as in debug info: of these, lines without code of their own are looked for that
-        other code was inlined at.
+    :param wanted: numbers of lines, by file as in debug info: of these, lines without code of their
+        own are looked for that other code was inlined at.
     :raises CapabilityError: when the table has no blocks.
     """
     finder = make_finder(table)
@@ -103,7 +109,9 @@ def join_states(
             lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
         joined[file] = lines
     missing = {
-        file: frozenset(number for number in numbers if _may_be_call(joined.get(file, {}).get(number)))
+        file: frozenset(
+            number for number in numbers if _may_be_call(joined.get(file, {}).get(number))
+        )
         for file, numbers in wanted.items()
     }
     kinds = frozenset[PointKind]().union(*(trace.records.kinds for trace in traces))
@@ -131,12 +139,16 @@ def _may_be_call(line: JoinedLine | None) -> bool:
 
 
 class _Calls:
-    """Judges lines that have no code of their own, by the points of the code that was inlined there.
+    """Judges lines that have no code of their own, by the points of the code that was inlined
+    there.
 
-    :param executed: functions with records, by number; None where a trace does not say what was not executed.
+    :param executed: functions with records, by number; None where a trace does not say what was not
+        executed.
     """
 
-    def __init__(self, table: LocationTable, finder: StateFinder, executed: frozenset[int] | None) -> None:
+    def __init__(
+        self, table: LocationTable, finder: StateFinder, executed: frozenset[int] | None
+    ) -> None:
         self._table, self._finder, self._executed = table, finder, executed
         self._rows: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
 
@@ -146,15 +158,28 @@ class _Calls:
         :param inlined: points of the code that was inlined at these lines.
         """
         rows = self._table.get_rows({pc for points in inlined.values() for pc in points})
-        frames = [frame for row in rows if row is not None for frame in row[1] if (frame.file, frame.line) in inlined]
+        frames = [
+            frame
+            for row in rows
+            if row is not None
+            for frame in row[1]
+            if (frame.file, frame.line) in inlined
+        ]
         names = {frame.function for frame in frames if frame.function is not None}
-        for pc, _, its_frames in _find_points(self._table, self._table.find_frames("frame_function", names)):
+        for pc, _, its_frames in _find_points(
+            self._table, self._table.find_frames("frame_function", names)
+        ):
             for name in {frame.function for frame in its_frames if frame.function in names}:
                 assert name is not None
                 self._rows.setdefault(name, []).append((pc, its_frames))
 
     def judge(
-        self, traces: Sequence[NamedTrace], file: str, number: int, points: Sequence[int], own: Mapping[int, JoinedLine]
+        self,
+        traces: Sequence[NamedTrace],
+        file: str,
+        number: int,
+        points: Sequence[int],
+        own: Mapping[int, JoinedLine],
     ) -> JoinedLine:
         """Return what is known of a line.
 
@@ -171,28 +196,51 @@ class _Calls:
         if hits:
             state = LineState.EXECUTED if recorded.issuperset(points) else LineState.PARTLY
             return JoinedLine(state, sum(one.hits for one in hits), hits, is_call=True)
-        # More code may have been inlined there, without points: it was not executed if nothing of its function was.
-        frames = [frame for row in self._table.get_rows(points) if row is not None for frame in row[1]]
-        functions = {frame.function for frame in frames if (frame.file, frame.line) == (file, number)}
-        ranges = [None if function is None else self._find_unexecuted(function, file) for function in functions]
+        # More code may have been inlined there, without points: it was not executed if nothing of
+        # its function was.
+        frames = [
+            frame for row in self._table.get_rows(points) if row is not None for frame in row[1]
+        ]
+        functions = {
+            frame.function for frame in frames if (frame.file, frame.line) == (file, number)
+        }
+        ranges = [
+            None if function is None else self._find_unexecuted(function, file)
+            for function in functions
+        ]
         is_unexecuted = all(
-            lines is not None and all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
+            lines is not None
+            and all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
             for lines in ranges
         )
-        return JoinedLine(LineState.NOT_EXECUTED if is_unexecuted else LineState.UNDECIDED, 0, (), is_call=True)
+        return JoinedLine(
+            LineState.NOT_EXECUTED if is_unexecuted else LineState.UNDECIDED, 0, (), is_call=True
+        )
 
     def _find_unexecuted(self, function: str, file: str) -> range | None:
-        """Return the lines of a function that is not inlined, and has no record; None for another one."""
+        """Return the lines of a function that is not inlined, and has no record; None for another
+        one.
+        """
         executed = self._executed
         lines = []
         for pc, frames in self._rows.get(function, ()):
-            if executed is None or frames[-1].function != function or self._finder.find_function(pc - 1) in executed:
+            if (
+                executed is None
+                or frames[-1].function != function
+                or self._finder.find_function(pc - 1) in executed
+            ):
                 return None
-            lines += [frame.line for frame in frames if frame[:2] == (function, file) and frame.line is not None]
+            lines += [
+                frame.line
+                for frame in frames
+                if frame[:2] == (function, file) and frame.line is not None
+            ]
         return range(min(lines), max(lines) + 1) if lines else None
 
 
-def _find_points(table: LocationTable, wanted: Iterable[int]) -> list[tuple[int, int, tuple[Frame, ...]]]:
+def _find_points(
+    table: LocationTable, wanted: Iterable[int]
+) -> list[tuple[int, int, tuple[Frame, ...]]]:
     """Return the points that have one of some frames: PC, kind and all of their frames."""
     columns = table.columns
     flags = bytearray(len(columns.frames.function))
@@ -202,7 +250,11 @@ def _find_points(table: LocationTable, wanted: Iterable[int]) -> list[tuple[int,
         return []
     chosen = compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags)))
     pcs = [columns.base + columns.offset[index] for index in chosen]
-    return [(pc, *row) for pc, row in zip(pcs, table.get_rows(pcs), strict=True) if row is not None and row[1]]
+    return [
+        (pc, *row)
+        for pc, row in zip(pcs, table.get_rows(pcs), strict=True)
+        if row is not None and row[1]
+    ]
 
 
 def _find_inlined(
@@ -213,13 +265,19 @@ def _find_inlined(
     :param kinds: of points that the traces can have.
     """
     frames = table.columns.frames
-    in_files = table.find_frames("frame_file", [file for file, numbers in wanted.items() if numbers])
+    in_files = table.find_frames(
+        "frame_file", [file for file, numbers in wanted.items() if numbers]
+    )
     lines = set().union(*wanted.values())
     chosen = [index for index in in_files if frames.line[index] in lines]
     found: dict[tuple[str, int], list[int]] = {}
     for pc, kind, its_frames in _find_points(table, chosen):
         for frame in its_frames if kind in kinds else ():
-            if frame.file is not None and frame.line is not None and frame.line in wanted.get(frame.file, ()):
+            if (
+                frame.file is not None
+                and frame.line is not None
+                and frame.line in wanted.get(frame.file, ())
+            ):
                 found.setdefault((frame.file, frame.line), []).append(pc)
     return found
 
@@ -227,8 +285,8 @@ def _find_inlined(
 def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
     """Yield traces that say what all of them together do.
 
-    What enters a block leaves it in the sum of whole traces as in each of them. Where a task was in the kernel says something
-    of its own trace alone.
+    What enters a block leaves it in the sum of whole traces as in each of them. Where a task was in
+    the kernel says something of its own trace alone.
     """
     groups: dict[tuple[object, ...], list[TraceRecords]] = {}
     for _, records, _ in traces:
@@ -242,7 +300,9 @@ def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
 
 
 def _join(states: Sequence[LineState]) -> LineState:
-    """Return what several traces say of a line: it was executed if one executed it, and was not if none did."""
+    """Return what several traces say of a line: it was executed if one executed it, and was not if
+    none did.
+    """
     for state in (LineState.EXECUTED, LineState.PARTLY):
         if state in states:
             return state
@@ -250,7 +310,10 @@ def _join(states: Sequence[LineState]) -> LineState:
 
 
 def _find_executing(
-    finder: StateFinder, traces: Sequence[NamedTrace], executed: Sequence[int], files: frozenset[str]
+    finder: StateFinder,
+    traces: Sequence[NamedTrace],
+    executed: Sequence[int],
+    files: frozenset[str],
 ) -> dict[tuple[str, int], list[TraceHits]]:
     """Return which traces executed a line, by file and number, of lines that all together executed.
 
@@ -258,7 +321,9 @@ def _find_executing(
     """
     found: dict[tuple[str, int], list[TraceHits]] = {}
     for name, records, _ in traces:
-        for file, lines in finder.find_lines(records, executed, with_others=False, files=files).files.items():
+        for file, lines in finder.find_lines(
+            records, executed, with_others=False, files=files
+        ).files.items():
             for line in lines:
                 if line.state.was_executed:
                     found.setdefault((file, line.line), []).append(TraceHits(name, line.hits))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which lines of source a trace executed: what every output says about lines comes from here.
 
-docs/executed-lines.md has the definitions, the rules, and the conditions under which each is sound. The computation is
-native/block_states.c.
+docs/executed-lines.md has the definitions, the rules, and the conditions under which each is sound.
+The computation is native/block_states.c.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Quality(IntFlag):
     """What is known about a trace; the rules need it."""
 
     COMPLETE = 1
-    """A point without a record was not executed: no overflow, no filter, no mode that records each point once in a while."""
+    """A point without a record was not executed: no overflow, no filter, no mode that records each
+    point once in a while.
+    """
     COUNTED = 2
     """Of each execution of a point there is a record; a set of PCs has not."""
     ENDED = 4
@@ -46,7 +48,9 @@ class Quality(IntFlag):
     ENABLES = 16
     """The system call that enabled KCOV, or that disabled it, may have records."""
     EXACT = 32
-    """Records are addresses of executed instructions, of all functions; if complete, all that may have been are listed."""
+    """Records are addresses of executed instructions, of all functions; if complete, all that may
+    have been are listed.
+    """
 
 
 WHOLE: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENDED | Quality.ENABLES
@@ -62,7 +66,8 @@ OPEN: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENABLES
 EXECUTED_CODE: Final = Quality.ENDED | Quality.EXACT
 """The quality of a list of executed addresses, which other code may have been executed beside."""
 ALL_EXECUTED_CODE: Final = EXECUTED_CODE | Quality.COMPLETE
-"""The quality of a list of executed addresses beside one of all others that may have been executed."""
+"""The quality of a list of executed addresses beside one of all others that may have been executed.
+"""
 
 
 class LineState(IntEnum):
@@ -78,11 +83,15 @@ class LineState(IntEnum):
     UNDECIDED = 5
     """Unknown: no record names its code, and none follows from the others."""
     MOVED = 6
-    """Unknown: code of it was executed, but none that begins a statement, as the compiler moved or merged it."""
+    """Unknown: code of it was executed, but none that begins a statement, as the compiler moved or
+    merged it.
+    """
     EDGES = 7
     """Unknown: not all edges of its function are known, or the records contradict them."""
     OUTSIDE = 8
-    """Unknown: what has points was not executed, but functions without points have code of it as well."""
+    """Unknown: what has points was not executed, but functions without points have code of it as
+    well.
+    """
 
     @property
     def is_unknown(self) -> bool:
@@ -123,7 +132,9 @@ class TraceRecords(NamedTuple):
     """A trace, as far as states depend on it."""
 
     counts: Mapping[int, int]
-    """PC as recorded -> number of records; with :attr:`Quality.EXACT` a PC is the address behind the executed one."""
+    """PC as recorded -> number of records; with :attr:`Quality.EXACT` a PC is the address behind
+    the executed one.
+    """
     quality: Quality
     kinds: frozenset[PointKind]
     """Of the points that it can have records of."""
@@ -132,7 +143,9 @@ class TraceRecords(NamedTuple):
     last: int | None = None
     """The last PC of an open trace without a place; None where the order is unknown."""
     listed: Sequence[int] = ()
-    """With :attr:`Quality.EXACT` and :attr:`Quality.COMPLETE`: addresses of all instructions that may have been executed."""
+    """With :attr:`Quality.EXACT` and :attr:`Quality.COMPLETE`: addresses of all instructions that
+    may have been executed.
+    """
 
 
 class CodeLine(NamedTuple):
@@ -141,7 +154,9 @@ class CodeLine(NamedTuple):
     line: int
     state: LineState
     hits: int
-    """The largest number of records of its code; 1 where it follows from others that it was executed."""
+    """The largest number of records of its code; 1 where it follows from others that it was
+    executed.
+    """
 
 
 class FunctionState(IntEnum):
@@ -163,7 +178,9 @@ class BranchState(IntEnum):
 
 
 class StateColumns(NamedTuple):
-    """Lines, functions and branches with their states, in columns: a kernel has a million of them."""
+    """Lines, functions and branches with their states, in columns: a kernel has a million of
+    them.
+    """
 
     names: Sequence[str]
     """Of the files."""
@@ -175,20 +192,27 @@ class StateColumns(NamedTuple):
     line_hits: array[int]
     """As :attr:`Line.hits`."""
     entry_state: bytearray
-    """Of :class:`FunctionState`, for each part of the blocks: of the function that it is a part of."""
+    """Of :class:`FunctionState`, for each part of the blocks: of the function that it is a part of.
+    """
     entry_hits: array[int]
-    """How often the function was entered at the start of the part; 1 where it follows from others that it was executed."""
+    """How often the function was entered at the start of the part; 1 where it follows from others
+    that it was executed.
+    """
     entry_file: array[int]
     """The file of the start of each part; a number beyond :attr:`names` where it has none."""
     entry_line: array[int]
     branch_function: array[int]
-    """The function of each block that is left in one of two ways, by number, ascending; blocks of one by address."""
+    """The function of each block that is left in one of two ways, by number, ascending; blocks of
+    one by address.
+    """
     branch_file: array[int]
     branch_line: array[int]
     branch_state: bytearray
     """Of :class:`BranchState`."""
     branch_hits: array[int]
-    """Two for each: how often it was left to the next block, and to the other one; 1 where that follows from others."""
+    """Two for each: how often it was left to the next block, and to the other one; 1 where that
+    follows from others.
+    """
     contradictions: int
     """As :attr:`LineStates.contradictions`."""
     unknown_edges: int
@@ -201,7 +225,9 @@ class LineStates(NamedTuple):
     files: Mapping[str, Sequence[CodeLine]]
     """By file, as in debug info; lines ascend."""
     contradictions: int
-    """Functions whose records contradict their edges: of their lines, only those with recorded points are known."""
+    """Functions whose records contradict their edges: of their lines, only those with recorded
+    points are known.
+    """
     unknown_edges: int
     """Functions with records, not all of whose edges are known."""
     unmatched: int
@@ -209,7 +235,9 @@ class LineStates(NamedTuple):
 
 
 class CodeBlock(NamedTuple):
-    """A block of a function: code that runs from its first to its last instruction if it starts at all."""
+    """A block of a function: code that runs from its first to its last instruction if it starts at
+    all.
+    """
 
     address: int
     """As in the image."""
@@ -217,7 +245,8 @@ class CodeBlock(NamedTuple):
     flags: BlockFlag
     state: BlockState
     records: int | None
-    """Of its points, or how many there would be as follows from others; None where it is unknown."""
+    """Of its points, or how many there would be as follows from others; None where it is unknown.
+    """
     successors: Sequence[int]
     """Indexes of blocks."""
     lines: Sequence[tuple[str, int]]
@@ -273,7 +302,9 @@ class StateFinder:
         return sorted({address - base for address in addresses if 0 <= address - base < 1 << 32})
 
     def _describe(self, trace: TraceRecords) -> Any:
-        """Return a trace for C; the last one is kept, for questions about one function after the other."""
+        """Return a trace for C; the last one is kept, for questions about one function after the
+        other.
+        """
         if self._last is None or self._last[0] is not trace:
             self._last = trace, self._describe_anew(trace)
         return self._last[1]
@@ -286,10 +317,17 @@ class StateFinder:
         counts = as_counts(trace.counts)
         pairs = zip(counts.pcs, counts.records, strict=True)
         rows = [(pc - base, count) for pc, count in pairs if count > 0 and 0 <= pc - base < 1 << 32]
-        recorded, hits = array("I", [offset for offset, _ in rows]), array("Q", [count for _, count in rows])
+        recorded, hits = (
+            array("I", [offset for offset, _ in rows]),
+            array("Q", [count for _, count in rows]),
+        )
         given = ffi.new("struct kcovdbg_trace *")
         kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
-        given.points, given.chains, given.point_count = self._points, self._chains, self._point_count
+        given.points, given.chains, given.point_count = (
+            self._points,
+            self._chains,
+            self._point_count,
+        )
         given.kinds = sum(1 << kind for kind in trace.kinds)
         given.records, given.counts, given.record_count = *kept, len(recorded)
         given.quality = trace.quality
@@ -303,14 +341,19 @@ class StateFinder:
         if place is None:
             given.quality &= ~Quality.PLACED
         else:
-            stack, positions = (ffi.new("uint32_t[]", self._offsets(addresses)) for addresses in (place.stack, place.positions))
+            stack, positions = (
+                ffi.new("uint32_t[]", self._offsets(addresses))
+                for addresses in (place.stack, place.positions)
+            )
             kept += [stack, positions]
             given.stack, given.stack_count = stack, len(stack)
             given.positions, given.position_count = positions, len(positions)
         # The destructor keeps what the trace refers to.
         return ffi.gc(given, lambda _pointer, _kept=kept: None)
 
-    def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
+    def _run(
+        self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False
+    ) -> Any:
         ffi, lib = load_native()
         given = self._describe(trace)
         wanted = ffi.NULL if functions is None else ffi.new("uint32_t[]", functions)
@@ -319,7 +362,9 @@ class StateFinder:
         if states == ffi.NULL:
             raise MemoryError
         # The destructor keeps what the states refer to.
-        return ffi.gc(states, lambda pointer, _kept=(given, wanted): lib.kcovdbg_states_free(pointer))
+        return ffi.gc(
+            states, lambda pointer, _kept=(given, wanted): lib.kcovdbg_states_free(pointer)
+        )
 
     def find_lines(
         self,
@@ -332,7 +377,8 @@ class StateFinder:
         """Return the lines of some functions, of all by default.
 
         :param functions: numbers of functions.
-        :param with_others: whether code counts that other functions have of these lines, as of functions inlined in both.
+        :param with_others: whether code counts that other functions have of these lines, as of
+            functions inlined in both.
         :param files: names as in debug info: only lines of these files; None for lines of all.
         """
         states = self.find_columns(trace, functions, with_others=with_others)
@@ -351,9 +397,14 @@ class StateFinder:
         return LineStates(by_file, states.contradictions, states.unknown_edges, states.unmatched)
 
     def find_columns(
-        self, trace: TraceRecords, functions: Sequence[int] | None = None, *, with_others: bool = True
+        self,
+        trace: TraceRecords,
+        functions: Sequence[int] | None = None,
+        *,
+        with_others: bool = True,
     ) -> StateColumns:
-        """Return the lines of some functions, of all by default, and these functions and their branches.
+        """Return the lines of some functions, of all by default, and these functions and their
+        branches.
 
         :param functions: as for :meth:`find_lines`.
         :param with_others: as for :meth:`find_lines`.
@@ -363,16 +414,33 @@ class StateFinder:
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
         count, parts, branches = totals.lines, len(self._blocks.part_start), totals.branches
-        files, lines, found, hits = zeros("I", count), zeros("I", count), bytearray(count), zeros("Q", count)
+        files, lines, found, hits = (
+            zeros("I", count),
+            zeros("I", count),
+            bytearray(count),
+            zeros("Q", count),
+        )
         lib.kcovdbg_states_lines(
-            states, column("I", files, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
+            states,
+            column("I", files, count),
+            column("I", lines, count),
+            column("B", found, count),
+            column("Q", hits, count),
         )
         entries = bytearray(parts), zeros("Q", parts), zeros("I", parts), zeros("I", parts)
         entered, entry_hits, entry_files, entry_lines = entries
         lib.kcovdbg_states_functions(
-            states, column("B", entered), column("Q", entry_hits), column("I", entry_files), column("I", entry_lines)
+            states,
+            column("B", entered),
+            column("Q", entry_hits),
+            column("I", entry_files),
+            column("I", entry_lines),
         )
-        owners, branch_files, branch_lines = zeros("I", branches), zeros("I", branches), zeros("I", branches)
+        owners, branch_files, branch_lines = (
+            zeros("I", branches),
+            zeros("I", branches),
+            zeros("I", branches),
+        )
         branch_states, side_hits = bytearray(branches), zeros("Q", 2 * branches)
         lib.kcovdbg_states_branches(
             states,
@@ -402,7 +470,9 @@ class StateFinder:
         return sorted(number for number in found if number is not None)
 
     def find_starts(self) -> array[int]:
-        """Return where the blocks of all functions begin, ascending: offsets from the base of the blocks."""
+        """Return where the blocks of all functions begin, ascending: offsets from the base of the
+        blocks.
+        """
         ffi, lib = load_native()
         count = lib.kcovdbg_block_starts(self._encoded, ffi.NULL, 0)
         if count == _NO_MEMORY:
@@ -460,12 +530,17 @@ def _unique_lines(lines: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ..
 def quality_of(buffer: Buffer) -> Quality:
     """Return what is known about a buffer, of which the place of its task is not.
 
-    A buffer in the memory of a kernel may be of a task that is in the kernel; what is in a file ended in user space. Other
-    modes may not record each execution of each point: they are taken for incomplete.
+    A buffer in the memory of a kernel may be of a task that is in the kernel; what is in a file
+    ended in user space. Other modes may not record each execution of each point: they are taken for
+    incomplete.
     """
     if buffer.encoding.codec.is_exact:
         return EXECUTED_CODE if buffer.listed_code is None else ALL_EXECUTED_CODE
-    is_plain = buffer.mode in (None, _PLAIN_MODE) and not buffer.encoding.codec.has_operands and buffer.bits_set is None
+    is_plain = (
+        buffer.mode in (None, _PLAIN_MODE)
+        and not buffer.encoding.codec.has_operands
+        and buffer.bits_set is None
+    )
     if not is_plain or buffer.full or buffer.was_full or buffer.is_incomplete or buffer.gaps:
         return INCOMPLETE & ~Quality.ENDED if buffer.is_open else INCOMPLETE
     if buffer.is_open:
@@ -477,7 +552,8 @@ def quality_of(buffer: Buffer) -> Quality:
 def read_records(buffer: Buffer, place: Place | None = None) -> TraceRecords:
     """Return a buffer as a trace.
 
-    :param place: of its task, from its stack; None where the task is in user space or the stack is unknown.
+    :param place: of its task, from its stack; None where the task is in user space or the stack is
+        unknown.
     """
     quality = quality_of(buffer)
     last = None
@@ -496,12 +572,16 @@ def make_finder(table: LocationTable) -> StateFinder:
     :raises CapabilityError: when the table has no blocks.
     """
     if table.blocks is None:
-        raise CapabilityError("executed lines are unknown: the branches in this kernel's code were not understood")
+        raise CapabilityError(
+            "executed lines are unknown: the branches in this kernel's code were not understood"
+        )
     columns = table.columns
     return StateFinder(table.blocks, columns.offset, columns.chain)
 
 
-def find_line_states(table: LocationTable, trace: TraceRecords, *, has_unexecuted: bool = False) -> LineStates:
+def find_line_states(
+    table: LocationTable, trace: TraceRecords, *, has_unexecuted: bool = False
+) -> LineStates:
     """Return the lines of functions that a trace executed: what all commands say about lines.
 
     :param table: of the kernel that was executed.

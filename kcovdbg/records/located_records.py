@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of a buffer with their locations: the filters that choose among them, and the system calls that they show."""
+"""Records of a buffer with their locations: the filters that choose among them, and the system
+calls that they show.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,23 @@ _IN_FILE: Final = 2
 _EXCLUDED: Final = 4
 
 
-def locate_records(buffer: Buffer, names: LocationCache, indices: Iterable[int]) -> Iterator[LocatedRecord]:
+def locate_records(
+    buffer: Buffer, names: LocationCache, indices: Iterable[int]
+) -> Iterator[LocatedRecord]:
     """Iterate over records with their locations, looking up names in batches.
 
     :param indices: of the records.
     """
     remaining = iter(indices)
     size = FIRST_BATCH
-    while batch := [record.decode_record(buffer.words, index, buffer.encoding) for index in islice(remaining, size)]:
+    while batch := [
+        record.decode_record(buffer.words, index, buffer.encoding)
+        for index in islice(remaining, size)
+    ]:
         size = BATCH
-        names.prefetch(found.pc for found in batch if found.pc is not None and found.kind.has_address)
+        names.prefetch(
+            found.pc for found in batch if found.pc is not None and found.kind.has_address
+        )
         for found in batch:
             yield locate_record(buffer, names, found)
 
@@ -58,7 +67,14 @@ def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
         return range(buffer.count)
     missing = buffer.missing
     every = record.pc_words(buffer.words, buffer.encoding)
-    return array("Q", (i for i, word in enumerate(every) if (words is None or word in words) and i not in missing))
+    return array(
+        "Q",
+        (
+            i
+            for i, word in enumerate(every)
+            if (words is None or word in words) and i not in missing
+        ),
+    )
 
 
 def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
@@ -71,8 +87,14 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
         starts.append(len(words))
         words.extend(record.record_words(buffer.words, index, buffer.encoding))
     # In some formats only the next record shows the end of one.
-    encoding = buffer.encoding if buffer.encoding.starts is None else replace(buffer.encoding, starts=starts)
-    return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=(), file_words=None)
+    encoding = (
+        buffer.encoding
+        if buffer.encoding.starts is None
+        else replace(buffer.encoding, starts=starts)
+    )
+    return replace(
+        buffer, encoding=encoding, words=words, count=len(indices), gaps=(), file_words=None
+    )
 
 
 def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
@@ -91,22 +113,34 @@ def matches_function(pattern: str, frame: Frame) -> bool:
 
 
 def matches_source_function(name: str, frame: Frame) -> bool:
-    """Return whether a frame's function has this name, is the one that a symbol is a clone of, or matches this pattern."""
-    return matches_function(name, frame) or (not is_pattern(name) and matches_function(strip_clone_suffix(name), frame))
+    """Return whether a frame's function has this name, is the one that a symbol is a clone of, or
+    matches this pattern.
+    """
+    return matches_function(name, frame) or (
+        not is_pattern(name) and matches_function(strip_clone_suffix(name), frame)
+    )
 
 
 def matches_file(pattern: str, frame: Frame) -> bool:
-    """Return whether a frame's file has this path or end of a path, is in this directory, or matches this pattern."""
+    """Return whether a frame's file has this path or end of a path, is in this directory, or
+    matches this pattern.
+    """
     return frame.file is not None and matches_path(pattern, frame.file)
 
 
 def matches_path(pattern: str, file: str) -> bool:
-    """Return whether a file has this path or end of a path, is in this directory, or matches this pattern."""
+    """Return whether a file has this path or end of a path, is in this directory, or matches this
+    pattern.
+    """
     if is_pattern(pattern):
         return fnmatchcase(file, pattern)
     path = file.removeprefix("./")
     pattern = pattern.removeprefix("./")
-    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern.rstrip("/") + "/")
+    return (
+        path == pattern
+        or path.endswith("/" + pattern)
+        or path.startswith(pattern.rstrip("/") + "/")
+    )
 
 
 def is_file_name(text: str) -> bool:
@@ -116,7 +150,11 @@ def is_file_name(text: str) -> bool:
 
 def matches_function_or_file(pattern: str, frame: Frame) -> bool:
     """Return whether a frame is in this function or file."""
-    return matches_file(pattern, frame) if is_file_name(pattern) else matches_source_function(pattern, frame)
+    return (
+        matches_file(pattern, frame)
+        if is_file_name(pattern)
+        else matches_source_function(pattern, frame)
+    )
 
 
 class PcFilter:
@@ -140,10 +178,14 @@ class PcFilter:
         self._functions = tuple(functions or ())
         self._files = tuple(files or ())
         self._known: dict[int, bool] = {}
-        # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and aliases.
+        # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and
+        # aliases.
         self._code = [
             (code, flag)
-            for flag, patterns in ((_IN_FUNCTION, self._functions), (_EXCLUDED, self._not_functions))
+            for flag, patterns in (
+                (_IN_FUNCTION, self._functions),
+                (_EXCLUDED, self._not_functions),
+            )
             for pattern in patterns
             for code in names.find_code(pattern)
         ]
@@ -174,12 +216,16 @@ class PcFilter:
         """Return for each PC whether it passes, 0 or 1."""
         flags = bytearray(columns.find_flags(self._flags))
         for code, flag in self._code:
-            for at in range(bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)):
+            for at in range(
+                bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)
+            ):
                 flags[at] |= flag
         return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
 
     def wants_frame(self, frame: Frame) -> bool:
-        """Return whether one frame passes all parts of the filter by itself; of a clone it has the name without the suffix."""
+        """Return whether one frame passes all parts of the filter by itself; of a clone it has the
+        name without the suffix.
+        """
         return self._passes(self._flags(frame, matches_source_function))
 
     def _flags(self, frame: Frame, matches: Callable[[str, Frame], bool] = matches_function) -> int:
@@ -202,16 +248,16 @@ class PcFilter:
         )
 
 
-# The functions that SYSCALL_DEFINE() and COMPAT_SYSCALL_DEFINE() make: include/linux/syscalls.h, and asm/syscall_wrapper.h of
-# the architectures.
+# The functions that SYSCALL_DEFINE() and COMPAT_SYSCALL_DEFINE() make: include/linux/syscalls.h,
+# and asm/syscall_wrapper.h of the architectures.
 _FUNCTION: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|do|se)_(?:compat_)?sys_(\w+)$")
 
 
 def find_recorded_syscalls(locations: Iterable[Location]) -> tuple[str, ...]:
     """Return the names of system calls in the order of their first records.
 
-    A trace that began or ended within a call may have no record of the call's own functions, and a call without a branch may
-    have none at all.
+    A trace that began or ended within a call may have no record of the call's own functions, and a
+    call without a branch may have none at all.
 
     :param locations: of the records, in their order; repeated ones may be left out.
     """

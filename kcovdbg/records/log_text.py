@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel's log as text, by a console, dmesg, journalctl or a report: lines without colors and what is in front of them.
+"""The kernel's log as text, by a console, dmesg, journalctl or a report: lines without colors and
+what is in front of them.
 
-Every reader of logs and reports begins here. What is found in a line is shown in the line as it was, so that each place in
-the plain text knows its place in the text that was given.
+Every reader of logs and reports begins here. What is found in a line is shown in the line as it
+was, so that each place in the plain text knows its place in the text that was given.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Final, NamedTuple
 from kcovdbg.input_file import decode_utf16, unpack_data
 from kcovdbg.model.log_record import LogRecord
 
-# Sequences of a terminal: colors, positions, character sets, titles. Programs that show them write ESC as ^[, \x1b, #033.
+# Sequences of a terminal: colors, positions, character sets, titles. Programs that show them write
+# ESC as ^[, \x1b, #033.
 _ESCAPE: Final = re.compile(
-    r"(?:\x1b|\^\[|\\x1b|\\033|\\e|#033)(?:\[[0-9;:?]{0,40}[A-Za-z]|[()][0-9A-Z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))"
+    r"(?:\x1b|\^\[|\\x1b|\\033|\\e|#033)(?:\[[0-9;:?]{0,40}[A-Za-z]|[()][0-9A-Z]"
+    r"|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))"
     r"|\x9b[0-9;:?]{0,40}[A-Za-z]"
 )
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
@@ -27,11 +30,13 @@ _PREFIXES: Final = tuple(
     re.compile(pattern)
     for pattern in (
         # journalctl and syslogd: time, host and tag.
-        r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{4}-\d\d-\d\d[T ]\S{8,32}) \S{1,64} kernel: ?",
+        r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?"
+        r"|\d{4}-\d\d-\d\d[T ]\S{8,32}) \S{1,64} kernel: ?",
         # The level, on a console and by dmesg -x.
         r"<\d{1,3}>|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
         # The time by printk(), by dmesg -T and by dmesg --time-format iso.
-        r"\[ {0,12}(?P<time>\d{1,12}\.\d{1,9})\] ?|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
+        r"\[ {0,12}(?P<time>\d{1,12}\.\d{1,9})\] ?"
+        r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
         r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d{1,9}(?:[+-]\d\d:?\d\d|Z) ?",
         # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU.
         r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
@@ -58,7 +63,9 @@ class LogLine(NamedTuple):
     is_stamped: bool
     """Whether it has any of these."""
     caller: str | None = None
-    """Who printed it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the log does not say."""
+    """Who printed it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the log
+    does not say.
+    """
     time: float | None = None
     """In seconds since boot; None where the log does not say."""
 
@@ -69,7 +76,9 @@ class LogLine(NamedTuple):
 
     def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return where a part of ``plain`` is in ``text``."""
-        return self.columns[start], self.columns[end - 1] + 1 if end > start else self.columns[start]
+        return self.columns[start], self.columns[end - 1] + 1 if end > start else self.columns[
+            start
+        ]
 
 
 def decode_log(name: str, data: bytes) -> str:
@@ -117,7 +126,15 @@ def _read_line(text: str) -> LogLine:
             start = prefix.end()
             values |= prefix.groupdict()
     time = values.get("time")
-    return LogLine(text, plain, columns, start, start > first, values.get("caller"), None if time is None else float(time))
+    return LogLine(
+        text,
+        plain,
+        columns,
+        start,
+        start > first,
+        values.get("caller"),
+        None if time is None else float(time),
+    )
 
 
 def _skip_blanks(text: str, start: int) -> int:
@@ -131,11 +148,14 @@ def record_lines(records: Iterable[LogRecord]) -> Iterator[LogLine]:
     """Yield the lines of records of printk()'s ring buffer."""
     for record in records:
         for text in record.text.split("\n"):
-            yield LogLine(text, text, range(len(text) + 1), 0, True, record.caller, record.time / 1e9)
+            yield LogLine(
+                text, text, range(len(text) + 1), 0, True, record.caller, record.time / 1e9
+            )
 
 
 def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:
-    """Return the lines of each caller, in its order, with the index of the first one: several CPUs print at the same time.
+    """Return the lines of each caller, in its order, with the index of the first one: several CPUs
+    print at the same time.
 
     Lines that do not say who printed them go with those before them.
     """
@@ -147,7 +167,8 @@ def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:
     return list(found.values())
 
 
-# Bytes of a file that are looked at, and the share of them that may be none of a text: serial lines have noise.
+# Bytes of a file that are looked at, and the share of them that may be none of a text: serial lines
+# have noise.
 _LOOKED_AT: Final = 64 << 10
 _NOISE: Final = 0.05
 _NO_TEXT: Final = bytes((*range(8), 11, *range(14, 27), *range(28, 32), 127))
@@ -155,14 +176,17 @@ _NO_TEXT: Final = bytes((*range(8), 11, *range(14, 27), *range(28, 32), 127))
 _LOG_LINE: Final = re.compile(
     r"[\w.$]{1,200}\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?![\w.])"
     r"|(?:^|\s)(?:Call [Tt]race|[Bb]acktrace(?: \(crc \w{1,8}\))?):\s*$"
-    r"|(?:^|\s)(?:BUG: |kernel BUG at |WARNING: .{0,200}(?:at |CPU: )|INFO: (?:task|rcu)|Kernel panic - not syncing)"
+    r"|(?:^|\s)(?:BUG: |kernel BUG at |WARNING: .{0,200}(?:at |CPU: )|INFO: (?:task|rcu)"
+    r"|Kernel panic - not syncing)"
     r"|^unreferenced object 0x"
     r"|^\s{0,8}#\d{1,3} {1,4}\[[0-9a-f]{8,16}\] \S{1,200} at [0-9a-f]{8,16}"
 )
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether a file's first bytes are of a log or a report: of :func:`decode_log`'s text, before it is decoded."""
+    """Return whether a file's first bytes are of a log or a report: of :func:`decode_log`'s text,
+    before it is decoded.
+    """
     start = decode_utf16(data[:_LOOKED_AT])
     noise = len(start) - len(start.translate(None, _NO_TEXT))
     if not start or noise > _NOISE * len(start):

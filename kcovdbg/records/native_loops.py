@@ -23,12 +23,13 @@ _MAX_TEXT: Final = 1 << 30
 
 
 class Numbering:
-    """Numbers for the distinct PCs of buffers, ascending by address. A buffer is an array of type ``Q`` or ``I``.
+    """Numbers for the distinct PCs of buffers, ascending by address. A buffer is an array of type
+    ``Q`` or ``I``.
 
     Takes an eighth of the text's size in memory, which is reused by each call of :meth:`number`.
 
-    :param text: first address of the kernel's code and the address after the last one, as recorded in buffers (minus the KASLR
-        offset). PCs outside are numbered more slowly.
+    :param text: first address of the kernel's code and the address after the last one, as recorded
+        in buffers (minus the KASLR offset). PCs outside are numbered more slowly.
     """
 
     def __init__(self, text: tuple[int, int] = (0, 0)) -> None:
@@ -56,10 +57,18 @@ class Numbering:
         return pcs
 
     def ids(self, words: array[int]) -> array[int]:
-        """Return the number of each record's PC; :data:`NO_ID` for one that :meth:`number` was not given."""
+        """Return the number of each record's PC; :data:`NO_ID` for one that :meth:`number` was not
+        given.
+        """
         ffi, lib = load_native()
         ids = zeros("I", len(words))
-        lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, column("I", ids, len(words)))
+        lib.kcovdbg_text_ids(
+            self._text,
+            ffi.from_buffer(words),
+            len(words),
+            words.itemsize,
+            column("I", ids, len(words)),
+        )
         return ids
 
     def counts(self, *buffers: array[int]) -> array[int]:
@@ -68,7 +77,9 @@ class Numbering:
         counts = zeros("Q", self._count)
         pointer = column("Q", counts, self._count)
         for words in buffers:
-            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, pointer, self._count)
+            lib.kcovdbg_text_count(
+                self._text, ffi.from_buffer(words), len(words), words.itemsize, pointer, self._count
+            )
         return counts
 
 
@@ -117,7 +128,9 @@ def _find_ends(frames: FrameColumns, chains: Sequence[int], outermost: bool) -> 
     _, lib = load_native()
     found = zeros("I", len(chains))
     within, _keep = chain_pointer(frames)
-    lib.kcovdbg_chains_ends(within[0], column("Q", chains), len(chains), outermost, column("I", found, len(chains)))
+    lib.kcovdbg_chains_ends(
+        within[0], column("Q", chains), len(chains), outermost, column("I", found, len(chains))
+    )
     return found
 
 
@@ -132,7 +145,9 @@ def find_outermost(frames: FrameColumns, chains: Sequence[int]) -> array[int]:
 
 
 def flatten_chains(frames: FrameColumns, chains: array[int]) -> tuple[array[int], array[int]]:
-    """Return the length of each chain, and the numbers of the frames of all of them, innermost first."""
+    """Return the length of each chain, and the numbers of the frames of all of them, innermost
+    first.
+    """
     ffi, lib = load_native()
     lengths = zeros("I", len(chains))
     within, _keep = chain_pointer(frames)
@@ -143,7 +158,10 @@ def flatten_chains(frames: FrameColumns, chains: array[int]) -> tuple[array[int]
 
 
 def add_lines(
-    frames: FrameColumns, groups: Iterable[tuple[array[int], array[int] | None]], lines: array[int], line_count: int
+    frames: FrameColumns,
+    groups: Iterable[tuple[array[int], array[int] | None]],
+    lines: array[int],
+    line_count: int,
 ) -> LineSums:
     """Count chains for the lines of their frames, for each line once.
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses in any notation.
+"""Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses
+in any notation.
 
-In a log most are return addresses. Behind the names of some registers and in some banners they are addresses of instructions:
+In a log most are return addresses. Behind the names of some registers and in some banners they are
+addresses of instructions:
 :mod:`.report_table` knows these.
 """
 
@@ -35,7 +37,8 @@ class CodeWord(NamedTuple):
     is_oops: bool = False
     """Whether the address is of an oops, which includes the KASLR offset."""
     is_torn: bool = False
-    """Whether another CPU's message cut it off: the offset and the size need not be what was meant."""
+    """Whether another CPU's message cut it off: the offset and the size need not be what was meant.
+    """
     is_located: bool = False
     """Whether its source line follows it in the text."""
     is_at_end: bool = False
@@ -43,28 +46,37 @@ class CodeWord(NamedTuple):
     said_line: int | None = None
     """The source line that the text in front says it is of; None where it says none."""
     is_sure: bool = True
-    """Whether nothing but a place in code looks so: neither ``UTC+2``, nor the address of a user's program."""
+    """Whether nothing but a place in code looks so: neither ``UTC+2``, nor the address of a user's
+    program.
+    """
 
 
 _NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]{0,511})"
-_OFFSET: Final = r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/(?P<size>0x[0-9a-fA-F]{1,16}))?"
+_OFFSET: Final = (
+    r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/(?P<size>0x[0-9a-fA-F]{1,16}))?"
+)
 _PLACE: Final = re.compile(_NAME + _OFFSET)
-# Behind a function: scripts/decode_stacktrace.sh: a build ID may follow the module's name; where it is, and its size; perf.
+# Behind a function: scripts/decode_stacktrace.sh: a build ID may follow the module's name; where it
+# is, and its size; perf.
 _MODULE: Final = re.compile(
-    r"\s{1,4}\[(?P<plain>[\w.-]{1,64})(?:@(?:0x)?[0-9a-f]{1,16})?(?:\+(?:0x)?[0-9a-f]{1,16})?(?:\s[0-9a-f]{1,64})?\]"
+    r"\s{1,4}\[(?P<plain>[\w.-]{1,64})(?:@(?:0x)?[0-9a-f]{1,16})?(?:\+(?:0x)?[0-9a-f]{1,16})?"
+    r"(?:\s[0-9a-f]{1,64})?\]"
     r"|\s{1,4}\(\[(?P<perf>[\w.-]{1,64})\]\)"
     r"|\s{1,4}\([^()\s]{0,300}/(?P<file>[\w-]{1,64})\.ko(?:\.\w{1,4})?\)"
 )
-# As perf, bcc and SystemTap call the kernel's image: [kernel], [kernel.kallsyms], [guest.kernel.kallsyms].
+# As perf, bcc and SystemTap call the kernel's image: [kernel], [kernel.kallsyms],
+# [guest.kernel.kallsyms].
 _IMAGE: Final = re.compile(r"(?:guest\.)?kernel(?:\.|$)|vmlinux$")
 _WORD: Final = re.compile(
     r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|ERA|era|lr)\s*:\s*)?(?:[0-9a-f]{4}:\s*)?(?:"
     r"(?P<signed>-\d{1,20})"
     r"|(?P<decimal>\d{20})"
-    r"|\[<(?:0x)?(?P<bracketed>[0-9a-fA-F]{1,16})>\](?=$|[\s,)])(?!\s+(?:\?\s*)?[A-Za-z_.$][\w.$]*\+)"
+    r"|\[<(?:0x)?(?P<bracketed>[0-9a-fA-F]{1,16})>\](?=$|[\s,)])(?!\s+"
+    r"(?:\?\s*)?[A-Za-z_.$][\w.$]*\+)"
     # Short words of letters alone are functions.
     r"|(?P<hexadecimal>0x[0-9a-fA-F]{1,16}|(?=[0-9a-fA-F]*\d|[0-9a-fA-F]{8})[0-9a-fA-F]{1,16})"
-    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+(?:\?\s*)?)?{_NAME}(?:{_OFFSET})?(?P<module>\s+\[[^][]{{1,120}}\])?"
+    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+(?:\?\s*)?)?{_NAME}(?:{_OFFSET})?"
+    rf"(?P<module>\s+\[[^][]{{1,120}}\])?"
     r")(?=$|[\s,)])[\s,)]*"
 )
 _ADDRESS: Final = re.compile(r"\[<[0-9a-fA-F]+>\]|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,16}|-?\d{9,20}")
@@ -73,12 +85,22 @@ _SEPARATOR: Final = re.compile(r"[\s,]+")
 _TRACE: Final = re.compile(r"\s{0,8}(?:Call [Tt]race:|\?)?\s{0,8}")
 # Frames with addresses, by crash, by GDB and sanitizers, and by perf.
 _FRAMES: Final = (
-    re.compile(r"\s{0,8}#\d{1,4}\s{1,4}\[[0-9a-f]{8,16}\]\s[\w.$+]{1,512} at (?P<address>[0-9a-f]{8,16})(?!\w)"),
-    re.compile(r"\s{0,8}#(?P<number>\d{1,4})\s{1,4}(?P<address>0x[0-9a-f]{8,16}) in [\w.$:<> ]{1,512}\("),
-    re.compile(r"\s{1,40}(?P<address>[0-9a-f]{8,16}) (?:\[unknown\]|[\w.$]{1,512}(?:\+0x[0-9a-f]{1,8})?) \("),
+    re.compile(
+        r"\s{0,8}#\d{1,4}\s{1,4}\[[0-9a-f]{8,16}\]\s[\w.$+]{1,512} at (?P<address>[0-9a-f]{8,16})"
+        r"(?!\w)"
+    ),
+    re.compile(
+        r"\s{0,8}#(?P<number>\d{1,4})\s{1,4}(?P<address>0x[0-9a-f]{8,16}) in [\w.$:<> ]{1,512}\("
+    ),
+    re.compile(
+        r"\s{1,40}(?P<address>[0-9a-f]{8,16}) (?:\[unknown\]|[\w.$]{1,512}"
+        r"(?:\+0x[0-9a-f]{1,8})?) \("
+    ),
 )
 # The source line behind a place: of CONFIG_KALLSYMS_LINEINFO, syzkaller, or GDB.
-_LOCATED: Final = re.compile(r"(?:\s{1,4}\[[^][]{1,120}\])?\s{1,4}\(?[\w./+@-]{1,400}\.(?:[chSsyl]|rs|cc|cpp|inc):\d")
+_LOCATED: Final = re.compile(
+    r"(?:\s{1,4}\[[^][]{1,120}\])?\s{1,4}\(?[\w./+@-]{1,400}\.(?:[chSsyl]|rs|cc|cpp|inc):\d"
+)
 _GDB_LOCATED: Final = re.compile(r" at [\w./+@-]{1,400}:\d{1,7}$")
 # What may follow a place. Anything else is of another message.
 _AFTER: Final = re.compile(r"$|[\s,)\]>:;(}'\"|=]|<-|[.-](?!\w)")
@@ -88,7 +110,8 @@ _MESSAGE: Final = re.compile(r"<\d>|\[\s{0,12}\d{1,12}\.\d")
 _TORN: Final = re.compile(r"(?<![\w.$])[A-Za-z_.$][\w.$]{1,511}\+0x(?![0-9a-fA-F])")
 # What may be between an address and its function.
 _VALUES: Final = re.compile(r"[\s0-9a-fx\[\]<>(?:]*")
-# A file and a line in front of a place, as WARN() has them: on machines whose WARN() is a call, the place is a return address.
+# A file and a line in front of a place, as WARN() has them: on machines whose WARN() is a call, the
+# place is a return address.
 _SAID: Final = re.compile(r"[^\s:]{1,400}:(\d{1,7}) (?:at )?$")
 # Kernels until v4.6 that print a place in this way have called a function for it.
 _CALLED: Final = "()"
@@ -121,11 +144,17 @@ def parse_words(text: str) -> Iterator[CodeWord]:
             raise ValueError(shown)
         is_oops = kind == "bracketed"
         start = text.rindex("[<", 0, match.start(kind)) if is_oops else match.start(kind)
-        yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & WORD_MASK, is_oops=is_oops)
+        yield CodeWord(
+            shown,
+            (start, match.end(kind) + 2 * is_oops),
+            address=value & WORD_MASK,
+            is_oops=is_oops,
+        )
 
 
 def find_code_words(text: str) -> list[CodeWord]:
-    """Return the functions with offsets in a line of a log, or the addresses of a line that has nothing else.
+    """Return the functions with offsets in a line of a log, or the addresses of a line that has
+    nothing else.
 
     :param text: without what is in front of the line.
     """
@@ -138,7 +167,9 @@ def find_code_words(text: str) -> list[CodeWord]:
     for word in (*_find_registers(text), *frames, *_find_addresses(text)):
         # An address in front of its function is the same place.
         is_named = any(_VALUES.fullmatch(text, word.span[1], start) for start, _ in taken)
-        if not is_named and not any(start < word.span[1] and word.span[0] < end for start, end in taken):
+        if not is_named and not any(
+            start < word.span[1] and word.span[0] < end for start, end in taken
+        ):
             found.append(word)
             taken.append(word.span)
     return sorted(found, key=lambda word: word.span)
@@ -147,7 +178,8 @@ def find_code_words(text: str) -> list[CodeWord]:
 def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     """Return the places in each line of a log, with spans in the lines as they were given."""
     found = [find_code_words(line.message) for line in lines]
-    # printk() writes a size behind each offset: where one is missing at the end of a line, the rest was lost.
+    # printk() writes a size behind each offset: where one is missing at the end of a line, the rest
+    # was lost.
     has_sizes = any(word.size is not None for words in found for word in words)
     has_functions = any(word.function is not None for words in found for word in words)
     # Of each caller, whether the place in its next line is the address of an instruction.
@@ -156,21 +188,35 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
-        words = [_place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words]
+        words = [
+            _place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words
+        ]
         # Addresses in a list alone are recorded; others are of the running kernel.
         is_log = line.is_stamped or has_functions
-        placed.append([word._replace(is_oops=word.is_oops or (is_log and word.address is not None)) for word in words])
+        placed.append(
+            [
+                word._replace(is_oops=word.is_oops or (is_log and word.address is not None))
+                for word in words
+            ]
+        )
     return placed
 
 
 def _place_in_line(line: LogLine, word: CodeWord, *, has_sizes: bool, is_exact: bool) -> CodeWord:
     start, end = word.span
-    is_cut = has_sizes and line.is_stamped and word.function is not None and word.size is None and word.is_at_end
+    is_cut = (
+        has_sizes
+        and line.is_stamped
+        and word.function is not None
+        and word.size is None
+        and word.is_at_end
+    )
     return word._replace(
         span=line.original_span(line.start + start, line.start + end),
         is_exact=word.is_exact or is_exact,
         is_torn=word.is_torn or is_cut,
-        is_sure=word.size is not None or ("+0x" in word.text and not (has_sizes and line.is_stamped)),
+        is_sure=word.size is not None
+        or ("+0x" in word.text and not (has_sizes and line.is_stamped)),
     )
 
 
@@ -187,7 +233,9 @@ def _find_places(text: str) -> Iterator[CodeWord]:
         yield word._replace(
             is_exact=word.is_exact and not text.startswith(_CALLED, end),
             said_line=None if said is None else int(said[1]),
-            is_torn=is_cut or _AFTER.match(text, end) is None or _MESSAGE.match(text, end) is not None,
+            is_torn=is_cut
+            or _AFTER.match(text, end) is None
+            or _MESSAGE.match(text, end) is not None,
             is_located=_LOCATED.match(text, end) is not None,
             is_at_end=not text[end:].strip(),
         )
@@ -195,7 +243,9 @@ def _find_places(text: str) -> Iterator[CodeWord]:
         end = end if module is None else module.end()
     torn = _TORN.search(text, end)
     if torn is not None:
-        yield CodeWord(torn[0], torn.span(), torn[0].partition("+")[0], is_torn=True, is_at_end=True)
+        yield CodeWord(
+            torn[0], torn.span(), torn[0].partition("+")[0], is_torn=True, is_at_end=True
+        )
 
 
 def _names_instruction(text: str, start: int) -> bool:
@@ -208,7 +258,13 @@ def _find_registers(text: str) -> Iterator[CodeWord]:
         group = "exact" if match["exact"] else "link"
         value = int(match[group], 16)
         if value:
-            yield CodeWord(match[group], match.span(group), address=value, is_exact=group == "exact", is_oops=True)
+            yield CodeWord(
+                match[group],
+                match.span(group),
+                address=value,
+                is_exact=group == "exact",
+                is_oops=True,
+            )
 
 
 def _find_frames(text: str) -> Iterator[CodeWord]:
@@ -219,7 +275,12 @@ def _find_frames(text: str) -> Iterator[CodeWord]:
             is_located = _GDB_LOCATED.search(text[-500:]) is not None
             value = int(match["address"], 16)
             yield CodeWord(
-                match["address"], match.span("address"), address=value, is_exact=is_exact, is_oops=True, is_located=is_located
+                match["address"],
+                match.span("address"),
+                address=value,
+                is_exact=is_exact,
+                is_oops=True,
+                is_located=is_located,
             )
             return
 
@@ -232,7 +293,10 @@ def _find_addresses(text: str) -> list[CodeWord]:
     if not words or not all(map(_ADDRESS.fullmatch, words)):
         return []
     try:
-        return [word._replace(span=(word.span[0] + at, word.span[1] + at)) for word in parse_words(text[at:])]
+        return [
+            word._replace(span=(word.span[0] + at, word.span[1] + at))
+            for word in parse_words(text[at:])
+        ]
     except ValueError:
         return []
 
@@ -249,4 +313,12 @@ def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
     text = match.string[match.start("function") : end] + (f" [{module}]" if module else "")
     # A function's first instruction is no return address.
     is_exact = is_exact or offset == 0
-    return CodeWord(text, (match.start("function"), end), match["function"], offset, size, module, is_exact=is_exact)
+    return CodeWord(
+        text,
+        (match.start("function"), end),
+        match["function"],
+        offset,
+        size,
+        module,
+        is_exact=is_exact,
+    )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The meaning of the PCs of a list, found by the coverage points of the kernel and of its modules.
 
-KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus the length of the call, or
-minus twice that; with the KASLR offset; with modules counted from another address; or without the upper half. A word that is a
-point in one of these ways is read so, each word on its own. What is a point in none is left as it is, and counted.
+KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus
+the length of the call, or minus twice that; with the KASLR offset; with modules counted from
+another address; or without the upper half. A word that is a point in one of these ways is read so,
+each word on its own. What is a point in none is left as it is, and counted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Convention(str, Enum):
 
     def correction(self, call_length: int) -> int:
         """Return what to add for the return address."""
-        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length, "exact": 0}[self.value]
+        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length, "exact": 0}[
+            self.value
+        ]
 
     def text(self, call_length: int) -> str:
         """Return what such PCs are, in the plural."""
@@ -118,7 +121,9 @@ class PointSet:
         return find_chains(words, columns).rest
 
     def has_block(self, pc: int) -> bool:
-        """Return whether an address is a point of a basic block, which a comparison or a tail call is not."""
+        """Return whether an address is a point of a basic block, which a comparison or a tail call
+        is not.
+        """
         index = bisect_left(self.offset, pc - self.base)
         if index == len(self.offset) or self.offset[index] != pc - self.base:
             return False
@@ -129,7 +134,9 @@ class PointSet:
         return map(self.base.__add__, self.offset)
 
 
-def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
+def find_module_sets(
+    modules: Iterable[LoadedModule], paths: Mapping[str, str]
+) -> Iterator[PointSet]:
     """Iterate over the coverage points of modules whose files are at hand.
 
     :param modules: with addresses as KCOV records them.
@@ -144,7 +151,9 @@ def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) 
 
 
 def table_points(table: LocationTable) -> PointSet | None:
-    """Return the points of a table; None where it has none, as of a machine whose calls are not recognized."""
+    """Return the points of a table; None where it has none, as of a machine whose calls are not
+    recognized.
+    """
     columns, texts = table.columns, table.text_ranges()
     if not len(columns.offset) or not texts:
         return None
@@ -152,7 +161,9 @@ def table_points(table: LocationTable) -> PointSet | None:
     return PointSet(columns.base, columns.offset, code, kinds=columns.chain)
 
 
-def list_points(pcs: Iterable[int], code: tuple[int, int] | None = None, module: str | None = None) -> PointSet:
+def list_points(
+    pcs: Iterable[int], code: tuple[int, int] | None = None, module: str | None = None
+) -> PointSet:
     """Return points that are listed.
 
     :param code: as for :class:`PointSet`; None for where the points are.
@@ -160,7 +171,12 @@ def list_points(pcs: Iterable[int], code: tuple[int, int] | None = None, module:
     found = sorted(set(pcs))
     # Offsets have 32 bits.
     base = found[0] if found else 0
-    return PointSet(base, array("I", (pc - base for pc in found)), code or (base, found[-1] + 1 if found else base), module)
+    return PointSet(
+        base,
+        array("I", (pc - base for pc in found)),
+        code or (base, found[-1] + 1 if found else base),
+        module,
+    )
 
 
 class PcReading(NamedTuple):
@@ -178,17 +194,23 @@ class PcReading(NamedTuple):
     in_reach: float = 1.0
     """The share of records that can be of this kernel."""
     choices: tuple[WordReading, ...] | None = None
-    """Of words too few to decide, which were left as recorded: the ways that make some of them points, most first."""
+    """Of words too few to decide, which were left as recorded: the ways that make some of them
+    points, most first.
+    """
 
     @property
     def share(self) -> float | None:
-        """The share of records that are points; None where the points are unknown, or there are no records."""
+        """The share of records that are points; None where the points are unknown, or there are no
+        records.
+        """
         judged = len(self.words) - self.unjudged
         known = sum(reading.records for reading in self.readings)
         return known / judged if self.readings and judged else None
 
 
-def find_missing(words: array[int], indexes: array[int], points: Iterable[PointSet], correction: int = 0) -> array[int]:
+def find_missing(
+    words: array[int], indexes: array[int], points: Iterable[PointSet], correction: int = 0
+) -> array[int]:
     """Return the indexes of those words that are no points when a number is added to them.
 
     :param words: ascending.
@@ -197,9 +219,15 @@ def find_missing(words: array[int], indexes: array[int], points: Iterable[PointS
     for some in points:
         if not len(indexes):
             break
-        wanted = words if len(indexes) == len(words) else array("Q", map(words.__getitem__, indexes))
+        wanted = (
+            words if len(indexes) == len(words) else array("Q", map(words.__getitem__, indexes))
+        )
         missing = some.find_missing(wanted, correction)
-        indexes = indexes if len(missing) == len(indexes) else array("I", map(indexes.__getitem__, missing))
+        indexes = (
+            indexes
+            if len(missing) == len(indexes)
+            else array("I", map(indexes.__getitem__, missing))
+        )
     return indexes
 
 
@@ -215,9 +243,9 @@ _KASLR_ALIGN: Final = 1 << 16
 _OFFSETS: Final = 1 << 16
 # The smallest share of words that is a convention: compilers place points with some regularity.
 _LEAST: Final = 0.2
-# The smallest share of a convention that differs from the main one by a call. Where a function's only point follows a tail
-# call, KCOV records a return address of its caller, and the call before that address may follow another point: 4.3 % of a real
-# trace are such records (docs/coverage.md).
+# The smallest share of a convention that differs from the main one by a call. Where a function's
+# only point follows a tail call, KCOV records a return address of its caller, and the call before
+# that address may follow another point: 4.3 % of a real trace are such records (docs/coverage.md).
 _LEAST_BESIDE: Final = 0.05
 # Conventions in one file.
 _MOST: Final = 6
@@ -251,7 +279,9 @@ def find_convention(
 
 
 def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Convention | None:
-    """Return what one address is: itself a point, or the call of one, or inside that; None where it is none of these."""
+    """Return what one address is: itself a point, or the call of one, or inside that; None where it
+    is none of these.
+    """
     every = tuple(points)
     tried = [Convention.RAW, Convention.MINUS1, *([Convention.CALL] if call_length else [])]
     for convention in tried:
@@ -290,7 +320,11 @@ class _Search:
         high = points[0].base & ~0xFFFFFFFF
         if high and self.distinct[0] < 1 << 32:
             start, end = points[0].code
-            low = {word for word in self.distinct if word < 1 << 32 and start - _REACH <= word | high < end + _REACH}
+            low = {
+                word
+                for word in self.distinct
+                if word < 1 << 32 and start - _REACH <= word | high < end + _REACH
+            }
             self.restored = sum(map(low.__contains__, words))
             self.words = array("Q", (word | high if word in low else word for word in words))
             self.numbering = make_numbering(self.words)
@@ -300,7 +334,9 @@ class _Search:
         self.density = points[0].density
         self.conventions = _OF_POINTS if call_length else (Convention.RAW, Convention.MINUS1)
         offsets = dict.fromkeys((0, kaslr_offset or 0))
-        self.ways = [self._way(convention, offset) for offset in offsets for convention in self.conventions]
+        self.ways = [
+            self._way(convention, offset) for offset in offsets for convention in self.conventions
+        ]
 
     @cached_property
     def counts(self) -> array[int]:
@@ -314,7 +350,10 @@ class _Search:
         """Return the words as they are, and what each way makes of them."""
         missing = [self._missing(self.everything, way.correction) for way in self.ways]
         hits = [_without(self.everything, rest) for rest in missing]
-        ways = [way._replace(records=self._records(indexes)) for way, indexes in zip(self.ways, hits, strict=True)]
+        ways = [
+            way._replace(records=self._records(indexes))
+            for way, indexes in zip(self.ways, hits, strict=True)
+        ]
         choices = sorted((way for way in ways if way.records), key=lambda way: -way.records)
         # The first way is that of KCOV.
         return self._finish([(self.ways[0], hits[0])], missing[0])._replace(choices=tuple(choices))
@@ -337,7 +376,9 @@ class _Search:
             chosen.append((way, _without(rest, left)))
             rest = left
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
-                ways = [one for one in ways if abs(one.correction - way.correction) != self.call_length]
+                ways = [
+                    one for one in ways if abs(one.correction - way.correction) != self.call_length
+                ]
         if not chosen:
             # As of another kernel: some are points by chance.
             rest = self._missing(self.everything, 0)
@@ -356,8 +397,11 @@ class _Search:
         """Return those of some distinct words that are no points when a number is added to them."""
         return find_missing(self.distinct, indexes, self.points, correction)
 
-    def _choose(self, rest: array[int], ways: Sequence[WordReading], tries: int) -> tuple[WordReading, array[int]] | None:
-        """Return the way that makes most words points, and the words that it leaves; None where chance would do as well.
+    def _choose(
+        self, rest: array[int], ways: Sequence[WordReading], tries: int
+    ) -> tuple[WordReading, array[int]] | None:
+        """Return the way that makes most words points, and the words that it leaves; None where
+        chance would do as well.
 
         :param rest: the words that are left.
         """
@@ -375,26 +419,41 @@ class _Search:
             return None
         left = self._missing(rest, best[1].correction)
         hits = words - len(left)
-        is_certain = _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
+        is_certain = (
+            _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
+        )
         # An offset for which words voted suits some of them in any case.
         is_likely = words == len(self.distinct) and tries == 1 and hits * 2 >= words
         return (best[1], left) if is_certain or is_likely else None
 
-    def _settle(self, chosen: list[tuple[WordReading, array[int]]]) -> list[tuple[WordReading, array[int]]]:
-        """Read words that are points in several of the ways as points of basic blocks, which most are."""
+    def _settle(
+        self, chosen: list[tuple[WordReading, array[int]]]
+    ) -> list[tuple[WordReading, array[int]]]:
+        """Read words that are points in several of the ways as points of basic blocks, which most
+        are.
+        """
         settled = list(chosen)
         for first in range(len(settled)):
             for later in range(first + 1, len(settled)):
                 (way, indexes), (other, more) = settled[first], settled[later]
                 both = _without(indexes, self._missing(indexes, other.correction))
-                moved = array("I", (index for index in both if self._is_block(index, other) and not self._is_block(index, way)))
+                moved = array(
+                    "I",
+                    (
+                        index
+                        for index in both
+                        if self._is_block(index, other) and not self._is_block(index, way)
+                    ),
+                )
                 if moved:
                     settled[first] = way, _without(indexes, moved)
                     settled[later] = other, array("I", sorted((*more, *moved)))
         return settled
 
     def _is_block(self, index: int, way: WordReading) -> bool:
-        return any(points.has_block(self.distinct[index] + way.correction) for points in self.points)
+        return any(
+            points.has_block(self.distinct[index] + way.correction) for points in self.points
+        )
 
     def _find_offsets(self, words: array[int]) -> list[WordReading]:
         """Return ways with the KASLR offsets for which words vote."""
@@ -417,13 +476,26 @@ class _Search:
         ]
 
     def _move_module(
-        self, module: PointSet, main: WordReading, rest: array[int], chosen: list[tuple[WordReading, array[int]]]
+        self,
+        module: PointSet,
+        main: WordReading,
+        rest: array[int],
+        chosen: list[tuple[WordReading, array[int]]],
     ) -> array[int]:
-        """Find out how far the words of a module are off, and move all of them; return what is left."""
+        """Find out how far the words of a module are off, and move all of them; return what is
+        left.
+        """
         start, end = (address - main.correction for address in module.code)
-        first, last = bisect_left(self.distinct, start - _SLACK), bisect_left(self.distinct, end + _SLACK)
+        first, last = (
+            bisect_left(self.distinct, start - _SLACK),
+            bisect_left(self.distinct, end + _SLACK),
+        )
         text = self.points[0].code
-        far = [index for index in rest if not text[0] <= self.distinct[index] + main.correction <= text[1]]
+        far = [
+            index
+            for index in rest
+            if not text[0] <= self.distinct[index] + main.correction <= text[1]
+        ]
         # By chance, some of them are points where they are.
         near = range(first, last) if any(first <= index < last for index in rest) else ()
         for some in (near, far):
@@ -433,18 +505,25 @@ class _Search:
             for word in voters:
                 votes.update(point - word for point in module)
             ways = [
-                main._replace(correction=correction, module=module.module, shift=correction - main.correction)
+                main._replace(
+                    correction=correction, module=module.module, shift=correction - main.correction
+                )
                 for correction, count in votes.most_common(4)
                 if count > 1 and correction != main.correction
             ]
-            tried = [(way, find_missing(self.distinct, indexes, (module,), way.correction)) for way in ways]
+            tried = [
+                (way, find_missing(self.distinct, indexes, (module,), way.correction))
+                for way in ways
+            ]
             if not tried:
                 continue
             best = min(tried, key=lambda one: len(one[1]))
             left = best[1]
             tries = len(module.offset) * len(voters)
             # Nearly all of them, since all are off by the same.
-            if _is_certain(len(indexes) - len(left), len(indexes), module.density, tries) and len(left) * 10 <= len(indexes):
+            if _is_certain(len(indexes) - len(left), len(indexes), module.density, tries) and len(
+                left
+            ) * 10 <= len(indexes):
                 moved = _without(indexes, left)
                 chosen[:] = [(way, _without(its, moved)) for way, its in chosen]
                 chosen.append((best[0], moved))
@@ -466,7 +545,9 @@ class _Search:
         )
 
     def _judge(self, rest: array[int], main: WordReading) -> tuple[array[int], array[int]]:
-        """Return which of the words that are no points are outside of code whose points are known, and which are damaged."""
+        """Return which of the words that are no points are outside of code whose points are known,
+        and which are damaged.
+        """
         text = self.points[0].code
         known = [points.module for points in self.points]
         loose = [(start, end) for name, start, end in self.modules if name not in known]
@@ -474,7 +555,10 @@ class _Search:
         for index in rest:
             pc = self.distinct[index] + main.correction
             if any(start <= pc <= end for start, end in loose) or (
-                not self.modules and len(self.points) == 1 and not text[0] <= pc <= text[1] and abs(pc - text[0]) < _REACH
+                not self.modules
+                and len(self.points) == 1
+                and not text[0] <= pc <= text[1]
+                and abs(pc - text[0]) < _REACH
             ):
                 unjudged.append(index)
             else:
@@ -486,7 +570,9 @@ class _Search:
         far = 0
         for index in damaged:
             word = self.distinct[index]
-            if all(not start - _REACH <= pc < end + _REACH for pc in (word, word + main.correction)):
+            if all(
+                not start - _REACH <= pc < end + _REACH for pc in (word, word + main.correction)
+            ):
                 far += self.counts[index]
         return 1 - far / len(self.words)
 

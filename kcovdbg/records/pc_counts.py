@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How often each PC occurs in a buffer, counted without decoding records one by one, and which functions take most of it."""
+"""How often each PC occurs in a buffer, counted without decoding records one by one, and which
+functions take most of it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _MAX_TEXT: Final = 1 << 28
 
 
 class PcCounts(Mapping[int, int]):
-    """How often each PC was recorded, in two arrays instead of a dictionary, which takes five times the memory.
+    """How often each PC was recorded, in two arrays instead of a dictionary, which takes five times
+    the memory.
 
     :param pcs: ascending, each once; type code Q.
     :param records: of each PC; type code Q.
@@ -54,7 +57,9 @@ class PcCounts(Mapping[int, int]):
         return int(found)
 
     def get(self, pc: int, default: Any = None) -> Any:
-        """Return the number of records of a PC, or a default; much faster than the look-up of :class:`Mapping`."""
+        """Return the number of records of a PC, or a default; much faster than the look-up of
+        :class:`Mapping`.
+        """
         index = bisect_left(self.pcs, pc)
         return self.records[index] if index < len(self.pcs) and self.pcs[index] == pc else default
 
@@ -71,7 +76,9 @@ class PcCounts(Mapping[int, int]):
 
         :param wanted: of each PC, 0 for one that is left out.
         """
-        return PcCounts(array("Q", compress(self.pcs, wanted)), array("Q", compress(self.records, wanted)))
+        return PcCounts(
+            array("Q", compress(self.pcs, wanted)), array("Q", compress(self.records, wanted))
+        )
 
 
 def as_counts(counts: Mapping[int, int]) -> PcCounts:
@@ -100,7 +107,9 @@ def to_array(words: Sequence[int]) -> array[int]:
 
 
 def make_numbering(words: Sequence[int]) -> Numbering:
-    """Return a numbering for the range in which most of some words are, guessed from a sample; others may be outside."""
+    """Return a numbering for the range in which most of some words are, guessed from a sample;
+    others may be outside.
+    """
     sample = sorted(word for word in words[:: max(1, len(words) // _SAMPLE)] if word)
     if not sample:
         return Numbering()
@@ -110,7 +119,9 @@ def make_numbering(words: Sequence[int]) -> Numbering:
 
 
 def count_pcs(buffer: Buffer) -> PcCounts:
-    """Return how often each PC was recorded; zero and words that cannot hold an address are left out."""
+    """Return how often each PC was recorded; zero and words that cannot hold an address are left
+    out.
+    """
     spans = [to_array(words) for words in present_words(buffer)]
     if not spans:
         return PcCounts(array("Q"), array("Q"))
@@ -129,7 +140,9 @@ def count_pcs(buffer: Buffer) -> PcCounts:
 
 
 def distinct_words(buffer: Buffer) -> array[int]:
-    """Return the distinct address words of all records, ascending; unreadable records count as zero."""
+    """Return the distinct address words of all records, ascending; unreadable records count as
+    zero.
+    """
     words = record.pc_words(buffer.words, buffer.encoding)
     return make_numbering(words).number(to_array(words))
 
@@ -149,7 +162,8 @@ def pc_sequence(buffer: Buffer) -> array[int]:
 class RunCounts:
     """In how many runs each PC occurs, and how often altogether.
 
-    Runs are added one by one and not kept: memory is bounded by the number of distinct PCs, whatever the number of runs.
+    Runs are added one by one and not kept: memory is bounded by the number of distinct PCs,
+    whatever the number of runs.
 
     :param runs: PC -> records, for each run.
     """
@@ -158,7 +172,9 @@ class RunCounts:
         self.total = 0
         """Number of runs."""
         self.counts: dict[int, list[int]] = {}
-        """Of each PC, the number of runs that have it, and of its records in all of them: one look-up per PC and run."""
+        """Of each PC, the number of runs that have it, and of its records in all of them: one
+        look-up per PC and run.
+        """
         for run in runs:
             self.add(run)
 
@@ -191,8 +207,13 @@ class Occurrence(NamedTuple):
 
 
 def find_occurrences(runs: RunCounts) -> list[Occurrence]:
-    """Return every PC of some runs: flickering ones first, the rarest of them first, then by address."""
-    found = [Occurrence(pc, times, records, times == runs.total) for pc, (times, records) in runs.counts.items()]
+    """Return every PC of some runs: flickering ones first, the rarest of them first, then by
+    address.
+    """
+    found = [
+        Occurrence(pc, times, records, times == runs.total)
+        for pc, (times, records) in runs.counts.items()
+    ]
     return sorted(found, key=lambda one: (one.is_stable, one.runs, one.pc))
 
 
@@ -248,7 +269,9 @@ def compare_runs(left: RunCounts, right: RunCounts) -> RunDifference:
         else:
             side = DiffSide.FLICKER
         by_side[side].append(DifferingPc(side, pc, left_records + right_records, in_left, in_right))
-    differences = tuple(one for found in by_side.values() for one in sorted(found, key=lambda one: one.pc))
+    differences = tuple(
+        one for found in by_side.values() for one in sorted(found, key=lambda one: one.pc)
+    )
     return RunDifference(differences, common, left.total, right.total)
 
 
@@ -292,18 +315,27 @@ def rank(
     :param columns: where the PCs are.
     :param counts: records of each PC. Type code Q.
     :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
-    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a function is its own group.
+    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a
+        function is its own group.
     :param wanted: of each PC, 0 for one that is left out; None to rank all.
     :param limit: how many groups to return at most; None for all.
     """
     pcs = columns.pcs
     groups = array("I", range(len(pcs))) if by == "pc" else _groups(columns, by)
     if wanted is not None:
-        pcs, counts, repeats = (array("Q", compress(values, wanted)) for values in (pcs, counts, repeats))
+        pcs, counts, repeats = (
+            array("Q", compress(values, wanted)) for values in (pcs, counts, repeats)
+        )
         groups = array("I", compress(groups, wanted))
     size = max(groups, default=-1) + 1
-    # Of each group: its records, its PCs, the index of the first PC with the most records, and its repeats.
-    records, points, hottest, repeated = zeros("Q", size), zeros("I", size), zeros("I", size), zeros("Q", size)
+    # Of each group: its records, its PCs, the index of the first PC with the most records, and its
+    # repeats.
+    records, points, hottest, repeated = (
+        zeros("Q", size),
+        zeros("I", size),
+        zeros("I", size),
+        zeros("Q", size),
+    )
     _, lib = load_native()
     lib.kcovdbg_sum_groups(
         column("I", groups),
@@ -320,7 +352,13 @@ def rank(
     order.sort(key=records.__getitem__, reverse=True)
     total = sum(records)
     shares = [
-        Share(records[group], records[group] / total, points[group], pcs[hottest[group]], repeated[group])
+        Share(
+            records[group],
+            records[group] / total,
+            points[group],
+            pcs[hottest[group]],
+            repeated[group],
+        )
         for group in order[:limit]
     ]
     return Ranking(shares, len(order), total, sum(repeated))
@@ -330,7 +368,8 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     """Return the number of each PC's group."""
     if by == "file":
         return columns.files()
-    # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
+    # Static functions in different files may share a name. What a tail call recorded is in a callee
+    # of the function.
     frames = columns.groups
     named = array("I", range(len(frames)))
     for number in compress(count(), map(operator.not_, frames.function)):
@@ -340,7 +379,11 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
         if groups[index] != NO_ID:
             groups[index] += len(frames)
     free = count(2 * len(frames))
-    return array("I", [next(free) if group == NO_ID else group for group in groups]) if NO_ID in groups else groups
+    return (
+        array("I", [next(free) if group == NO_ID else group for group in groups])
+        if NO_ID in groups
+        else groups
+    )
 
 
 def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
@@ -360,6 +403,8 @@ def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
     repeats = zeros("Q", len(symbols))
     ids = numbering.ids(sequence)
     _, lib = load_native()
-    if lib.kcovdbg_count_repeats(column("I", ids), len(ids), column("I", symbols), len(symbols), column("Q", repeats)):
+    if lib.kcovdbg_count_repeats(
+        column("I", ids), len(ids), column("I", symbols), len(symbols), column("Q", repeats)
+    ):
         raise MemoryError
     return repeats[first:]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of PCs as tools write them: which format a file is in, by its content, and the addresses in it.
+"""Lists of PCs as tools write them: which format a file is in, by its content, and the addresses in
+it.
 
-What they mean, return addresses or calls, is found by :mod:`.pc_convention`. A file in which fewer than half of the lines or
-words can be addresses of a kernel is refused by the name of what it is.
+What they mean, return addresses or calls, is found by :mod:`.pc_convention`. A file in which fewer
+than half of the lines or words can be addresses of a kernel is refused by the name of what it is.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class PcFormat(str, Enum):
     EDGES = "edges"
     """Lines of two addresses, from and to, with a count."""
     FUNCTIONS = "functions"
-    """Functions with offsets, as the kernel prints return addresses: ``vfs_read+0x18/0x11a [ext4]``."""
+    """Functions with offsets, as the kernel prints return addresses: ``vfs_read+0x18/0x11a
+    [ext4]``.
+    """
     QEMU_EXEC = "qemu-exec"
     """QEMU's log of executed translation blocks: ``-d exec``."""
     QEMU_ASM = "qemu-asm"
@@ -62,7 +65,8 @@ class PcFormat(str, Enum):
     PERF = "perf"
     """Samples or branches as perf script prints them."""
     GDB = "gdb"
-    """Where GDB stopped: ``=> 0xffffffff81000000 <f>:``, breakpoints, its record of instructions."""
+    """Where GDB stopped: ``=> 0xffffffff81000000 <f>:``, breakpoints, its record of instructions.
+    """
 
 
 class ModuleBase(NamedTuple):
@@ -105,7 +109,9 @@ class PcFile(NamedTuple):
     is_exact: bool = False
     """Whether its format says that these are addresses of executed code."""
     listed_code: array[int] | None = None
-    """Then the addresses of all instructions that may have been executed; None where these are unknown."""
+    """Then the addresses of all instructions that may have been executed; None where these are
+    unknown.
+    """
     others: int = 0
     """Addresses of user space, and of callers, that are left out."""
 
@@ -118,7 +124,9 @@ class NotATraceError(KcovdbgError):
     :param detail: why, if the message does not say.
     """
 
-    def __init__(self, path: object, found: str, *, detail: str = "", hint: str | None = None) -> None:
+    def __init__(
+        self, path: object, found: str, *, detail: str = "", hint: str | None = None
+    ) -> None:
         super().__init__(f"{path}: {found}, not a trace{detail and ': '}{detail}", hint=hint)
         self.found = found
 
@@ -134,7 +142,9 @@ _ERRORS: Final = 4095
 _LEAST: Final = 0.5
 # Characters of an offending line that are quoted.
 _QUOTED: Final = 60
-_HEX_HINT: Final = "a list has an address per line, as in 0xffffffff81000000; --format names another format"
+_HEX_HINT: Final = (
+    "a list has an address per line, as in 0xffffffff81000000; --format names another format"
+)
 
 # Beginnings of text files of other kinds.
 _OTHER_TEXTS: Final = (
@@ -157,19 +167,30 @@ _LISTINGS: Final = (
         ),
         "a disassembly",
     ),
-    (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f].*"), "a list of modules"),
-    (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
+    (
+        re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f].*"),
+        "a list of modules",
+    ),
+    (
+        re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"),
+        "a list of address ranges",
+    ),
 )
 # Of GDB, crash, drgn and sanitizers, with lines that GDB wraps.
 _STACK: Final = re.compile(
-    rb"\s*#\d{1,4}\s+(0[xX][0-9a-fA-F]{8,16}\s|\[[0-9a-fA-F]{8,16}\]\s|[^\s(]+( \(|\+0x)).*|\s{4}\s*at [^\s:]+:\d+"
+    rb"\s*#\d{1,4}\s+(0[xX][0-9a-fA-F]{8,16}\s|\[[0-9a-fA-F]{8,16}\]\s|[^\s(]+( \(|\+0x)).*"
+    rb"|\s{4}\s*at [^\s:]+:\d+"
 )
 _OTHER_BINARIES: Final = (
     (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
     (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
     (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: lz4 -d"),
     (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
-    (b"\xdb\xad\x0b\0", "syzkaller's corpus, programs without coverage", "its manager serves PCs at /rawcover"),
+    (
+        b"\xdb\xad\x0b\0",
+        "syzkaller's corpus, programs without coverage",
+        "its manager serves PCs at /rawcover",
+    ),
     (b"PAR1", "a Parquet file", None),
     (b"SQLite format 3", "an SQLite database", None),
     (b"\x93NUMPY", "an array of NumPy", "write its words alone: array.tofile(FILE)"),
@@ -197,33 +218,40 @@ _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
 _EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
 # A number may be a constant of C.
 _LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*(?:[,;]\s*)?(?:#.*)?")
-# The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at ffffffff811dc419".
+# The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at
+# ffffffff811dc419".
 _COMMENT: Final = re.compile(rb"\s*(#(?!\d{1,4}\s)|//|;|\Z)")
 # Addresses among words: not the offsets and sizes of symbols.
 _TOKEN: Final = re.compile(
-    rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}(?![\w.])"
+    rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}"
+    rb"(?![\w.])"
 )
-# Address of the words of a line, as GDB and crash print it; that of a frame on the stack, as crash prints it.
+# Address of the words of a line, as GDB and crash print it; that of a frame on the stack, as crash
+# prints it.
 _PLACE: Final = re.compile(
     rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)|"
     rb"\s*#\d{1,4}\s+\[[0-9a-fA-F]{8,16}\]\s"
 )
 # From, to and count, as kAFL writes them.
 _EDGE: Final = re.compile(
-    rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
+    rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})"
+    rb"(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
 )
 _EDGE_HEADING: Final = re.compile(
-    rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)", re.IGNORECASE
+    rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)",
+    re.IGNORECASE,
 )
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
 # Of printk's %pS, /proc/PID/stack and ftrace; what has no size may be a module with an offset.
 _FUNCTION: Final = re.compile(
-    rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
+    rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?"
+    rb"(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
     rb"(?!vmlinux|bzImage|Image)[A-Za-z_.$][\w.$]*(?<!\.ko)\+0x[0-9a-fA-F]{1,16})"
     rb"(?:\s\[[\w-]{1,64}(?:\s[0-9a-f]{1,64})?\])?\s*(?:[;#].*)?"
 )
 _JSON_PC: Final = re.compile(
-    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
+    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover'
+    rb'|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
     re.IGNORECASE,
 )
 _JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
@@ -232,17 +260,23 @@ _DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
 _DRCOV_BLOCK: Final = re.compile(rb"module\[ *(\d{1,10})\]: *(0[xX][0-9a-fA-F]{1,16}) *,")
 # Start, size and module of a block.
 _DRCOV_ENTRY: Final = struct.Struct("<IHH")
-# The address of a translation block follows the base of its segment; in QEMU before 2.11 the number of the CPU.
+# The address of a translation block follows the base of its segment; in QEMU before 2.11 the number
+# of the CPU.
 _QEMU_BLOCK: Final = re.compile(
-    rb"^Trace (?:(\d{1,5}): )?0x[0-9a-f]{1,16} \[(?:[0-9a-f]{1,16}/|\d{1,5}: )?([0-9a-f]{1,16})[/\]]|"
-    rb"^(?:Stopped|Abandoned) execution of TB chain before 0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
+    rb"^Trace (?:(\d{1,5}): )?0x[0-9a-f]{1,16} \[(?:[0-9a-f]{1,16}/"
+    rb"|\d{1,5}: )?([0-9a-f]{1,16})[/\]]|"
+    rb"^(?:Stopped"
+    rb"|Abandoned) execution of TB chain before "
+    rb"0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
     re.MULTILINE,
 )
 _QEMU_TITLE: Final = re.compile(
-    rb"^-{8,32}\r?\nIN: ?[^\n]{0,400}\n(?:[^0\n][^\n]{0,400}\n){0,2}0x[0-9a-f]{8,16}: ", re.MULTILINE
+    rb"^-{8,32}\r?\nIN: ?[^\n]{0,400}\n(?:[^0\n][^\n]{0,400}\n){0,2}0x[0-9a-f]{8,16}: ",
+    re.MULTILINE,
 )
 _QEMU_INSTRUCTION: Final = re.compile(rb"^IN:|^0x([0-9a-f]{8,16}): ", re.MULTILINE)
-# Command, PID, CPU and time of a sample; each of its addresses has a symbol, or a file in parentheses.
+# Command, PID, CPU and time of a sample; each of its addresses has a symbol, or a file in
+# parentheses.
 _PERF_HEAD: Final = re.compile(
     rb"[ \t]{0,16}\S[^\n]{0,31}?[ \t]{1,16}-?\d{1,10}(?:/-?\d{1,10})?[ \t]{1,16}"
     rb"(?:\[\d{1,5}\][ \t]{1,16})?\d{1,12}\.\d{1,9}:[ \t]"
@@ -251,11 +285,13 @@ _PERF_ADDRESS: Final = re.compile(rb"(?:(?<=[ \t])|^)([0-9a-f]{8,16})(?=[ \t]|$)
 _PERF_LINE: Final = re.compile(rb"[ \t]{0,32}[0-9a-f]{8,16} [^\n]{1,400} \(\S{1,400}\)(?:[ \t].*)?")
 _GDB_STOP: Final = re.compile(
     rb"(?:\s*=>\s{1,8}|\d{1,9}\t\s{0,8})0x([0-9a-f]{8,16})(?: <[^>\n]{1,400}>)?:\s.*|"
-    rb"(?:Thread \d{1,5} [^\n]{0,80}hit )?(?:Temporary breakpoint|Hardware assisted breakpoint|Breakpoint) "
+    rb"(?:Thread \d{1,5} [^\n]{0,80}hit )?(?:Temporary breakpoint|Hardware assisted breakpoint"
+    rb"|Breakpoint) "
     rb"\d{1,6}(?:\.\d{1,6})?, "
     rb"0x([0-9a-f]{8,16}) in .*"
 )
-# How far back the log of a block is that was not executed in the end: other CPUs may have logged others meanwhile.
+# How far back the log of a block is that was not executed in the end: other CPUs may have logged
+# others meanwhile.
 _RECENT: Final = 64
 # Bytes that are looked at in one call: what is between two calls ends at a signal.
 _PIECE: Final = 1 << 20
@@ -265,13 +301,16 @@ _LONGEST: Final = 1 << 16
 _MOST_MODULES: Final = 1 << 16
 
 
-def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)) -> PcFile:
+def read_pc_file(
+    path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)
+) -> PcFile:
     """Read a list of PCs.
 
     :param path: of the file, for errors.
     :param data: its contents.
     :param wanted: its format; None to find it by its content.
-    :param code: where the kernel's code may be, in addition to the upper half: the first address, and the one after the last.
+    :param code: where the kernel's code may be, in addition to the upper half: the first address,
+        and the one after the last.
     :raises NotATraceError: when it is not such a list.
     :raises KcovdbgError: when it is compressed and damaged, or too large.
     """
@@ -302,10 +341,14 @@ def _is_text(start: bytes) -> bool:
     if odd and min(odd) < 0x80:
         return False
     # A character may be cut at the end.
-    return not odd or bool(start.decode("utf-8", "ignore").encode()[: len(start) - 3] == start[: len(start) - 3])
+    return not odd or bool(
+        start.decode("utf-8", "ignore").encode()[: len(start) - 3] == start[: len(start) - 3]
+    )
 
 
-def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
+def _read_text(
+    path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest
+) -> PcFile:
     start = data[:_START].lstrip()
     if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
         return PcFile()
@@ -322,7 +365,9 @@ def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: A
 
 
 def _is_json(start: bytes, data: bytes) -> bool:
-    """Return whether a text has objects, and is more than a list of numbers or a map of them to numbers."""
+    """Return whether a text has objects, and is more than a list of numbers or a map of them to
+    numbers.
+    """
     if start[:1] == b"{":
         return bool(data.translate(None, _PLAIN + b"-[]{}:\"'")) or not _TOKEN.search(data)
     return start[:1] == b"[" and _JSON_PC.search(data) is not None
@@ -342,7 +387,9 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
         if _first_line(start, pattern):
             raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
     if _first_line(start, _STACK):
-        raise NotATraceError(path, "a stack", hint="sym - shows its source lines; --format text reads its addresses")
+        raise NotATraceError(
+            path, "a stack", hint="sym - shows its source lines; --format text reads its addresses"
+        )
 
 
 def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> PcFile:
@@ -380,7 +427,8 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     digits = token[sign:]
     has_prefix = digits[1:2] in (b"x", b"X")
     if digits.isdigit() and (
-        wanted is PcFormat.DECIMAL or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
+        wanted is PcFormat.DECIMAL
+        or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
     ):
         value = parse_number(digits)
     elif has_prefix or (len(digits) <= 16 and not sign):
@@ -394,7 +442,9 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     return value if value <= WORD_MASK else None
 
 
-def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
+def _read_numbers(
+    path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest
+) -> PcFile:
     """Read addresses in lines."""
     if wanted in (None, PcFormat.HEX) and not data.translate(None, _PLAIN):
         found = _read_hexadecimal(data)
@@ -415,17 +465,28 @@ def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
             found = _PLACE.match(start)
             at = 0 if found is None else found.end()
             pieces = _split(line[at:], b" \t,;", _LONGEST) if len(line) > _LONGEST else (line[at:],)
-            yield number, line, (_parse(token, wanted) for piece in pieces for token in _TOKEN.findall(piece))
+            yield (
+                number,
+                line,
+                (_parse(token, wanted) for piece in pieces for token in _TOKEN.findall(piece)),
+            )
 
 
 def _split(data: bytes, marks: bytes, size: int = _PIECE) -> Iterator[bytes]:
-    """Yield data in pieces of about so many bytes, each of which ends behind one of some bytes, the last one excepted.
+    """Yield data in pieces of about so many bytes, each of which ends behind one of some bytes, the
+    last one excepted.
 
     :param marks: bytes that separate what is looked for.
     """
     start = 0
     while len(data) - start > size:
-        end = max(data.rfind(mark, start, start + size) for mark in (marks[at : at + 1] for at in range(len(marks)))) + 1
+        end = (
+            max(
+                data.rfind(mark, start, start + size)
+                for mark in (marks[at : at + 1] for at in range(len(marks)))
+            )
+            + 1
+        )
         if end <= start:
             later = (data.find(marks[at : at + 1], start + size) for at in range(len(marks)))
             end = min((at + 1 for at in later if at >= 0), default=len(data))
@@ -470,7 +531,9 @@ def _find_column(start: bytes) -> int | None:
 def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     column = _find_column(data[:_START].lstrip())
     if column is None:
-        raise NotATraceError(path, "text", detail="its first line names no column PC", hint=_HEX_HINT)
+        raise NotATraceError(
+            path, "text", detail="its first line names no column PC", hint=_HEX_HINT
+        )
     rows = ((number, line) for number, line in enumerate(_lines(data), 1) if line.strip())
     lists_all_points = b"Inline" in next(rows)[1]
 
@@ -516,7 +579,9 @@ def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
         hits = None
     if not is_list:
         raise NotATraceError(path, "JSON without PCs", hint=_HEX_HINT)
-    return PcFile(words, names_pcs=True, disorder="it lists points with their hits" if has_hits else "")
+    return PcFile(
+        words, names_pcs=True, disorder="it lists points with their hits" if has_hits else ""
+    )
 
 
 def _file_name(path: bytes) -> str:
@@ -539,7 +604,9 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
                 yield number, line, ()
 
     found = _read_rows(path, find_values(), lambda _: True)
-    return found._replace(modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of)
+    return found._replace(
+        modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of
+    )
 
 
 def _read_functions(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
@@ -550,7 +617,10 @@ def _read_functions(path: object, data: bytes, _is_address: AddressTest) -> PcFi
         for number, line in enumerate(_lines(data), 1):
             if len(line) <= _LONGEST and _FUNCTION.fullmatch(line):
                 # Where they stand says nothing.
-                (place, *_) = (word._replace(span=(0, 0)) for word in find_code_words(line.decode("utf-8", "replace")))
+                (place, *_) = (
+                    word._replace(span=(0, 0))
+                    for word in find_code_words(line.decode("utf-8", "replace"))
+                )
                 yield number, line, (places.setdefault(place, len(places)),)
                 _check_modules(path, places)
             elif not _COMMENT.match(line[:_LONGEST]):
@@ -566,16 +636,25 @@ def _check_modules(path: object, modules: Collection[object]) -> None:
 
 
 def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
-    """Return the modules of a drcov file by their numbers; which columns they have depends on its version."""
+    """Return the modules of a drcov file by their numbers; which columns they have depends on its
+    version.
+    """
     columns = _DRCOV_COLUMNS.search(head)
-    names = [name.strip() for name in (columns[1] if columns else b"id, base, end, entry, path").split(b",")]
+    names = [
+        name.strip()
+        for name in (columns[1] if columns else b"id, base, end, entry, path").split(b",")
+    ]
     base = next((index for index, name in enumerate(names) if name in (b"base", b"start")), None)
     modules: dict[int, ModuleBase] = {}
     for line in _lines(head):
         cells = [cell.strip() for cell in line.split(b",", len(names) - 1)]
         number = parse_number(cells[0]) if len(cells) == len(names) and cells[0].isdigit() else None
         if number is not None:
-            start = None if base is None or not _JSON_NUMBER.fullmatch(cells[base]) else parse_number(cells[base], 0)
+            start = (
+                None
+                if base is None or not _JSON_NUMBER.fullmatch(cells[base])
+                else parse_number(cells[base], 0)
+            )
             modules[number] = ModuleBase(_file_name(cells[-1]), start)
             _check_modules(path, modules)
     return modules
@@ -596,7 +675,9 @@ def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
         else:
             skipped += 1
     if not mark or (skipped and not modules):
-        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
+        raise NotATraceError(
+            path, "a drcov file without a table of modules or blocks", hint="write it again"
+        )
     return PcFile(
         offsets,
         skipped=skipped,
@@ -647,7 +728,9 @@ def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
                 yield number, line, ()
 
     found = _read_rows(path, find_values(), is_address)
-    return found._replace(words=array("Q", sorted(set(found.words))), disorder="it lists edges, each with its count")
+    return found._replace(
+        words=array("Q", sorted(set(found.words))), disorder="it lists edges, each with its count"
+    )
 
 
 def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFile:
@@ -657,7 +740,9 @@ def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFi
     :raises NotATraceError: when there are no addresses of a kernel.
     """
     if not words:
-        detail = f"none of its {others} addresses can be of a kernel" if others else "it has no address"
+        detail = (
+            f"none of its {others} addresses can be of a kernel" if others else "it has no address"
+        )
         raise NotATraceError(path, what, detail=detail)
     if max(words) >= _HALF:
         # Firmware is below 4 GiB.
@@ -698,8 +783,8 @@ def _remove_last(words: array[int], address: int) -> None:
 def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     """Read QEMU's log of the instructions that it translated, in blocks.
 
-    It translates a block right before it executes it first. An exception may keep it from executing more than the first
-    instruction.
+    It translates a block right before it executes it first. An exception may keep it from executing
+    more than the first instruction.
     """
     firsts: dict[int, None] = {}
     every: set[int] = set()
@@ -719,7 +804,9 @@ def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) 
                     firsts[address] = None
             is_first = False
     found = _make_exact(path, "QEMU's log of instructions", array("Q", firsts), others)
-    return found._replace(listed_code=array("Q", sorted(every)), disorder="it lists code when it is translated")
+    return found._replace(
+        listed_code=array("Q", sorted(every)), disorder="it lists code when it is translated"
+    )
 
 
 def _is_perf_script(start: bytes, _data: bytes) -> bool:
@@ -727,15 +814,22 @@ def _is_perf_script(start: bytes, _data: bytes) -> bool:
     return (
         bool(lines)
         and any(_PERF_ADDRESS.search(line) for line in lines)
-        and (any(map(_PERF_HEAD.match, lines)) or sum(bool(_PERF_LINE.fullmatch(line)) for line in lines) > len(lines) // 2)
+        and (
+            any(map(_PERF_HEAD.match, lines))
+            or sum(bool(_PERF_LINE.fullmatch(line)) for line in lines) > len(lines) // 2
+        )
     )
 
 
 def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
-    """Read samples: where each was taken, and of a branch where it led to; not their callers, which have return addresses."""
+    """Read samples: where each was taken, and of a branch where it led to; not their callers, which
+    have return addresses.
+    """
     words = array("Q")
     others = 0
-    has_chains = _PERF_HEAD.match(data.lstrip()[: _QUOTED * 4]) is not None or b"\n\n" in data[:_START]
+    has_chains = (
+        _PERF_HEAD.match(data.lstrip()[: _QUOTED * 4]) is not None or b"\n\n" in data[:_START]
+    )
     is_first = True
     for line in _lines(data):
         if not line.strip() or _COMMENT.match(line[:_LONGEST]):
@@ -778,19 +872,27 @@ def _read_gdb(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     return _make_exact(path, "GDB's log", words, others)
 
 
-_TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]] = (
+_TEXT_READERS: Final[
+    tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]
+] = (
     (PcFormat.DRCOV, lambda start, _: start.startswith(b"DRCOV VERSION"), _read_drcov),
     (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
     (PcFormat.QEMU_EXEC, lambda start, _: _QEMU_BLOCK.search(start) is not None, _read_qemu_blocks),
-    (PcFormat.QEMU_ASM, lambda start, _: _QEMU_TITLE.search(start) is not None, _read_qemu_instructions),
+    (
+        PcFormat.QEMU_ASM,
+        lambda start, _: _QEMU_TITLE.search(start) is not None,
+        _read_qemu_instructions,
+    ),
     (PcFormat.GDB, _is_gdb_log, _read_gdb),
     (PcFormat.PERF, _is_perf_script, _read_perf),
     (PcFormat.EDGES, _is_edge_list, _read_edges),
     (PcFormat.FUNCTIONS, lambda start, _: _first_line(start, _FUNCTION), _read_functions),
     (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),
 )
-"""Formats of text but numbers in lines: how the start of a file, or all of it, shows the format, and what reads it."""
+"""Formats of text but numbers in lines: how the start of a file, or all of it, shows the format,
+and what reads it.
+"""
 
 
 # Words of the largest buffer.
@@ -800,19 +902,33 @@ _SAMPLE: Final = 8192
 
 
 def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
-    """Return how many of some words are addresses of one kernel: those of its code have most of their upper bits in common."""
+    """Return how many of some words are addresses of one kernel: those of its code have most of
+    their upper bits in common.
+    """
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
-    tops = Counter(word >> (32 if word_size == 8 else 24) for word in sample if _is_upper(word, 8 * word_size))
+    tops = Counter(
+        word >> (32 if word_size == 8 else 24) for word in sample if _is_upper(word, 8 * word_size)
+    )
     if word_size == 8:
         # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
-        tops = Counter({top: count for top, count in tops.items() if top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)})
+        tops = Counter(
+            {
+                top: count
+                for top, count in tops.items()
+                if top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)
+            }
+        )
     most = max((count + tops[top + 1] for top, count in tops.items()), default=0)
     return max(inside, most) / len(sample)
 
 
-def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]) -> tuple[float, PcFile]:
-    """Return which share of binary words are addresses when they are read in one way, and the file read so."""
+def _try_words(
+    data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]
+) -> tuple[float, PcFile]:
+    """Return which share of binary words are addresses when they are read in one way, and the file
+    read so.
+    """
     encoding = make_encoding(PC, word_size, big_endian)
     words = decode_words(data, encoding)
     first = words[0] if words else 0
@@ -828,7 +944,11 @@ def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, i
     records = words[1:]
     if word_size == 8 and first <= _LARGEST:
         for low, high in ((_HALF, WORD_MASK), code):
-            codec = guess_codec(records[:64], first, low, high, table.guessable_codecs()) if high else None
+            codec = (
+                guess_codec(records[:64], first, low, high, table.guessable_codecs())
+                if high
+                else None
+            )
             if codec not in (None, PC):
                 return 1.0, found._replace(codec=codec)
     if first > len(records) and not (is_enough and len(records) > 1):
@@ -838,12 +958,19 @@ def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, i
     return _share(records[:first] if first else records, word_size, code), found
 
 
-def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple[int, int]) -> PcFile:
+def _read_binary(
+    path: object, data: bytes, wanted: PcFormat | None, code: tuple[int, int]
+) -> PcFile:
     for order in _ORDERS if wanted in (None, PcFormat.SANCOV) else ():
         word_size = _SANCOV.get(int.from_bytes(data[:8], order))
         if word_size is not None:
             words = decode_words(data[8:], make_encoding(PC, word_size, order == "big"))
-            return PcFile(words, word_size=word_size, big_endian=order == "big", disorder="a sanitizer's file is a set")
+            return PcFile(
+                words,
+                word_size=word_size,
+                big_endian=order == "big",
+                disorder="a sanitizer's file is a set",
+            )
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
@@ -856,9 +983,14 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
     tried = [_try_words(data, size, big, code) for size in (8, 4) for big in (is_big, not is_big)]
     share, best = max(tried, key=lambda one: (one[0], wanted is None and one[1].buffer is not None))
     if wanted is PcFormat.BINARY:
-        return PcFile(buffer=data, word_size=best.word_size, big_endian=best.big_endian, codec=best.codec)
+        return PcFile(
+            buffer=data, word_size=best.word_size, big_endian=best.big_endian, codec=best.codec
+        )
     if wanted is PcFormat.WORDS:
-        return best._replace(buffer=None, words=decode_words(data, make_encoding(PC, best.word_size, best.big_endian)))
+        return best._replace(
+            buffer=None,
+            words=decode_words(data, make_encoding(PC, best.word_size, best.big_endian)),
+        )
     if share < _LEAST:
         what = "binary data" if len(data) >= 8 else f"{len(data)} bytes of binary data"
         raise NotATraceError(
@@ -875,7 +1007,9 @@ def _refuse_other_binaries(path: object, data: bytes) -> None:
     if kind.is_dump:
         raise NotATraceError(path, "a dump", hint=f"open it: kcovdbg -c {path} -s VMLINUX")
     if kind is FileKind.ELF or data.startswith(ELF_MAGIC):
-        raise NotATraceError(path, "an ELF program or kernel image", hint=f"open it: kcovdbg -s {path}")
+        raise NotATraceError(
+            path, "an ELF program or kernel image", hint=f"open it: kcovdbg -s {path}"
+        )
     image = find_memory_image(data)
     if image is not None:
         raise NotATraceError(path, image.noun, hint=image.hint)

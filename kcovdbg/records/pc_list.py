@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers made of the lists of PCs that other tools write, with words on what was found out about each."""
+"""Buffers made of the lists of PCs that other tools write, with words on what was found out about
+each.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,21 @@ from kcovdbg.abi.record import EXACT, PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, ListFit, Order
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.records.executed_addresses import ExactReading, KernelCode, is_instruction_run, move_words, read_exactly
-from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, count_points, find_convention
+from kcovdbg.records.executed_addresses import (
+    ExactReading,
+    KernelCode,
+    is_instruction_run,
+    move_words,
+    read_exactly,
+)
+from kcovdbg.records.pc_convention import (
+    Convention,
+    PcReading,
+    PointSet,
+    WordReading,
+    count_points,
+    find_convention,
+)
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
 
 if TYPE_CHECKING:
@@ -25,7 +40,8 @@ if TYPE_CHECKING:
     from kcovdbg.records.written_locations import WrittenLocation
 
 AUTO: Final = "auto"
-# A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
+# A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 %
+# (docs/coverage.md).
 _SUSPICIOUS: Final = 0.5
 FEW: Final = 20
 """So many PCs decide what they are; fewer fit several conventions by chance."""
@@ -33,7 +49,8 @@ FEW: Final = 20
 _SORTED: Final = 5
 # Limit for indexes of records in a remark.
 _NAMED: Final = 5
-# The share of points in a list of points; of points and starts of blocks in an emulator's list of blocks; of starts in that.
+# The share of points in a list of points; of points and starts of blocks in an emulator's list of
+# blocks; of starts in that.
 _POINTS: Final = 0.75
 _STARTS: Final = 0.25
 # Edges begin at a jump, and end where a block begins.
@@ -51,9 +68,13 @@ class TraceKernel(NamedTuple):
     find_points: Callable[[], Sequence[PointSet] | None] = lambda: None
     """Returns the PCs that it can record, of the image first; None where they are unknown."""
     find_modules: Callable[[], Sequence[LoadedModule] | None] = tuple
-    """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
+    """Returns where its modules are, with addresses as KCOV records them; None where that is
+    unknown.
+    """
     find_base: Callable[[str], int | None] = lambda _: None
-    """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""
+    """Returns where the code of the image or of a module starts, by its file name, as KCOV records
+    addresses.
+    """
     find_code: Callable[[], KernelCode | None] = lambda: None
     """Returns the blocks of the image's code; None where they are unknown."""
     find_places: Callable[[CodeWord], Sequence[WrittenLocation]] = lambda _: ()
@@ -61,7 +82,9 @@ class TraceKernel(NamedTuple):
 
 
 class ReadingOptions(NamedTuple):
-    """The user's options for files without a side file; ``auto`` and None are for what is to be found out."""
+    """The user's options for files without a side file; ``auto`` and None are for what is to be
+    found out.
+    """
 
     format: str = AUTO
     pc: str = AUTO
@@ -70,7 +93,9 @@ class ReadingOptions(NamedTuple):
     """What the PCs of a list that is too short to decide are: those of the lists beside it."""
 
 
-def read_pc_list(name: str, data: bytes, kernel: TraceKernel | None, options: ReadingOptions) -> PcFile:
+def read_pc_list(
+    name: str, data: bytes, kernel: TraceKernel | None, options: ReadingOptions
+) -> PcFile:
     """Return what is in a file without a side file.
 
     :param name: path of the file.
@@ -104,12 +129,19 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
     if words.typecode != "Q":
         words = array("Q", words)
     if found.skipped:
-        where = "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
-        remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
+        where = (
+            "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
+        )
+        remarks.append(
+            f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address "
+            f"skipped{where}"
+        )
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
     if found.others:
-        remarks.append(f"{found.others} addresses are left out: of user space or firmware, or of callers")
+        remarks.append(
+            f"{found.others} addresses are left out: of user space or firmware, or of callers"
+        )
     encoding = record.make_encoding(PC, 8, found.big_endian)
     order = (
         Order(False, found.disorder)
@@ -132,7 +164,9 @@ def _find_order(words: Sequence[int]) -> Order:
     """Return whether the PCs of a list are in the order of a run, by how they are sorted."""
     if len(words) < 2:
         return Order()
-    is_sorted = all(map(operator.le, words, islice(words, 1, None))) or all(map(operator.ge, words, islice(words, 1, None)))
+    is_sorted = all(map(operator.le, words, islice(words, 1, None))) or all(
+        map(operator.ge, words, islice(words, 1, None))
+    )
     if not is_sorted:
         return Order()
     if len(set(words)) < _SORTED:
@@ -148,7 +182,8 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
         base = module.base or None if base is None else base
         if base is None:
             raise KcovdbgError(
-                f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which its offsets count from",
+                f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which "
+                f"its offsets count from",
                 hint="name the kernel: -s VMLINUX, or a dump in which the module is loaded",
             )
         bases.append(base)
@@ -156,15 +191,22 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
     return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
 
 
-def _locate_places(name: str, found: PcFile, kernel: TraceKernel | None) -> tuple[array[int], list[str]]:
-    """Return the addresses of functions with offsets, which are return addresses, and remarks on those that have none.
+def _locate_places(
+    name: str, found: PcFile, kernel: TraceKernel | None
+) -> tuple[array[int], list[str]]:
+    """Return the addresses of functions with offsets, which are return addresses, and remarks on
+    those that have none.
 
     :raises KcovdbgError: when none has one.
     """
     pcs: list[int | None] = []
     missing, strange, shared = [], [], []
     for place in found.places:
-        choices = [] if kernel is None else [one for one in kernel.find_places(place) if one.pc is not None]
+        choices = (
+            []
+            if kernel is None
+            else [one for one in kernel.find_places(place) if one.pc is not None]
+        )
         # A function's start is no return address.
         pc = choices[0].pc if choices and place.offset else None
         pcs.append(pc)
@@ -177,7 +219,9 @@ def _locate_places(name: str, found: PcFile, kernel: TraceKernel | None) -> tupl
     if len(missing) == len(pcs):
         raise KcovdbgError(
             f"{name.removeprefix('file:')}: unknown where '{missing[0]}' is",
-            hint="name the kernel that its functions are of: -s VMLINUX" if kernel is None else "is it another kernel's?",
+            hint="name the kernel that its functions are of: -s VMLINUX"
+            if kernel is None
+            else "is it another kernel's?",
         )
     words = array("Q", (pc for pc in map(pcs.__getitem__, found.words) if pc is not None))
     problems = (
@@ -186,7 +230,8 @@ def _locate_places(name: str, found: PcFile, kernel: TraceKernel | None) -> tupl
         (shared, "are of several functions with one name: the first is taken"),
     )
     remarks = [
-        f"{len(texts)} of {len(pcs)} places {problem}: {', '.join(texts[:_NAMED])}{', …' if len(texts) > _NAMED else ''}"
+        f"{len(texts)} of {len(pcs)} places {problem}: "
+        f"{', '.join(texts[:_NAMED])}{', …' if len(texts) > _NAMED else ''}"
         for texts, problem in problems
         if texts
     ]
@@ -207,13 +252,16 @@ def interpret(
     :param call_length: of a call of a callback, in bytes; 0 if unknown.
     :param names_pcs: whether its format says that these are PCs.
     :param is_exact: whether its format says that these are addresses of executed code.
-    :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names needs the length of a call.
+    :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names
+        needs the length of a call.
     """
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
     offset = options.kaslr_offset
     if options.pc == Convention.CALL.value and not call_length:
-        raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+        raise KcovdbgError(
+            "--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw"
+        )
     is_named = options.pc == Convention.EXACT.value
     if is_named or (options.pc == AUTO and is_exact):
         return _read_as_exact(buffer, kernel, options)
@@ -232,15 +280,23 @@ def interpret(
         if is_buffer:
             return buffer
         remark = (
-            "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for syzkaller's rawcover use --pc call"
+            "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
+            "syzkaller's rawcover use --pc call"
         )
         return replace(buffer, remarks=(remark, *buffer.remarks))
     assumed = None if is_buffer else options.assumed
     if assumed is not None and len(set(buffer.words)) < FEW:
-        remark = f"too few PCs to find out what they are: read as the lists beside it, {assumed.convention.text(call_length)}"
+        remark = (
+            f"too few PCs to find out what they are: read as the lists beside it, "
+            f"{assumed.convention.text(call_length)}"
+        )
         shifted = _shift(buffer, assumed.correction)
-        return _judge(replace(shifted, remarks=(remark, *shifted.remarks)), points, assumed.convention.value)
-    modules = [(module.name, *module.span) for module in kernel.find_modules() or () if module.sections]
+        return _judge(
+            replace(shifted, remarks=(remark, *shifted.remarks)), points, assumed.convention.value
+        )
+    modules = [
+        (module.name, *module.span) for module in kernel.find_modules() or () if module.sections
+    ]
     found = find_convention(
         buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
         points,
@@ -258,20 +314,30 @@ def interpret(
             hint="--pc raw takes them as recorded; is it another kernel's trace?",
         )
     readings = tuple(
-        reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0)) if not reading.module else reading
+        reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0))
+        if not reading.module
+        else reading
         for reading in found.readings
     )
     if found.choices is None:
-        remarks = tuple(_find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
+        remarks = tuple(
+            _find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
+        )
     else:
         remarks = tuple(_find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
     encoding = record.make_encoding(PC, 8, buffer.encoding.big_endian)
     fit = _find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset)
-    return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks), fit=fit)
+    return replace(
+        buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks), fit=fit
+    )
 
 
 def _recognize_exact(
-    buffer: Buffer, kernel: TraceKernel, points: Sequence[PointSet] | None, call_length: int, options: ReadingOptions
+    buffer: Buffer,
+    kernel: TraceKernel,
+    points: Sequence[PointSet] | None,
+    call_length: int,
+    options: ReadingOptions,
 ) -> Buffer | None:
     """Return a list as one of executed addresses; None where it is none.
 
@@ -281,17 +347,23 @@ def _recognize_exact(
     if code is None:
         return None
     words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
-    found = read_exactly(words, code, _likely_offsets(kernel, options), finds_offset=options.kaslr_offset is None)
+    found = read_exactly(
+        words, code, _likely_offsets(kernel, options), finds_offset=options.kaslr_offset is None
+    )
     is_run = found.is_certain and is_instruction_run(words)
     if points:
-        reading = find_convention(words, points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW)
-        # Each word is read in one of several conventions; few are left undecided, and are all tried in each.
+        reading = find_convention(
+            words, points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW
+        )
+        # Each word is read in one of several conventions; few are left undecided, and are all tried
+        # in each.
         at_most = sum(way.records for way in reading.readings)
         if reading.choices is not None:
             at_most = max((way.records for way in reading.choices), default=0)
         if at_most >= _POINTS * len(words):
             return None
-        # Emulators end a block at each call, those of callbacks too: the next one begins at a point.
+        # Emulators end a block at each call, those of callbacks too: the next one begins at a
+        # point.
         distinct = array("Q", set(move_words(words, found.kaslr_offset)))
         at_points = count_points(distinct, points) / len(distinct)
         starts = found.starts / found.sample
@@ -306,7 +378,9 @@ def _recognize_exact(
 
 def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[int]:
     # What the user names was subtracted already.
-    return (0,) if options.kaslr_offset is not None else tuple(dict.fromkeys((0, kernel.kaslr_offset)))
+    return (
+        (0,) if options.kaslr_offset is not None else tuple(dict.fromkeys((0, kernel.kaslr_offset)))
+    )
 
 
 def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
@@ -317,21 +391,29 @@ def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingO
     if code is None or kernel is None:
         encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
         words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
-        remark = "read as addresses of executed code, in an unknown place: the blocks of the kernel's code are unknown"
+        remark = (
+            "read as addresses of executed code, in an unknown place: the blocks of the kernel's "
+            "code are unknown"
+        )
         return replace(buffer, words=words, encoding=encoding, remarks=(remark, *buffer.remarks))
     offsets = _likely_offsets(kernel, options)
     found = read_exactly(buffer.words, code, offsets, finds_offset=options.kaslr_offset is None)
     return _make_exact(buffer, found, kernel, is_found=False)
 
 
-def _make_exact(buffer: Buffer, found: ExactReading, kernel: TraceKernel, *, is_found: bool) -> Buffer:
+def _make_exact(
+    buffer: Buffer, found: ExactReading, kernel: TraceKernel, *, is_found: bool
+) -> Buffer:
     """Return a list as one of executed addresses.
 
     :param is_found: whether neither its format nor the user says so.
     """
     offset = found.kaslr_offset
     how = "by the starts of blocks" if is_found else "by its format or --pc"
-    text = f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin a block"
+    text = (
+        f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin a "
+        f"block"
+    )
     if offset and found.is_certain:
         known = "" if offset == kernel.kaslr_offset else ", which was found by them"
         text += f", with the KASLR offset {offset:#x} included{known}"
@@ -346,16 +428,28 @@ def _make_exact(buffer: Buffer, found: ExactReading, kernel: TraceKernel, *, is_
     fit = ListFit(found.inside, found.sample, text)
     encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
     words = move_words(buffer.words, offset)
-    return replace(buffer, words=words, encoding=encoding, listed_code=listed, fit=fit, remarks=(*remarks, *buffer.remarks))
+    return replace(
+        buffer,
+        words=words,
+        encoding=encoding,
+        listed_code=listed,
+        fit=fit,
+        remarks=(*remarks, *buffer.remarks),
+    )
 
 
 def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffer:
     """Return a buffer, read in a convention that was named, with how it fits."""
     words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
     known = count_points(words, points)
-    remark = f"{known} of {len(words)} PCs are coverage points of this kernel, read as {convention}: are they another build's?"
+    remark = (
+        f"{known} of {len(words)} PCs are coverage points of this kernel, read as {convention}: "
+        f"are they another build's?"
+    )
     fit = ListFit(known, len(words), remark)
-    return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks) if fit.is_low else buffer.remarks)
+    return replace(
+        buffer, fit=fit, remarks=(remark, *buffer.remarks) if fit.is_low else buffer.remarks
+    )
 
 
 def _find_fit(found: PcReading, remark: str, kaslr_offset: int) -> ListFit:
@@ -368,7 +462,9 @@ def _find_fit(found: PcReading, remark: str, kaslr_offset: int) -> ListFit:
 
 def _name_options(reading: WordReading, kaslr_offset: int) -> str:
     """Return the options that read PCs in one way."""
-    offset = f" --kaslr-offset {reading.kaslr_offset:#x}" if reading.kaslr_offset or kaslr_offset else ""
+    offset = (
+        f" --kaslr-offset {reading.kaslr_offset:#x}" if reading.kaslr_offset or kaslr_offset else ""
+    )
     return f"--pc {reading.convention.value}{offset}"
 
 
@@ -377,11 +473,24 @@ def _shift(buffer: Buffer, correction: int) -> Buffer:
     if not correction:
         return buffer
     limit = WORD_MASK if buffer.words.typecode == "Q" else WORD_MASK >> 32
-    words = array(buffer.words.typecode, (word + correction for word in buffer.words if 0 <= word + correction <= limit))
+    words = array(
+        buffer.words.typecode,
+        (word + correction for word in buffer.words if 0 <= word + correction <= limit),
+    )
     lost = len(buffer.words) - len(words)
-    remark = (f"{lost} addresses at the end of the address space skipped: no call can be there",) if lost else ()
+    remark = (
+        (f"{lost} addresses at the end of the address space skipped: no call can be there",)
+        if lost
+        else ()
+    )
     file_words = None if lost else buffer.file_words
-    return replace(buffer, words=words, count=len(words), file_words=file_words, remarks=(*buffer.remarks, *remark))
+    return replace(
+        buffer,
+        words=words,
+        count=len(words),
+        file_words=file_words,
+        remarks=(*buffer.remarks, *remark),
+    )
 
 
 def _percent(share: float) -> str:
@@ -390,7 +499,12 @@ def _percent(share: float) -> str:
 
 
 def _find_remarks(
-    found: PcReading, readings: Sequence[WordReading], kaslr_offset: int, call_length: int, *, is_quiet: bool
+    found: PcReading,
+    readings: Sequence[WordReading],
+    kaslr_offset: int,
+    call_length: int,
+    *,
+    is_quiet: bool,
 ) -> Iterator[str]:
     """Yield what was found out about the words.
 
@@ -398,29 +512,40 @@ def _find_remarks(
     """
     share = found.share
     plain = [reading for reading in readings if reading.module is None]
-    is_usual = len(plain) == 1 and plain[0].convention is Convention.RAW and not plain[0].kaslr_offset
+    is_usual = (
+        len(plain) == 1 and plain[0].convention is Convention.RAW and not plain[0].kaslr_offset
+    )
     if share is not None and not (is_quiet and is_usual and share >= _SUSPICIOUS):
         yield _name_conventions(plain, share, kaslr_offset, call_length)
     for reading in readings:
         if reading.module is not None:
             direction = "low" if reading.shift > 0 else "high"
             yield (
-                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} too {direction}: "
+                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} "
+                f"too {direction}: "
                 "read from where its code is"
             )
     if found.restored:
         yield restored_remark(found.restored)
     if found.unjudged:
-        yield f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the others are"
+        yield (
+            f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the "
+            f"others are"
+        )
     damaged = found.damaged
     if damaged:
         indexes = ", ".join(map(str, islice(damaged, _NAMED)))
         more = ", …" if len(damaged) > _NAMED else ""
-        remark = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
+        remark = (
+            f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention "
+            f"and left as they are"
+        )
         yield f"{remark}: records {indexes}{more}"
 
 
-def _find_choices(found: PcReading, kaslr_offset: int, call_length: int, *, is_quiet: bool) -> Iterator[str]:
+def _find_choices(
+    found: PcReading, kaslr_offset: int, call_length: int, *, is_quiet: bool
+) -> Iterator[str]:
     """Yield what words that are too few to decide may be.
 
     :param is_quiet: say nothing of a buffer of KCOV that is what such are.
@@ -430,11 +555,15 @@ def _find_choices(found: PcReading, kaslr_offset: int, call_length: int, *, is_q
     is_usual = share is not None and share >= _SUSPICIOUS
     if not (is_quiet and is_usual):
         texts = [
-            f"{way.records} are {_name_convention(way, kaslr_offset, call_length)} ({_name_options(way, kaslr_offset)})"
+            f"{way.records} are {_name_convention(way, kaslr_offset, call_length)} "
+            f"({_name_options(way, kaslr_offset)})"
             for way in choices
         ]
         fitting = ", ".join(texts) or "none is a coverage point in any convention"
-        yield f"{len(found.words)} PCs are too few to find out what they are, and taken as recorded: {fitting}"
+        yield (
+            f"{len(found.words)} PCs are too few to find out what they are, and taken as recorded: "
+            f"{fitting}"
+        )
     if found.restored:
         yield restored_remark(found.restored)
 
@@ -444,12 +573,18 @@ def restored_remark(count: int) -> str:
     return f"{count} PCs lack their upper 32 bits: restored from the kernel's base"
 
 
-def _name_conventions(readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int) -> str:
+def _name_conventions(
+    readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int
+) -> str:
     texts = [_name_convention(reading, kaslr_offset, call_length) for reading in readings]
     if len(readings) > 1:
-        parts = [f"{reading.records} are {text}" for reading, text in zip(readings, texts, strict=True)]
+        parts = [
+            f"{reading.records} are {text}" for reading, text in zip(readings, texts, strict=True)
+        ]
         return f"PCs of {len(readings)} conventions, each read in its own: {', '.join(parts)}"
-    text = f"PCs in the file: {_percent(share)} of them are {texts[0] if texts else 'coverage points'}"
+    text = (
+        f"PCs in the file: {_percent(share)} of them are {texts[0] if texts else 'coverage points'}"
+    )
     if share < _SUSPICIOUS:
         text += " (suspiciously few; is this another kernel's trace?)"
     return text

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Locations of recorded PCs: of many as columns, numbers of frames, functions and files; of those that are shown, cached."""
+"""Locations of recorded PCs: of many as columns, numbers of frames, functions and files; of those
+that are shown, cached.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,23 @@ from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word
-from kcovdbg.records.native_loops import NO_ID, FoundChains, Numbering, find_chains, find_innermost, find_outermost
+from kcovdbg.records.native_loops import (
+    NO_ID,
+    FoundChains,
+    Numbering,
+    find_chains,
+    find_innermost,
+    find_outermost,
+)
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import NOT_A_POINT
 from kcovdbg.symbols.table_rows import combine_flags, gather
 
 _LOW: Final = 1 if sys.byteorder == "big" else 0
-_NO_FRAMES: Final = FrameColumns(array("I"), array("I"), array("I"), array("I"), array("I"), (None,))
+_NO_FRAMES: Final = FrameColumns(
+    array("I"), array("I"), array("I"), array("I"), array("I"), (None,)
+)
 
 
 def pair_words(high: Sequence[int], low: Sequence[int]) -> array[int]:
@@ -130,11 +141,15 @@ class PcColumns:
         return bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
 
     def symbols(self) -> array[int]:
-        """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""
+        """Return the number of the name of the function that each PC was compiled into, 0 where it
+        is unknown.
+        """
         return gather(find_outermost(self.frames, self.chains), self.frames.function, 0)
 
     def files(self) -> array[int]:
-        """Return the number of the name of the file of each PC's innermost frame, 0 where it is unknown."""
+        """Return the number of the name of the file of each PC's innermost frame, 0 where it is
+        unknown.
+        """
         return gather(find_innermost(self.frames, self.chains), self.frames.file, 0)
 
     def innermost_groups(self) -> array[int]:
@@ -146,9 +161,13 @@ class PcColumns:
         return gather(find_outermost(self.frames, chains), self.groups.of_frame, NO_ID)
 
     def find_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
-        """Return for each PC what a function returns for its frames without their lines, 0 to 255, combined by "or"."""
+        """Return for each PC what a function returns for its frames without their lines, 0 to 255,
+        combined by "or".
+        """
         of_groups = bytes(map(flags_of, self.groups.frames()))
-        return combine_flags(self.frames, self.chains, bytes(map(of_groups.__getitem__, self.groups.of_frame)))
+        return combine_flags(
+            self.frames, self.chains, bytes(map(of_groups.__getitem__, self.groups.of_frame))
+        )
 
 
 def _add_locations(
@@ -185,7 +204,9 @@ def _add_locations(
 
 
 Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]
-"""From recorded PCs (return addresses minus the KASLR offset) to their locations, in the same order."""
+"""From recorded PCs (return addresses minus the KASLR offset) to their locations, in the same
+order.
+"""
 
 UNKNOWN: Final = "?"
 """The function of a PC that has no name."""
@@ -198,7 +219,8 @@ def is_pattern(text: str) -> bool:
 
 @lru_cache(64)
 def name_matcher(name: str) -> Callable[[str], bool]:
-    """Return a test whether a function has a name, in either form where it is of Rust, or matches a pattern.
+    """Return a test whether a function has a name, in either form where it is of Rust, or matches a
+    pattern.
 
     Rust's names have brackets and asterisks that are no pattern.
     """
@@ -216,13 +238,19 @@ class OtherCode(Protocol):
     """A kernel's code beside the location table: that of modules."""
 
     def find_code(self, name: str) -> range | None:
-        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is
+        none.
+        """
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        """Return whether debug info has a function with a name, one that is inlined everywhere
+        included.
+        """
 
     def has_file(self, path: str) -> bool:
-        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+        """Return whether a module has code of a file or directory, or of one that matches a
+        pattern.
+        """
 
 
 def _as_exact(location: Location) -> Location:
@@ -237,7 +265,8 @@ class LocationCache:
     """Cached locations of recorded PCs.
 
     :param locate: looks up locations.
-    :param find_table: returns the location table that they are looked up in, None while there is none.
+    :param find_table: returns the location table that they are looked up in, None while there is
+        none.
     :param other: the code that the table does not have; None where nothing is known of it.
     """
 
@@ -258,7 +287,9 @@ class LocationCache:
         return self._find_table()
 
     def find_code(self, name: str) -> Sequence[range]:
-        """Return the code of the symbols of functions that have a name, or match a pattern, with addresses as in the image."""
+        """Return the code of the symbols of functions that have a name, or match a pattern, with
+        addresses as in the image.
+        """
         table = self.table
         symbols = () if table is None else table.find_functions(name_matcher(name))
         if symbols or is_pattern(name):
@@ -267,7 +298,9 @@ class LocationCache:
         return [] if found is None else [found]
 
     def of(self, buffer: Buffer) -> LocationCache:
-        """Return the locations of the PCs of a buffer: those of executed addresses are no points, and exact nevertheless."""
+        """Return the locations of the PCs of a buffer: those of executed addresses are no points,
+        and exact nevertheless.
+        """
         return self._exact if buffer.encoding.codec.is_exact else self
 
     @cached_property
@@ -291,14 +324,19 @@ class LocationCache:
         """
         table = self.table
         if table is None:
-            frames, found = _NO_FRAMES, FoundChains(zeros("Q", len(pcs)), array("I", range(len(pcs))), bytearray())
+            frames, found = (
+                _NO_FRAMES,
+                FoundChains(zeros("Q", len(pcs)), array("I", range(len(pcs))), bytearray()),
+            )
         else:
             frames, found = table.columns.frames, find_chains(pcs, table.columns)
         chains = found.chains
         if found.rest:
             locations = self._locate([pcs[index] for index in found.rest])
             chains, frames = _add_locations(chains, found.rest, frames, locations)
-        return PcColumns(pcs, chains, frames, table, found.seen, () if table is None else found.rest)
+        return PcColumns(
+            pcs, chains, frames, table, found.seen, () if table is None else found.rest
+        )
 
     def __getitem__(self, pc: int) -> Location:
         """Return the location of a PC."""

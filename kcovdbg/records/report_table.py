@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the kernel prints about crashes, as patterns: registers, banners, and the part that functions have in a crash.
+"""What the kernel prints about crashes, as patterns: registers, banners, and the part that
+functions have in a crash.
 
 All of it is in ``crash_reports.ini``, with the release that each entry is of.
 """
@@ -60,7 +61,9 @@ def _lines(key: str) -> re.Pattern[str]:
 
 
 def _read_roles() -> Iterator[tuple[re.Pattern[str], CrashRole]]:
-    """Yield the groups of functions: regular expressions of whole names without a clone's suffix."""
+    """Yield the groups of functions: regular expressions of whole names without a clone's
+    suffix.
+    """
     for name in _TABLES.sections():
         if "role" in _TABLES[name]:
             functions = "|".join(_TABLES[name]["functions"].split())
@@ -88,15 +91,19 @@ def role_of(function: str) -> CrashRole | None:
 _SIGN: Final = r"(?:\s{0,8}[:=]|\s{0,4}\]\s?:| is at)?\s{0,8}(?:(?!00[23]3:)[0-9a-f]{4}:)?"
 _VALUES: Final = r"(?:\[?<?(?:0x)?[0-9a-f]{8,16}>?\]?:?\s{0,4}){0,3}[(<\[]?"
 _EXACT: Final = _names("exact")
-EXACT_BEFORE: Final = re.compile(rf"(?:(?<![\w.])(?:{_EXACT}){_SIGN}{_VALUES}|{'|'.join(_entries('before'))})$")
+EXACT_BEFORE: Final = re.compile(
+    rf"(?:(?<![\w.])(?:{_EXACT}){_SIGN}{_VALUES}|{'|'.join(_entries('before'))})$"
+)
 """The text before a place that is the address of an instruction."""
 REGISTER_ADDRESS: Final = re.compile(
-    rf"(?<![\w.])(?:(?:{_EXACT}){_SIGN}(?:\[<)?(?P<exact>(?:0x)?[0-9a-f]{{8,16}})|(?:{_names('link')}){_SIGN}(?:\[<)?"
+    rf"(?<![\w.])(?:(?:{_EXACT}){_SIGN}(?:\[<)?(?P<exact>(?:0x)?[0-9a-f]{{8,16}})|"
+    rf"(?:{_names('link')}){_SIGN}(?:\[<)?"
     r"(?P<link>(?:0x)?[0-9a-f]{8,16}))(?![\w])"
 )
 """A register with an address: that of an instruction, or a return address."""
 COUNTER: Final = re.compile(
-    rf"\s{{0,8}}(?:Krnl )?(?:(?:{_EXACT}){_SIGN}{_VALUES}|--- (?:interrupt|Exception): [0-9a-f]{{1,4}} at )(?=[A-Za-z_.$])"
+    rf"\s{{0,8}}(?:Krnl )?(?:(?:{_EXACT}){_SIGN}{_VALUES}|--- (?:interrupt"
+    rf"|Exception): [0-9a-f]{{1,4}} at )(?=[A-Za-z_.$])"
 )
 """The start of a line that says which instruction was interrupted."""
 EXACT_FOLLOWS: Final = _lines("follows")
@@ -110,7 +117,10 @@ HEADLINE: Final = re.compile(rf"\s{{0,16}}(?:{'|'.join(_entries('headlines'))})(
 TRACE: Final = _lines("traces")
 """The line before a stack."""
 END: Final = _lines("ends")
-"""A line after a stack. A stack may have other lines among its own: registers of an interrupt, messages of other CPUs."""
+"""A line after a stack.
+
+A stack may have other lines among its own: registers of an interrupt, messages of other CPUs.
+"""
 ASIDE: Final = _lines("asides")
 """The line before a stack of something else than the crash."""
 DOUBTFUL: Final = _lines("doubtful")

@@ -19,15 +19,27 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
-from kcovdbg.records.line_states import BranchState, FunctionState, LineState, Quality, StateColumns, TraceRecords, make_finder
+from kcovdbg.records.line_states import (
+    BranchState,
+    FunctionState,
+    LineState,
+    Quality,
+    StateColumns,
+    TraceRecords,
+    make_finder,
+)
 from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.pc_names import pair_words
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 from kcovdbg.symbols.symbolizer import without_collection
 
-_DECIDED: Final = bytes(LineState(state).is_decided if state in set(LineState) else 0 for state in range(256))
-_UNKNOWN: Final = bytes(LineState(state).is_unknown if state in set(LineState) else 0 for state in range(256))
+_DECIDED: Final = bytes(
+    LineState(state).is_decided if state in set(LineState) else 0 for state in range(256)
+)
+_UNKNOWN: Final = bytes(
+    LineState(state).is_unknown if state in set(LineState) else 0 for state in range(256)
+)
 
 
 _LAST_LINE: Final = 1 << 32
@@ -38,10 +50,13 @@ class FunctionCoverage(NamedTuple):
 
     name: str
     line: int
-    """Where it begins; of one that has only inlined copies, where the first coverage point of it is."""
+    """Where it begins; of one that has only inlined copies, where the first coverage point of it
+    is.
+    """
     hits: int | None
-    """How often it was entered, 0 if never; 1 where it follows from others that it was; None where it is unknown whether it
-    was. Of a function that has only inlined copies the most records of one of its points."""
+    """How often it was entered, 0 if never; 1 where it follows from others that it was; None where
+    it is unknown whether it was. Of a function that has only inlined copies the most records of one
+    of its points."""
 
 
 class BranchCoverage(NamedTuple):
@@ -63,19 +78,25 @@ class SourceCoverage(NamedTuple):
     lines: array[int]
     """Those that were executed, and those that were not; ascending."""
     hits: array[int]
-    """Of each: the most records of a block of it, 1 where it follows from others that it was executed, or 0."""
+    """Of each: the most records of a block of it, 1 where it follows from others that it was
+    executed, or 0.
+    """
     all_functions: Sequence[FunctionCoverage]
     """Those with points, by line and name."""
     branches: Sequence[BranchCoverage]
-    """By line. Of an executed line those that were executed, if it is known which ways; of another one those that one function
-    has of it."""
+    """By line. Of an executed line those that were executed, if it is known which ways; of another
+    one those that one function has of it."""
     unknown_lines: array[int]
     """The lines of which it is unknown whether they were executed."""
 
     @property
     def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
         """Those of which it is known whether they were executed, with how often."""
-        return [(function, function.hits) for function in self.all_functions if function.hits is not None]
+        return [
+            (function, function.hits)
+            for function in self.all_functions
+            if function.hits is not None
+        ]
 
     @property
     def executed_lines(self) -> int:
@@ -119,7 +140,11 @@ def sum_up(files: Iterable[SourceCoverage]) -> CoverageTotals:
         )
         for file in files
     ]
-    return CoverageTotals(*map(sum, zip(*rows, strict=True))) if rows else CoverageTotals(0, 0, 0, 0, 0, 0, 0)
+    return (
+        CoverageTotals(*map(sum, zip(*rows, strict=True)))
+        if rows
+        else CoverageTotals(0, 0, 0, 0, 0, 0, 0)
+    )
 
 
 class FunctionLines(NamedTuple):
@@ -134,12 +159,16 @@ class FunctionLines(NamedTuple):
 
 
 def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
-    """Iterate over the functions of a file with their lines: from where each begins to where the next one does."""
+    """Iterate over the functions of a file with their lines: from where each begins to where the
+    next one does.
+    """
     starts = [function.line for function in file.all_functions]
     for function, end in zip(file.all_functions, (*starts[1:], _LAST_LINE), strict=False):
         first, last = bisect_left(file.lines, function.line), bisect_left(file.lines, end)
         hits = file.hits[first:last]
-        unknown = bisect_left(file.unknown_lines, end) - bisect_left(file.unknown_lines, function.line)
+        unknown = bisect_left(file.unknown_lines, end) - bisect_left(
+            file.unknown_lines, function.line
+        )
         at = bisect_right(starts, function.line)
         until = starts[at] if at < len(starts) else _LAST_LINE
         is_decided = bisect_left(file.lines, until) > first
@@ -149,7 +178,8 @@ def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
 def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
     """Return several traces as one, which has each execution that one of them has.
 
-    What was not executed is known where each trace ended in user space, and where all have records of the same points.
+    What was not executed is known where each trace ended in user space, and where all have records
+    of the same points.
 
     :raises CapabilityError: when only some have executed addresses.
     """
@@ -157,7 +187,8 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
         return traces[0]
     if len({trace.quality & Quality.EXACT for trace in traces}) > 1:
         raise CapabilityError(
-            "executed addresses and records of KCOV cannot be counted together", hint="name one kind of trace"
+            "executed addresses and records of KCOV cannot be counted together",
+            hint="name one kind of trace",
         )
     counts: Counter[int] = Counter()
     for trace in traces:
@@ -168,7 +199,9 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
         quality |= Quality.ENABLES
     if not quality & Quality.ENDED or any(trace.kinds != kinds for trace in traces):
         quality &= ~(Quality.COMPLETE | Quality.PLACED)
-    listed = set[int]().union(*(trace.listed for trace in traces)) if quality & Quality.COMPLETE else ()
+    listed = (
+        set[int]().union(*(trace.listed for trace in traces)) if quality & Quality.COMPLETE else ()
+    )
     return TraceRecords(counts, quality, kinds, listed=sorted(listed))
 
 
@@ -198,18 +231,23 @@ class _Functions(NamedTuple):
     """Those with inlined copies that have a point."""
 
 
-def find_source_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | None = None) -> CodeCoverage:
+def find_source_coverage(
+    table: LocationTable, trace: TraceRecords, wanted: _Wanted | None = None
+) -> CodeCoverage:
     """Return the coverage of all files of an image.
 
     :param table: of the image.
-    :param wanted: returns whether a function of a file is of interest, given as a frame; None if all are.
+    :param wanted: returns whether a function of a file is of interest, given as a frame; None if
+        all are.
     :raises CapabilityError: when the table has no blocks.
     """
     with without_collection():
         return _find_coverage(table, trace, wanted)
 
 
-def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | None) -> CodeCoverage:
+def _find_coverage(
+    table: LocationTable, trace: TraceRecords, wanted: _Wanted | None
+) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else "" for name in columns.names]
     if trace.quality & Quality.EXACT:
@@ -234,14 +272,19 @@ def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | 
             lines = _select_lines(lines, path, sorted(starts[path]), wanted)
         own = sorted(by_path[path], key=attrgetter("line", "name"))
         file = SourceCoverage(path, lines.numbers, lines.hits, own, (), lines.unknown)
-        own = [_check_function(found, (path, found.function.name) in functions.inlined) for found in find_function_lines(file)]
+        own = [
+            _check_function(found, (path, found.function.name) in functions.inlined)
+            for found in find_function_lines(file)
+        ]
         of_lines = _choose_branches(branches.get(path, {}), lines)
         if lines.numbers or own or lines.unknown:
             files.append(file._replace(all_functions=own, branches=of_lines))
     return CodeCoverage(files, columns.contradictions, columns.unmatched)
 
 
-def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping[int, int]]) -> Sequence[SourceCoverage]:
+def add_executed(
+    files: Sequence[SourceCoverage], executed: Mapping[str, Mapping[int, int]]
+) -> Sequence[SourceCoverage]:
     """Return the coverage of files with further lines that were executed, such as those of modules.
 
     :param executed: by the file's name in debug info and the line: records.
@@ -256,12 +299,15 @@ def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping
         for line, hits in records.items():
             lines[line] = max(hits, lines.get(line, 0))
         numbers = array("I", sorted(lines))
-        by_path[path] = file._replace(lines=numbers, hits=array("Q", [lines[line] for line in numbers]))
+        by_path[path] = file._replace(
+            lines=numbers, hits=array("Q", [lines[line] for line in numbers])
+        )
     return [by_path[path] for path in sorted(by_path)]
 
 
 def _check_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
-    """Return a function; whether it was executed is unknown where only its points say that it was not, or all its lines are.
+    """Return a function; whether it was executed is unknown where only its points say that it was
+    not, or all its lines are.
 
     A copy that is inlined may have no point of its own, and its lines may have been executed.
 
@@ -272,7 +318,9 @@ def _check_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage
         return found.function._replace(hits=None)
     if found.function.hits:
         return found.function
-    may_be_executed = found.executed_lines or (has_inlined and (found.unknown_lines or not found.lines))
+    may_be_executed = found.executed_lines or (
+        has_inlined and (found.unknown_lines or not found.lines)
+    )
     return found.function._replace(hits=None) if may_be_executed else found.function
 
 
@@ -282,7 +330,9 @@ class _Lines(NamedTuple):
     unknown: array[int]
 
 
-def _split_files(columns: StateColumns, paths: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _split_files(
+    columns: StateColumns, paths: Sequence[str]
+) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path of each file, and where its lines begin and end."""
     files = columns.line_file
     start = 0
@@ -302,7 +352,9 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
         unknown = states.translate(_UNKNOWN)
         hits = columns.line_hits[start:end]
         return _Lines(
-            array("I", compress(numbers, decided)), array("Q", compress(hits, decided)), array("I", compress(numbers, unknown))
+            array("I", compress(numbers, decided)),
+            array("Q", compress(hits, decided)),
+            array("I", compress(numbers, unknown)),
         )
     states_of: defaultdict[int, set[LineState]] = defaultdict(set)
     most: defaultdict[int, int] = defaultdict(int)
@@ -314,12 +366,20 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
                 most[line] = max(most[line], columns.line_hits[index])
     missed = {line for line, states in states_of.items() if states == {LineState.NOT_EXECUTED}}
     known = sorted(missed.union(most))
-    others = (line for line, states in states_of.items() if states != {LineState.NOT_INSTRUMENTED} and line not in most)
+    others = (
+        line
+        for line, states in states_of.items()
+        if states != {LineState.NOT_INSTRUMENTED} and line not in most
+    )
     unknown_lines = array("I", sorted(set(others) - missed))
-    return _Lines(array("I", known), array("Q", [most.get(line, 0) for line in known]), unknown_lines)
+    return _Lines(
+        array("I", known), array("Q", [most.get(line, 0) for line in known]), unknown_lines
+    )
 
 
-def _select_lines(lines: _Lines, path: str, starts: Sequence[tuple[int, str]], wanted: _Wanted) -> _Lines:
+def _select_lines(
+    lines: _Lines, path: str, starts: Sequence[tuple[int, str]], wanted: _Wanted
+) -> _Lines:
     """Return the lines that are in wanted functions: each is in the one that begins before it.
 
     :param starts: lines and names of the functions of the file, ascending.
@@ -327,7 +387,10 @@ def _select_lines(lines: _Lines, path: str, starts: Sequence[tuple[int, str]], w
     first_lines = [line for line, _ in starts]
 
     def choose(numbers: array[int]) -> bytes:
-        names = (starts[at - 1][1] if (at := bisect_right(first_lines, number)) else None for number in numbers)
+        names = (
+            starts[at - 1][1] if (at := bisect_right(first_lines, number)) else None
+            for number in numbers
+        )
         return bytes(wanted(Frame(name, path, None, None)) for name in names)
 
     flags, unknown_flags = choose(lines.numbers), choose(lines.unknown)
@@ -342,7 +405,9 @@ _Branch: TypeAlias = "tuple[int, int, int, int]"
 """The number of the function, the state, and how often it was left by each side."""
 
 
-def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str, Mapping[int, Sequence[_Branch]]]:
+def _group_branches(
+    columns: StateColumns, paths: Sequence[str]
+) -> Mapping[str, Mapping[int, Sequence[_Branch]]]:
     """Return the branches of each file and line, in the order of their code."""
     lines: defaultdict[tuple[int, int], list[_Branch]] = defaultdict(list)
     hits = columns.branch_hits
@@ -356,8 +421,13 @@ def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str,
     return found
 
 
-def _choose_branches(branches: Mapping[int, Sequence[_Branch]], lines: _Lines) -> list[BranchCoverage]:
-    """Return the decided branches of lines. Inlined code has them in each copy, of which an execution takes one."""
+def _choose_branches(
+    branches: Mapping[int, Sequence[_Branch]], lines: _Lines
+) -> list[BranchCoverage]:
+    """Return the decided branches of lines.
+
+    Inlined code has them in each copy, of which an execution takes one.
+    """
     found = []
     executed = dict(zip(lines.numbers, lines.hits, strict=True))
     for line in sorted(executed.keys() & branches.keys()):
@@ -368,7 +438,9 @@ def _choose_branches(branches: Mapping[int, Sequence[_Branch]], lines: _Lines) -
             if not executed[line] and function != first:
                 break
             if state == wanted:
-                found.append(BranchCoverage(line, number, executed[line] > 0, (next_hits, other_hits)))
+                found.append(
+                    BranchCoverage(line, number, executed[line] > 0, (next_hits, other_hits))
+                )
     return found
 
 
@@ -414,7 +486,8 @@ class _Points:
         return dict(zip(self._words_of(known), map(lines.__getitem__, known), strict=True))
 
     def count_inlined(self, chains: Iterable[int], records: Iterable[int]) -> dict[_Word, int]:
-        """Return the functions that are inlined at points, and the most records of one of these points.
+        """Return the functions that are inlined at points, and the most records of one of these
+        points.
 
         :param records: of each.
         """
@@ -461,7 +534,9 @@ class _OwnCode(NamedTuple):
     """The chains of points in others."""
 
 
-def _find_own_code(table: LocationTable, points: _Points, kinds: Iterable[int], columns: StateColumns) -> _OwnCode:
+def _find_own_code(
+    table: LocationTable, points: _Points, kinds: Iterable[int], columns: StateColumns
+) -> _OwnCode:
     """Return the functions with code of their own.
 
     :param kinds: of points that the trace can have.
@@ -474,7 +549,9 @@ def _find_own_code(table: LocationTable, points: _Points, kinds: Iterable[int], 
     others: list[int] = []
     parts: list[int] = []
     firsts: list[int] = []
-    for part, (start, size) in enumerate(zip(table.blocks.part_start, table.blocks.part_size, strict=True)):
+    for part, (start, size) in enumerate(
+        zip(table.blocks.part_start, table.blocks.part_size, strict=True)
+    ):
         state = columns.entry_state[part]
         # A point is the address after its call.
         first, end = bisect_right(offsets, start), bisect_right(offsets, start + size)
@@ -493,12 +570,16 @@ def _path_of(file: int, paths: Sequence[str]) -> str | None:
 
 
 def _find_own_places(
-    table: LocationTable, own: _OwnCode, places: Mapping[_Word, _Place], columns: StateColumns, paths: Sequence[str]
+    table: LocationTable,
+    own: _OwnCode,
+    places: Mapping[_Word, _Place],
+    columns: StateColumns,
+    paths: Sequence[str],
 ) -> dict[int, _Place]:
     """Return path and name of the functions with code of their own, by the number of the part.
 
-    A function's first point may be of a line of another file, and so may its first instruction: it is in the file of the one
-    that is the compilation unit, if that is not the one of both.
+    A function's first point may be of a line of another file, and so may its first instruction: it
+    is in the file of the one that is the compilation unit, if that is not the one of both.
     """
     assert table.blocks is not None
     units = {symbol.address - table.columns.base: symbol.unit for symbol in table.functions()}
@@ -531,7 +612,9 @@ def _find_entered(table: LocationTable, columns: StateColumns, paths: Sequence[s
         place = path, strip_clone_suffix(demangle(name))
         line = columns.entry_line[part]
         lines[place] = min(line, lines.get(place, line))
-        found = None if columns.entry_state[part] == FunctionState.UNKNOWN else columns.entry_hits[part]
+        found = (
+            None if columns.entry_state[part] == FunctionState.UNKNOWN else columns.entry_hits[part]
+        )
         before = hits.get(place, 0)
         # Copies have the sum; one that is unknown leaves open whether any was executed.
         if found is None or before is None:
@@ -541,11 +624,13 @@ def _find_entered(table: LocationTable, columns: StateColumns, paths: Sequence[s
     return _Functions(hits, lines, frozenset())
 
 
-def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]) -> _Functions:
+def _find_functions(
+    table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]
+) -> _Functions:
     """Return the functions with a point.
 
-    An inlined copy was executed if a point of it was. It was not if the function was not that it is in; else that is unknown,
-    as code in front of its first point may be in a block of the caller's.
+    An inlined copy was executed if a point of it was. It was not if the function was not that it is
+    in; else that is unknown, as code in front of its first point may be in a block of the caller's.
     """
     points = _Points(table.columns)
     own = _find_own_code(table, points, trace.kinds, columns)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and files of other tools.
-Buffers that are kept in memory, compressed.
+"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and files of
+other tools. Buffers that are kept in memory, compressed.
 
-The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg.records.pc_file` finds out what a file is.
+The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg.records.pc_file`
+finds out what a file is.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def decode_buffer(
     The count is clamped to the capacity and to the complete records in the data.
 
     :param data: may be empty, or end within a record.
-    :param size: size of the buffer in words of the kernel, without a prefix before the count; None if unknown.
+    :param size: size of the buffer in words of the kernel, without a prefix before the count; None
+        if unknown.
     :param word_size: size of a word of the kernel in bytes.
     """
     start = encoding.records_offset
@@ -77,7 +79,10 @@ def decode_buffer(
         words, encoding = record.split_records(words, encoding)
     remarks = []
     if expected < stored:
-        remarks.append(f"count {stored:#x} exceeds the capacity of {capacity} records: user space wrote it; clamped")
+        remarks.append(
+            f"count {stored:#x} exceeds the capacity of {capacity} records: user space wrote "
+            f"it; clamped"
+        )
     if count < expected:
         remarks.append(f"truncated: {complete} complete records, count {stored:#x}")
     used = count
@@ -171,7 +176,11 @@ class TraceHeader:
     @property
     def recorded_modules(self) -> tuple[LoadedModule, ...]:
         """The loaded modules, with addresses as KCOV records them; none where that is unknown."""
-        return tuple(module.shift(-self.kaslr_offset) for module in self.modules or () if self.kaslr_offset is not None)
+        return tuple(
+            module.shift(-self.kaslr_offset)
+            for module in self.modules or ()
+            if self.kaslr_offset is not None
+        )
 
 
 def side_path(path: Path) -> Path:
@@ -184,7 +193,8 @@ def find_traces(path: Path | str) -> list[Path]:
 
     Hidden files and side files are left out.
 
-    :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a file, which is returned alone.
+    :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a
+        file, which is returned alone.
     :raises KcovdbgError: when a directory holds no trace file, or none matches.
     """
     path = Path(path)
@@ -206,12 +216,15 @@ def find_traces(path: Path | str) -> list[Path]:
     return sorted(traces)
 
 
-# One file per program and call, of syz-execprog's -coverfile and of vock: cov_prog1.0, cov_prog1.1, cov_prog1.extra.
+# One file per program and call, of syz-execprog's -coverfile and of vock: cov_prog1.0, cov_prog1.1,
+# cov_prog1.extra.
 _CALL_FILE: Final = re.compile(r"(.*prog\d+)\.(?:\d+|extra)")
 
 
 def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return trace files by run: those of the calls of one program are one, any other is a run of its own."""
+    """Return trace files by run: those of the calls of one program are one, any other is a run of
+    its own.
+    """
     runs: dict[str, list[Path]] = {}
     for path in paths:
         match = _CALL_FILE.fullmatch(path.name)
@@ -237,8 +250,20 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     :param others: why further ones were left out.
     :raises KcovdbgError: when records are of several kinds.
     """
-    if len({(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers if buffer.count}) > 1:
-        raise KcovdbgError(f"{name.removeprefix('file:')}: traces of several modes", hint="name those of one mode by a pattern")
+    if (
+        len(
+            {
+                (buffer.encoding.codec, buffer.encoding.word_size)
+                for buffer in buffers
+                if buffer.count
+            }
+        )
+        > 1
+    ):
+        raise KcovdbgError(
+            f"{name.removeprefix('file:')}: traces of several modes",
+            hint="name those of one mode by a pattern",
+        )
     is_incomplete = any(buffer.is_incomplete for buffer in buffers)
     buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
     count = len(buffers)
@@ -253,9 +278,20 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     merged = concatenate(buffers, remarks)
     build = builds.pop() if len(builds) == 1 else None
     # No order before an unknown one.
-    order = min((buffer.order for buffer in buffers), key=lambda order: (order.is_known is not False, order.is_known is True))
+    order = min(
+        (buffer.order for buffer in buffers),
+        key=lambda order: (order.is_known is not False, order.is_known is True),
+    )
     merged = replace(merged, listed_code=_merge_listed(buffers))
-    merged = replace(merged, name=name, pid=None, comm=None, build_id=build, order=order, is_incomplete=is_incomplete)
+    merged = replace(
+        merged,
+        name=name,
+        pid=None,
+        comm=None,
+        build_id=build,
+        order=order,
+        is_incomplete=is_incomplete,
+    )
     return _merge_fits(merged, buffers)
 
 
@@ -277,8 +313,12 @@ def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
     if not fits:
         return replace(merged, fit=None, file_words=file_words)
     points, judged = sum(fit.points for fit in fits), sum(fit.judged for fit in fits)
-    remark = f"{points} of {judged} PCs are coverage points of this kernel: are they another build's?"
-    fit = ListFit(points, judged, remark, next((fit.hint for fit in fits if fit.hint is not None), None))
+    remark = (
+        f"{points} of {judged} PCs are coverage points of this kernel: are they another build's?"
+    )
+    fit = ListFit(
+        points, judged, remark, next((fit.hint for fit in fits if fit.hint is not None), None)
+    )
     remarks = (remark, *merged.remarks) if fit.is_low else merged.remarks
     return replace(merged, fit=fit, file_words=file_words, remarks=remarks)
 
@@ -302,12 +342,15 @@ def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
     try:
         content = parse_json(text)
     except ValueError as error:
-        raise KcovdbgError(f"{side}: invalid JSON: {error}", hint="remove it to read the trace as raw words") from error
+        raise KcovdbgError(
+            f"{side}: invalid JSON: {error}", hint="remove it to read the trace as raw words"
+        ) from error
     if not isinstance(content, dict):
         raise KcovdbgError(f"{side}: not a JSON object")
     if content.get("format") != FORMAT:
         raise KcovdbgError(
-            f"{side}: unknown format {content.get('format')!r}, expected {FORMAT}", hint="a newer kcovdbg may have written it"
+            f"{side}: unknown format {content.get('format')!r}, expected {FORMAT}",
+            hint="a newer kcovdbg may have written it",
         )
     return _parse_header(content)
 
@@ -324,8 +367,12 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
 
     argv = content.get("argv")
     mode = string("mode")
-    members: dict[str, Any] = {key: string(key) for key in ("byteorder", "release", "build_id", "comm", "captured_at")}
-    members |= {key: number(key) for key in ("word_size", "kaslr_offset", "pid", "tid", "size", "count")}
+    members: dict[str, Any] = {
+        key: string(key) for key in ("byteorder", "release", "build_id", "comm", "captured_at")
+    }
+    members |= {
+        key: number(key) for key in ("word_size", "kaslr_offset", "pid", "tid", "size", "count")
+    }
     return TraceHeader(
         mode=None if mode is None else mode.upper().removeprefix("KCOV_").removeprefix("MODE_"),
         argv=tuple(str(word) for word in argv) if isinstance(argv, list) else None,
@@ -335,18 +382,27 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
 
 
 def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
-    """Return the modules in a side file, without those that are malformed; None if there is no list of them."""
+    """Return the modules in a side file, without those that are malformed; None if there is no list
+    of them.
+    """
     if not isinstance(content, list):
         return None
     found: list[LoadedModule] = []
     for module in content:
         try:
             build_id = module["build_id"]
-            sections = [(str(name), parse_number(address, 16)) for name, address in module["sections"].items()]
+            sections = [
+                (str(name), parse_number(address, 16))
+                for name, address in module["sections"].items()
+            ]
             name, size = str(module["name"]), find_number(module["size"])
         except (AttributeError, KeyError, TypeError):
             continue
-        known = tuple((section, address) for section, address in sections if address is not None and is_word(address))
+        known = tuple(
+            (section, address)
+            for section, address in sections
+            if address is not None and is_word(address)
+        )
         if size is not None and is_word(size) and len(known) == len(sections):
             found.append(LoadedModule(name, build_id and str(build_id).lower(), size, known))
     return tuple(found)
@@ -362,20 +418,26 @@ def read_trace(
 
     PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
 
-    :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces of different boots of one
-        kernel agree; a trace of another build gets a remark.
+    :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces
+        of different boots of one kernel agree; a trace of another build gets a remark.
     :param options: for files without a side file.
-    :param folder: a directory that the file and its side file must be in once links are followed; an absolute path without
-        links. A pipe is refused then.
+    :param folder: a directory that the file and its side file must be in once links are followed;
+        an absolute path without links. A pipe is refused then.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
     with reading(str(path)):
         return _read_trace(Path(path), kernel, options, folder)
 
 
-def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions, folder: Path | None) -> Buffer:
+def _read_trace(
+    path: Path, kernel: TraceKernel | None, options: ReadingOptions, folder: Path | None
+) -> Buffer:
     try:
-        data = _read_pipe(path) if folder is None and path.is_fifo() else read_input(path, TRACE_SIZE, folder=folder)
+        data = (
+            _read_pipe(path)
+            if folder is None and path.is_fifo()
+            else read_input(path, TRACE_SIZE, folder=folder)
+        )
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
@@ -384,7 +446,9 @@ def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions,
             hint = "name a file in it; diff takes directories of trace files"
         elif error.errno == errno.ESPIPE:
             hint = "name a file, or a pipe that ends"
-        raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error
+        raise KcovdbgError(
+            f"{path}: could not be read: {error.strerror or error}", hint=hint
+        ) from error
     name = f"file:{path}"
     header = read_header(path, folder)
     if header is not None:
@@ -398,7 +462,11 @@ def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions,
             buffer = _restore_upper_halves(buffer, kernel)
     else:
         found = read_pc_list(str(path), data, kernel, options)
-        buffer = make_buffer(name, found, kernel) if found.buffer is None else _read_buffer(name, found.buffer, found)
+        buffer = (
+            make_buffer(name, found, kernel)
+            if found.buffer is None
+            else _read_buffer(name, found.buffer, found)
+        )
         call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
         buffer = interpret(
             buffer,
@@ -411,8 +479,11 @@ def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions,
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 
-def require_build(name: str, build_id: str | None, kernel: TraceKernel, release: str | None = None) -> None:
-    """Make sure that a trace is of the kernel that it is read for: PCs of two builds are equal by chance only.
+def require_build(
+    name: str, build_id: str | None, kernel: TraceKernel, release: str | None = None
+) -> None:
+    """Make sure that a trace is of the kernel that it is read for: PCs of two builds are equal by
+    chance only.
 
     :param build_id: as the trace has it; None where it has none.
     :param release: of its kernel.
@@ -430,7 +501,8 @@ def require_build(name: str, build_id: str | None, kernel: TraceKernel, release:
 def find_common_reading(
     paths: Iterable[Path], kernel: TraceKernel, options: ReadingOptions, folder: Path | None
 ) -> ReadingOptions:
-    """Return the options with what the PCs of the lists among some files are, for those that are too short to decide.
+    """Return the options with what the PCs of the lists among some files are, for those that are
+    too short to decide.
 
     :param kernel: as for :func:`read_trace`, as the others.
     """
@@ -448,7 +520,9 @@ def find_common_reading(
         if len(distinct) >= _DECIDING:
             break
     call_length = CALL_LENGTHS.get(kernel.machine, 0)
-    found = find_convention(array("Q", distinct), points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW)
+    found = find_convention(
+        array("Q", distinct), points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW
+    )
     if found.choices is not None or not found.readings or (found.share or 0) < _LEAST_SHARE:
         return options
     return options._replace(assumed=found.readings[0])
@@ -465,9 +539,14 @@ def _read_pipe(path: Path) -> bytes:
 def _read_buffer(name: str, data: bytes, found: PcFile) -> Buffer:
     """Return the buffer in a file without a side file."""
     mode = None if found.codec == PC else table.mode_of_codec(found.codec)
-    header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
+    header = TraceHeader(
+        mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little"
+    )
     buffer = _read_binary(name, data, header)
-    remark = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
+    remark = (
+        f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit "
+        f"words"
+    )
     return replace(buffer, remarks=(remark, *buffer.remarks))
 
 
@@ -481,7 +560,9 @@ def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:
     return replace(buffer, words=words, remarks=(*buffer.remarks, restored_remark(len(words))))
 
 
-def _move_modules(buffer: Buffer, old: Sequence[LoadedModule], new: Sequence[LoadedModule] | None) -> Buffer:
+def _move_modules(
+    buffer: Buffer, old: Sequence[LoadedModule], new: Sequence[LoadedModule] | None
+) -> Buffer:
     """Return a buffer with its PCs in modules where the modules are."""
     words = array(buffer.words.typecode, buffer.words)
     width, first = buffer.encoding.codec.record_words, buffer.encoding.codec.pc_word
@@ -495,23 +576,37 @@ def _move_modules(buffer: Buffer, old: Sequence[LoadedModule], new: Sequence[Loa
             words[index] = moved.get(words[index], words[index])
     remarks = []
     if moved:
-        remarks.append(f"{sum(counts[word] for word in moved)} records in modules are moved to where this kernel has them")
+        remarks.append(
+            f"{sum(counts[word] for word in moved)} records in modules are moved to where this "
+            f"kernel has them"
+        )
     lacking = sum(counts[word] for word, pc in pcs.items() if pc in lacking_pcs)
     if lacking:
         names = ", ".join(sorted(set(lacking_pcs.values())))
-        reason = "not known to be loaded here" if new is None else "not loaded here, or of another build"
+        reason = (
+            "not known to be loaded here" if new is None else "not loaded here, or of another build"
+        )
         remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
 
 
 def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
     word_size = header.word_size if header.word_size in (4, 8) else 8
-    encoding = record.make_encoding(table.codec_of_trace(header.mode), word_size, header.byteorder == "big")
+    encoding = record.make_encoding(
+        table.codec_of_trace(header.mode), word_size, header.byteorder == "big"
+    )
     if len(data) < encoding.word_size:
         raise KcovdbgError(f"{name.removeprefix('file:')}: not a trace: only {len(data)} bytes")
     pid = header.tid if header.tid is not None else header.pid
     buffer = decode_buffer(
-        name, data, encoding, size=header.size, word_size=word_size, mode=header.mode, pid=pid, comm=header.comm
+        name,
+        data,
+        encoding,
+        size=header.size,
+        word_size=word_size,
+        mode=header.mode,
+        pid=pid,
+        comm=header.comm,
     )
     if header.count is None or header.count == buffer.stored_count:
         return buffer
@@ -543,8 +638,12 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param name: ``@name``.
     :param source: the name of the buffer that is kept.
     """
-    empty = replace(buffer, name=name, words=array(buffer.words.typecode), live=False, file_words=None)
-    return Kept(empty, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION))
+    empty = replace(
+        buffer, name=name, words=array(buffer.words.typecode), live=False, file_words=None
+    )
+    return Kept(
+        empty, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION)
+    )
 
 
 def restore(kept: Kept) -> Buffer:

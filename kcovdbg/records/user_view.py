@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A buffer as the process sees it: read through /proc/PID/mem, and compared with the kernel's mapping of it."""
+"""A buffer as the process sees it: read through /proc/PID/mem, and compared with the kernel's
+mapping of it.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,17 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
             stored = record.decode_word(head[encoding.count_offset :], encoding)
             room = (mapping.end - mapping.start - count_size) // encoding.record_size
             used = min(stored, room if kernel.capacity is None else min(room, kernel.capacity))
-            data = os.pread(descriptor, used * encoding.record_size, mapping.start + count_size) if used else b""
+            data = (
+                os.pread(descriptor, used * encoding.record_size, mapping.start + count_size)
+                if used
+                else b""
+            )
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise ReadError(f"memory of process {pid}: could not be read: {error.strerror}", mapping.start) from error
+        raise ReadError(
+            f"memory of process {pid}: could not be read: {error.strerror}", mapping.start
+        ) from error
     words = record.decode_words(data, encoding)
     words, encoding = record.split_records(words, encoding)
     return replace(
@@ -75,7 +83,8 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
     )
 
 
-# Reads of both views. A record that alternates between two values seems to differ steadily once in 2 ** 15 times.
+# Reads of both views. A record that alternates between two values seems to differ steadily once in
+# 2 ** 15 times.
 _READS: Final = 8
 # Differing records are not counted beyond this number.
 _MAX_DIFFERENCES: Final = 1000
@@ -90,12 +99,15 @@ class ViewComparison(NamedTuple):
     """Differences that no order of events explains."""
 
 
-def compare_views(read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer]) -> ViewComparison:
+def compare_views(
+    read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer]
+) -> ViewComparison:
     """Compare a buffer as user space sees it with the same buffer as the kernel holds it.
 
-    Both views are of the same pages, but they are read one after the other; meanwhile the kernel may write a record (it raises
-    the count first) and user space may reset the count. Differences are therefore read again several times. One that persists,
-    while neither view changes, means corruption, a private mapping, or two different objects.
+    Both views are of the same pages, but they are read one after the other; meanwhile the kernel
+    may write a record (it raises the count first) and user space may reset the count. Differences
+    are therefore read again several times. One that persists, while neither view changes, means
+    corruption, a private mapping, or two different objects.
 
     :param read_user: reads the user's view; takes the kernel's view, which has the encoding.
     :param read_kernel: reads the kernel's view.
@@ -114,7 +126,9 @@ def compare_views(read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[
             user = read_user(kernel)
             kernel = read_kernel()
         found = _differences(user, kernel)
-        standing = {index: values for index, values in standing.items() if found.get(index) == values}
+        standing = {
+            index: values for index, values in standing.items() if found.get(index) == values
+        }
     return ViewComparison(user, kernel, tuple(_describe(standing, min(user.count, kernel.count))))
 
 
@@ -122,7 +136,9 @@ _COUNT: Final = -1
 
 
 def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object]]:
-    """Return both values of each record that differs, by index; and under :data:`_COUNT` both counts if they differ."""
+    """Return both values of each record that differs, by index; and under :data:`_COUNT` both
+    counts if they differ.
+    """
     found: dict[int, tuple[object, object]] = {}
     if kernel.stored_count is not None and user.stored_count != kernel.stored_count:
         found[_COUNT] = user.stored_count, kernel.stored_count
@@ -140,8 +156,14 @@ def _describe(standing: dict[int, tuple[object, object]], common: int) -> Iterat
     records = [index for index in standing if index != _COUNT]
     if records:
         where = ", ".join(map(str, records[:5])) + (", …" if len(records) > 5 else "")
-        several = f"{'at least ' if len(records) >= _MAX_DIFFERENCES else ''}{len(records)} of {common} records"
-        yield f"{several} differ persistently between the user's and the kernel's view (record {where})"
+        several = (
+            f"{'at least ' if len(records) >= _MAX_DIFFERENCES else ''}{len(records)} of {common} "
+            f"records"
+        )
+        yield (
+            f"{several} differ persistently between the user's and the kernel's view (record "
+            f"{where})"
+        )
     if _COUNT in standing:
         user, kernel = standing[_COUNT]
         yield f"the counts differ persistently: {user} in the user's view, {kernel} in the kernel's"

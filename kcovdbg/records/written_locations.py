@@ -46,7 +46,14 @@ class WordLookup:
     :param is_running: whether all addresses include the KASLR offset.
     """
 
-    def __init__(self, target: Target, names: LocationCache, functions: FunctionFinder, *, is_running: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        names: LocationCache,
+        functions: FunctionFinder,
+        *,
+        is_running: bool = False,
+    ) -> None:
         self._target = target
         self._names = names
         self._functions = functions
@@ -54,9 +61,13 @@ class WordLookup:
         self._are_calls = CALL_MACHINES.fullmatch(target.machine) is not None
 
     def find(self, word: CodeWord) -> Iterator[WrittenLocation]:
-        """Yield the locations that a word can mean: one, or one for each function of a name that several have."""
+        """Yield the locations that a word can mean: one, or one for each function of a name that
+        several have.
+        """
         # A stack of such a machine has the addresses of calls.
-        word = word._replace(is_exact=word.is_exact or (self._are_calls and word.function is not None))
+        word = word._replace(
+            is_exact=word.is_exact or (self._are_calls and word.function is not None)
+        )
         if word.address is not None:
             yield self._find_address(word, word.address)
             return
@@ -68,16 +79,23 @@ class WordLookup:
             errors = []
             if is_other:
                 size = start.size if start.room is None else start.room
-                errors.append(f"its size is {size:#x} here, not {word.size:#x}: the vmlinux is another build's")
+                errors.append(
+                    f"its size is {size:#x} here, not {word.size:#x}: the vmlinux is another "
+                    f"build's"
+                )
             elif start.room is not None and word.offset > start.room:
                 errors.append(f"the function ends at +{start.size:#x} here")
             if len(fitting or starts) > 1:
                 errors.append(f"{len(fitting or starts)} functions have this name")
             found = self._make_start(word, start, tuple(errors), is_other_build=is_other)
-            is_cut = is_other and word.is_at_end and f"{start.room or 0:x}".startswith(f"{word.size:x}")
+            is_cut = (
+                is_other and word.is_at_end and f"{start.room or 0:x}".startswith(f"{word.size:x}")
+            )
             yield found._replace(is_cut=is_cut)
         if not starts:
-            yield WrittenLocation(word, None, None, Location(0, ()), (self._explain_missing(word),), is_missing=True)
+            yield WrittenLocation(
+                word, None, None, Location(0, ()), (self._explain_missing(word),), is_missing=True
+            )
 
     def _make_start(
         self, word: CodeWord, start: FunctionStart, errors: tuple[str, ...], *, is_other_build: bool
@@ -89,28 +107,52 @@ class WordLookup:
             path, section, offset = start.place
             instruction = offset + word.offset - (not word.is_exact)
             frames = tuple(self._target.lines.frames_in_section(path, section, instruction))
-        return WrittenLocation(word, None, None, demangle_location(Location(0, frames)), errors, is_other_build)
+        return WrittenLocation(
+            word, None, None, demangle_location(Location(0, frames)), errors, is_other_build
+        )
 
     def _find_address(self, word: CodeWord, address: int) -> WrittenLocation:
         offset = self._target.kaslr_offset
         pc = pc_of(address, offset) if self._is_running else address
-        if word.is_oops and offset and self._names[pc_of(address, offset)].frames and not self._names[address].frames:
+        if (
+            word.is_oops
+            and offset
+            and self._names[pc_of(address, offset)].frames
+            and not self._names[address].frames
+        ):
             pc = pc_of(address, offset)
         return self._make(word, pc)
 
-    def _make(self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False) -> WrittenLocation:
+    def _make(
+        self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False
+    ) -> WrittenLocation:
         address = address_of(pc, self._target.kaslr_offset)
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
         lines = self._target.lines
         # A coverage point's row may be of a function that recorded its caller by a tail call.
-        frames = () if is_recorded or lines is None else tuple(lines.frames_at(address if word.is_exact else address - 1))
-        if lines is not None and word.is_exact and word.said_line is not None and not _has_line(frames, word.said_line):
+        frames = (
+            ()
+            if is_recorded or lines is None
+            else tuple(lines.frames_at(address if word.is_exact else address - 1))
+        )
+        if (
+            lines is not None
+            and word.is_exact
+            and word.said_line is not None
+            and not _has_line(frames, word.said_line)
+        ):
             # Where WARN() is no trap but a call, its place is a return address.
             called = tuple(lines.frames_at(address - 1))
             if _has_line(called, word.said_line):
-                return self._make(word._replace(is_exact=False), pc, errors, is_other_build=is_other_build)
+                return self._make(
+                    word._replace(is_exact=False), pc, errors, is_other_build=is_other_build
+                )
         # Names are of the instruction before an address.
-        location = demangle_location(Location(address, frames)) if frames else self._names[pc + word.is_exact]
+        location = (
+            demangle_location(Location(address, frames))
+            if frames
+            else self._names[pc + word.is_exact]
+        )
         if location.frames and not is_recorded:
             # It need not be a coverage point.
             location = location._replace(remark=None, approximate=False)
@@ -120,5 +162,8 @@ class WordLookup:
         if word.module is None:
             return f"this kernel has no function {word.function}"
         if self._functions.knows_module(word.module):
-            return f"module {word.module} has no function {word.function}, or its debug info is missing: -s {word.module}.ko"
+            return (
+                f"module {word.module} has no function {word.function}, or its debug info is "
+                f"missing: -s {word.module}.ko"
+            )
         return f"module {word.module} is unknown: -s {word.module}.ko"

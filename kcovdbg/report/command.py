@@ -35,7 +35,14 @@ from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.coverage import FileCoverage
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, count_repeats, pc_sequence, rank
+from kcovdbg.records.pc_counts import (
+    PcCounts,
+    as_counts,
+    count_pcs,
+    count_repeats,
+    pc_sequence,
+    rank,
+)
 from kcovdbg.records.trace_file import read_header
 from kcovdbg.report.changes import changes_markup
 from kcovdbg.report.listing import (
@@ -77,7 +84,11 @@ def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
-        notes = [f"{buffer.name}: {remark}" for buffer in buffers for remark in (*buffer.remarks, *order_remarks(buffer))]
+        notes = [
+            f"{buffer.name}: {remark}"
+            for buffer in buffers
+            for remark in (*buffer.remarks, *order_remarks(buffer))
+        ]
         notes += build_remarks([trace.build for trace in traces])
         table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
         yield from table_markup(table, "Traces")
@@ -85,16 +96,27 @@ def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
 
 def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     yield (
-        '<p><span class="key new"></span>records <span class="key repeated"></span>repeats among them: records of points that '
+        '<p><span class="key new"></span>records <span class="key repeated"></span>repeats '
+        "among them: records of points that "
         "the same run of the function already had, as loops add them</p>"
     )
     yield '<div class="two">'
     for buffer, counts, build in traces:
         names = build.names
         columns = names.columns(counts.pcs)
-        ranking = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function", limit=_BARS)
+        ranking = rank(
+            columns,
+            counts.records,
+            count_repeats(columns, pc_sequence(buffer)),
+            "function",
+            limit=_BARS,
+        )
         yield "<div>"
-        yield from chart_markup(ranking.shares, names, f"{buffer.name}: {ranking.groups} functions, {ranking.records} records")
+        yield from chart_markup(
+            ranking.shares,
+            names,
+            f"{buffer.name}: {ranking.groups} functions, {ranking.records} records",
+        )
         if ranking.groups > _BARS:
             rest = ranking.records - sum(share.records for share in ranking.shares)
             more = f"{ranking.groups - _BARS} more functions with {rest} records"
@@ -110,7 +132,9 @@ def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) 
     counts = [trace.counts for trace in traces]
     if comparison is not None and comparison.match is not None:
         counts[0] = _count_on_right(comparison, counts[0])
-        remarks["the source of the second build; records of the first one where it has the same point"] = None
+        remarks[
+            "the source of the second build; records of the first one where it has the same point"
+        ] = None
     by_name: dict[str, list[FileCoverage | None]] = {}
     for number, (trace, recorded) in enumerate(zip(traces, counts, strict=True)):
         found = find_line_coverage(build.names, build.find_table, recorded, trace.kinds)
@@ -121,7 +145,10 @@ def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) 
     names = [trace.buffer.name for trace in traces]
     absent = {file.file for file in files if not tree.has_text(file.file)}
     if absent:
-        remarks[f"the text of {len(absent)} of {len(files)} files is missing: name a source tree with --source-dir"] = None
+        remarks[
+            f"the text of {len(absent)} of {len(files)} files is missing: name a source tree "
+            f"with --source-dir"
+        ] = None
     yield from notes_markup(remarks)
     totals = [file.total for file in files]
     room = MAX_LINES
@@ -133,11 +160,15 @@ def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) 
         if total <= room:
             room -= total
             lines = tree.read(file.file).lines
-            yield from listing_markup(file, lines, names, is_open=len(files) == 1, is_colored=is_colored)
+            yield from listing_markup(
+                file, lines, names, is_open=len(files) == 1, is_colored=is_colored
+            )
         else:
             folded.append(file)
     if folded:
-        yield "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
+        yield (
+            "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
+        )
         for number, file in enumerate(folded):
             yield folded_markup(number, file, names)
         yield packed_words(names)
@@ -201,7 +232,11 @@ def _ask_patch(context: Context, change: str, what: Sequence[str]) -> _PatchAnsw
     :raises KcovdbgError: when there are no traces, or as the command does.
     """
     if not what:
-        raise WordError("report: --patch needs a trace", None, hint=f"report --patch {change} file:TRACE -o FILE")
+        raise WordError(
+            "report: --patch needs a trace",
+            None,
+            hint=f"report --patch {change} file:TRACE -o FILE",
+        )
     command = context.workspace.commands.find("patch")
     status = context.status
     answer = command.run(context, parse_arguments(command, [change, *what]))
@@ -210,18 +245,27 @@ def _ask_patch(context: Context, change: str, what: Sequence[str]) -> _PatchAnsw
     assert isinstance(answer, Lines)
     assert isinstance(answer.data, Table)
     encoders = [(column.key, column.encoder()) for column in answer.data.columns]
-    return _PatchAnswer([{key: encode(row) for key, encode in encoders} for row in answer.data.rows], list(answer.remarks))
+    return _PatchAnswer(
+        [{key: encode(row) for key, encode in encoders} for row in answer.data.rows],
+        list(answer.remarks),
+    )
 
 
-def _sections(context: Context, traces: Sequence[CountedTrace], patch: _PatchAnswer | None) -> Iterator[PageSection]:
+def _sections(
+    context: Context, traces: Sequence[CountedTrace], patch: _PatchAnswer | None
+) -> Iterator[PageSection]:
     if patch is not None:
         yield PageSection("patch", "Lines of the patch", patch_markup(patch.rows, patch.remarks))
     comparison: BuildComparison | None = None
     if len(traces) > 1:
-        comparison = compare_builds([trace.build for trace in traces], [trace.counts for trace in traces])
+        comparison = compare_builds(
+            [trace.build for trace in traces], [trace.counts for trace in traces]
+        )
         if comparison.match is not None:
             yield PageSection("changes", "Changed lines", changes_markup(*traces))
-        yield PageSection("records", "Differences, side by side", records_markup(traces, comparison))
+        yield PageSection(
+            "records", "Differences, side by side", records_markup(traces, comparison)
+        )
     yield PageSection("summary", "Summary", _summary(context, traces))
     if traces:
         yield PageSection("fill", "What fills the buffer", _charts(traces))
@@ -259,25 +303,34 @@ def _run(context: Context, args: Namespace) -> Renderable:
         raise WordError("report: more than two buffers given", args.what[2])
     if args.output == STDOUT and context.format is not Format.TEXT:
         raise UsageError(
-            "report: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+            "report: cannot write JSON or CSV to standard output",
+            hint="add -o FILE; then --json describes the file",
         )
     if not args.what:
         context.require(Need.MEMORY)
     builds = find_builds(context, [[what] for what in args.what])
-    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
+    buffers = [
+        find_buffer(context, what, build.kernel)
+        for what, build in zip(args.what, builds, strict=True)
+    ]
     for buffer in buffers:
         require_points(buffer, "report")
         require_fit(buffer, "report", is_forced=args.force)
     if buffers:
         require_comparable("report", buffers)
-    traces = [CountedTrace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
+    traces = [
+        CountedTrace(buffer, count_pcs(buffer), build)
+        for buffer, build in zip(buffers, builds, strict=True)
+    ]
     for trace in traces:
         require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
     patch = None if args.change is None else _ask_patch(context, args.change, args.what)
     target = context.kernel.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
-    images = [build.image for build in builds if build.kernel is not None and build.image is not None]
+    images = [
+        build.image for build in builds if build.kernel is not None and build.image is not None
+    ]
     subtitle = ", ".join(filter(None, (kernel, *images))) or "no kernel: PCs have no names"
     lines = page_lines(heading, subtitle, list(_sections(context, traces, patch)))
     if args.output == STDOUT:
@@ -298,18 +351,29 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Writes one file that needs no other file and no network: a summary, what fills each buffer, two traces side by side, "
-        "source with covered lines, and the kernel's state and findings of check; without WHAT, only the latter. It contains "
+        "Writes one file that needs no other file and no network: a summary, what fills each "
+        "buffer, two traces side by side, "
+        "source with covered lines, and the kernel's state and findings of check; without "
+        "WHAT, only the latter. It contains "
         "names, paths and source text: review it before you share it.\n\n"
-        "The lines of source files beyond those with the most differences or records, and the records of long traces, are "
+        "The lines of source files beyond those with the most differences or records, and the "
+        "records of long traces, are "
         "packed in the page, whose script unpacks what is opened.\n\n"
-        "Of traces of two builds, which are compared as by diff, the page begins with the lines that differ between their "
+        "Of traces of two builds, which are compared as by diff, the page begins with the "
+        "lines that differ between their "
         "sources: covered before, covered after, or never.\n\n"
-        "In the page, n and p go to the next and the previous difference. For source text, name a tree with --source-dir."
+        "In the page, n and p go to the next and the previous difference. For source text, "
+        "name a tree with --source-dir."
     ),
     arguments=(
         Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
-        Argument("-o, --output FILE", Value.FILE, "the file to write; - for standard output", is_output=True, is_required=True),
+        Argument(
+            "-o, --output FILE",
+            Value.FILE,
+            "the file to write; - for standard output",
+            is_output=True,
+            is_required=True,
+        ),
         Argument(
             "--patch RANGE|FILE.diff|-",
             Value.FILE,
@@ -322,7 +386,10 @@ COMMAND: Final = Command(
     examples=(
         Example("report 41 -o 41.html", "what task 41 executed, for readers without kcovdbg"),
         Example("report file:good.kcov file:bad.kcov -o both.html", "two traces side by side"),
-        Example("report --patch fix.diff file:test.kcov -o fix.html", "which lines of the patch did the test run?"),
+        Example(
+            "report --patch fix.diff file:test.kcov -o fix.html",
+            "which lines of the patch did the test run?",
+        ),
         Example("report -o state.html", "the state in a dump, and findings"),
     ),
     needs=frozenset(),

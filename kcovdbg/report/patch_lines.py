@@ -64,5 +64,6 @@ def _row_markup(row: Mapping[str, Any]) -> str:
     code = source_text(row["text"].expandtabs(TAB))
     return (
         f'{opened}<td class="hits">{row["hits"] or ""}</td><td class="mark">{mark}</td>'
-        f'<td class="covered" title="{title}">{words}</td><td class="line">{row["line"]}</td><td class="code">{code}</td></tr>'
+        f'<td class="covered" title="{title}">{words}</td><td '
+        f'class="line">{row["line"]}</td><td class="code">{code}</td></tr>'
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One trace, or two side by side, as data that the page draws a screenful at a time; each point is put into words once."""
+"""One trace, or two side by side, as data that the page draws a screenful at a time; each point is
+put into words once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.console.buffer_sources import order_remarks
 from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
-from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, place_text, record_text
+from kcovdbg.console.wording import (
+    APPROXIMATE,
+    COARSE,
+    UNREADABLE,
+    buffer_title,
+    place_text,
+    record_text,
+)
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.alignment import AlignedPart, align_records
@@ -46,7 +55,9 @@ class CountedTrace(NamedTuple):
         return recorded_kinds(self.buffer.encoding.codec)
 
 
-def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
+def records_markup(
+    traces: Sequence[CountedTrace], comparison: BuildComparison | None
+) -> Iterator[str]:
     """Yield one trace, or two beside each other.
 
     :param comparison: of two.
@@ -62,7 +73,10 @@ def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison |
     parts: Sequence[AlignedPart] = ()
     if comparison is not None:
         alignment = align_records(
-            *(comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS]) for side, buffer in enumerate(buffers))
+            *(
+                comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS])
+                for side, buffer in enumerate(buffers)
+            )
         )
         notes += [*comparison.remarks(), *([COARSE] if alignment.is_coarse else [])]
         parts = list(alignment.parts())
@@ -70,10 +84,14 @@ def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison |
     yield from trace_markup([buffer_title(buffer) for buffer in buffers], chunks, numbered, parts)
 
 
-def _number_records(traces: Sequence[CountedTrace]) -> tuple[list[array[int]], Iterator[PointChunk]]:
+def _number_records(
+    traces: Sequence[CountedTrace],
+) -> tuple[list[array[int]], Iterator[PointChunk]]:
     """Return the number of each record's point, and the points in chunks."""
     buffers = [trace.buffer for trace in traces]
-    is_plain = {buffer.encoding.codec for buffer in buffers} == {record.PC} and not any(buffer.gaps for buffer in buffers)
+    is_plain = {buffer.encoding.codec for buffer in buffers} == {record.PC} and not any(
+        buffer.gaps for buffer in buffers
+    )
     if is_plain and len({(trace.build, trace.buffer.kaslr_offset) for trace in traces}) == 1:
         # The records are PCs and no more, which need not be decoded one by one.
         sequences = [pc_sequence(buffer)[: min(buffer.count, _MAX_RECORDS)] for buffer in buffers]
@@ -84,7 +102,10 @@ def _number_records(traces: Sequence[CountedTrace]) -> tuple[list[array[int]], I
             chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
         else:
             names.prefetch(distinct)
-            every = (record.decode_record(distinct, index, buffer.encoding) for index in range(len(distinct)))
+            every = (
+                record.decode_record(distinct, index, buffer.encoding)
+                for index in range(len(distinct))
+            )
             chunks = word_chunks(make_point(names, buffer, one) for one in every)
         return [numbering.ids(part) for part in sequences], chunks
     points: dict[Point, int] = {}
@@ -95,14 +116,18 @@ def _number_records(traces: Sequence[CountedTrace]) -> tuple[list[array[int]], I
         known: dict[object, int] = {}
         numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))
         for index in range(len(numbers)):
-            key: object = words[index] if width == 1 else tuple(words[index * width : (index + 1) * width])
+            key: object = (
+                words[index] if width == 1 else tuple(words[index * width : (index + 1) * width])
+            )
             if index in missing:
                 key = None
             number = known.get(key)
             if number is None:
                 point = Point(UNREADABLE.function)
                 if key is not None:
-                    point = make_point(build.names, buffer, record.decode_record(words, index, buffer.encoding))
+                    point = make_point(
+                        build.names, buffer, record.decode_record(words, index, buffer.encoding)
+                    )
                 number = known[key] = points.setdefault(point, len(points))
             numbers[index] = number
         numbered.append(numbers)
@@ -116,7 +141,9 @@ def word_chunks(points: Iterable[Point]) -> Iterator[PointChunk]:
         yield PointChunk(words=dict(enumerate(part)))
 
 
-def plain_chunks(names: LocationCache, buffer: Buffer, words: array[int], size: int) -> Iterator[PointChunk]:
+def plain_chunks(
+    names: LocationCache, buffer: Buffer, words: array[int], size: int
+) -> Iterator[PointChunk]:
     """Yield the points of distinct PCs, made in columns: a kernel has a million of them.
 
     :param names: of the PCs.
@@ -134,7 +161,9 @@ def plain_chunks(names: LocationCache, buffer: Buffer, words: array[int], size: 
     numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
     for start in range(0, len(words), size):
         part, chains = (column[start : start + size] for column in (words, columns.chains))
-        is_located, tails = (column[start : start + size] for column in (has_frames, columns.approximate))
+        is_located, tails = (
+            column[start : start + size] for column in (has_frames, columns.approximate)
+        )
         in_words = {
             index: make_point(names, buffer, record.decode_record(part, index, buffer.encoding))
             for index in compress(count(), is_located.translate(INVERTED))
@@ -144,7 +173,9 @@ def plain_chunks(names: LocationCache, buffer: Buffer, words: array[int], size: 
             tails = bytes(compress(tails, is_located))
         lengths, numbers = flatten_chains(frames, chains)
         distinct = low_halves(numbering.number(numbers))
-        functions, files, lines = (gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line))
+        functions, files, lines = (
+            gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line)
+        )
         strings = naming.number(functions, files)
         yield PointChunk(
             part,
@@ -177,7 +208,9 @@ def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Po
     if text.operands:
         head += f"  {text.operands}"
     frames = () if row.location is None else tuple(map(_frame_text, row.location.frames))
-    return Point(function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  ")
+    return Point(
+        function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  "
+    )
 
 
 class Point(NamedTuple):
@@ -192,7 +225,9 @@ class Point(NamedTuple):
 
 
 class PointChunk(NamedTuple):
-    """Consecutive points as columns, which the page's script puts into words as :func:`make_point`: a kernel has a million."""
+    """Consecutive points as columns, which the page's script puts into words as :func:`make_point`:
+    a kernel has a million.
+    """
 
     pcs: Sequence[int] = ()
     """Of the points without words, ascending."""
@@ -230,11 +265,18 @@ class PointChunk(NamedTuple):
 
 
 def _shown(point: Point) -> list[str]:
-    return [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
+    return [
+        escape(point.function),
+        escape(point.place),
+        escape(point.head + _ARROW.join(point.frames)),
+    ]
 
 
 def trace_markup(
-    names: Sequence[str], points: Iterable[PointChunk], records: Sequence[array[int]], parts: Sequence[AlignedPart]
+    names: Sequence[str],
+    points: Iterable[PointChunk],
+    records: Sequence[array[int]],
+    parts: Sequence[AlignedPart],
 ) -> Iterator[str]:
     """Yield the panes and the data of the script that fills them.
 
@@ -248,30 +290,51 @@ def trace_markup(
     yield '<div class="tools">'
     if pair:
         disabled = "" if differences else " disabled"
-        yield f'<button type="button" id="previous"{disabled}>Previous difference <kbd>p</kbd></button>'
+        yield (
+            f'<button type="button" id="previous"{disabled}>Previous difference '
+            f"<kbd>p</kbd></button>"
+        )
         yield f'<button type="button" id="next"{disabled}>Next difference <kbd>n</kbd></button>'
-    yield '<label>Find <input id="find" type="search" placeholder="function or file, then Enter" autocomplete="off"></label>'
+    yield (
+        '<label>Find <input id="find" type="search" placeholder="function or file, then Enter" '
+        'autocomplete="off"></label>'
+    )
     yield '<p id="position" role="status" aria-live="polite"></p></div>'
     yield '<div class="panes">'
     for number, name in enumerate(names):
         yield (
             f'<div class="pane"><h3 id="pane{number}-name">{text(name)}</h3>'
-            f'<div class="rows" id="pane{number}" role="grid" tabindex="0" aria-labelledby="pane{number}-name" '
-            'aria-describedby="keys"><div class="height"><div class="shown"></div></div></div></div>'
+            f'<div class="rows" id="pane{number}" role="grid" tabindex="0" '
+            f'aria-labelledby="pane{number}-name" '
+            'aria-describedby="keys"><div class="height"><div '
+            'class="shown"></div></div></div></div>'
         )
     yield "</div>"
     yield '<p id="detail" class="detail"></p>'
-    difference_keys = "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; " if pair else ""
+    difference_keys = (
+        "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; " if pair else ""
+    )
     yield (
-        f'<p id="keys" class="keys">{difference_keys}<kbd>j</kbd> <kbd>k</kbd> or arrows move, <kbd>Page Up</kbd> '
+        f'<p id="keys" class="keys">{difference_keys}<kbd>j</kbd> <kbd>k</kbd> or arrows move, '
+        f"<kbd>Page Up</kbd> "
         "<kbd>Page Down</kbd> <kbd>Home</kbd> <kbd>End</kbd> move further; <kbd>/</kbd> finds.</p>"
     )
-    yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
+    yield (
+        "<noscript><p>Showing the records needs JavaScript; the rest of the page does "
+        "not.</p></noscript>"
+    )
     yield "</div>"
     content: dict[str, object] = {
         "records": list(map(packed_numbers, records)),
         "segments": [
-            [part.left.start, len(part.left), part.right.start, len(part.right), int(part.is_common)] for part in parts
+            [
+                part.left.start,
+                len(part.left),
+                part.right.start,
+                len(part.right),
+                int(part.is_common),
+            ]
+            for part in parts
         ],
     }
     chunks = iter(points)
@@ -281,6 +344,11 @@ def trace_markup(
         content["points"] = [_shown(point) for chunk in first for point in chunk.words.values()]
     else:
         yield from chunk_lines("points", (chunk.text() for chunk in chain(first, chunks)))
-        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "approximate": APPROXIMATE, "unknown": UNKNOWN}
+        content |= {
+            "chunk": _IN_CHUNK,
+            "arrow": _ARROW,
+            "approximate": APPROXIMATE,
+            "unknown": UNKNOWN,
+        }
     yield f'<script type="application/json" id="trace">{json_text(content)}'
     yield "</script>"

@@ -27,7 +27,9 @@ class Variant(NamedTuple):
     """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
 
     text: str
-    """In ``variants[]`` of ``info``; empty if its kernels have a row of their own in the table of generations."""
+    """In ``variants[]`` of ``info``; empty if its kernels have a row of their own in the table of
+    generations.
+    """
     recognized_by: str
     also_shown: str
     tested_on: str
@@ -35,13 +37,17 @@ class Variant(NamedTuple):
     features: frozenset[str] = frozenset()
     """Features that its kernels have."""
     marks: tuple[tuple[str, str], ...] = ()
-    """What shows it, any of these: types and their members, or ``enum kcov_mode`` and its enumerators."""
+    """What shows it, any of these: types and their members, or ``enum kcov_mode`` and its
+    enumerators.
+    """
     shown_by: Callable[[Target], bool] | None = None
     """Returns whether other facts of a kernel show it; None if only ``marks`` do."""
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that its kernels have, with prefix."""
     flagged_modes: tuple[tuple[str, str, int], ...] = ()
-    """Modes that ``enum kcov_mode`` lacks: their names, with prefix, and the enumerator and the bit that they consist of."""
+    """Modes that ``enum kcov_mode`` lacks: their names, with prefix, and the enumerator and the bit
+    that they consist of.
+    """
 
 
 class SeriesMember(NamedTuple):
@@ -51,7 +57,9 @@ class SeriesMember(NamedTuple):
     paths: tuple[str, ...]
     """Newest kernel first."""
     field: str | None = None
-    """Field of the layout (:mod:`kcovdbg.walk.layout`) that is read from it; None if only the series reads it."""
+    """Field of the layout (:mod:`kcovdbg.walk.layout`) that is read from it; None if only the
+    series reads it.
+    """
     feature: str | None = None
     """Feature that brings it; None for the series' own."""
     expected: bool = True
@@ -67,7 +75,10 @@ class ModeFlag(NamedTuple):
     effect: str | None = None
     """Why a running task with this flag records nothing."""
     stays_when_switched_out: bool = False
-    """Whether every task keeps it while switched out. Such a task gets the remark only if most others lack the flag."""
+    """Whether every task keeps it while switched out.
+
+    Such a task gets the remark only if most others lack the flag.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,9 @@ class BufferFacts:
 
     @property
     def owner(self) -> tuple[str, int] | None:
-        """Type and address of the task or object whose members describe the buffer; None if there is neither."""
+        """Type and address of the task or object whose members describe the buffer; None if there
+        is neither.
+        """
         if self.task is not None:
             return TASK, self.task
         return None if self.kcov is None else (KCOV, self.kcov)
@@ -127,8 +140,8 @@ class RecordLimit:
     """A limit of records beside the size of a buffer."""
 
     is_reached: Callable[[Target, int, str, int], bool]
-    """Returns whether nothing more is recorded, by ``struct kcov *``, mode, and size in words. Raises ReadError and
-    MissingTypeError."""
+    """Returns whether nothing more is recorded, by ``struct kcov *``, mode, and size in words.
+    Raises ReadError and MissingTypeError."""
     reason: str
     """Why nothing more is recorded then."""
 
@@ -153,11 +166,15 @@ class DeviceSections:
     """The function that allocates areas."""
 
     def find_areas(self, state: State, device: DeviceState) -> Iterator[Area]:
-        """Yield the areas: on the list of free ones, in use by a section, or allocated and in neither.
+        """Yield the areas: on the list of free ones, in use by a section, or allocated and in
+        neither.
 
         :param state: with the parts DEVICES, TASKS and VMALLOC.
         """
-        found = [Area(address, self.area_words, TASK_LIST, "cached", device=device.name) for address in device.idle_areas]
+        found = [
+            Area(address, self.area_words, TASK_LIST, "cached", device=device.name)
+            for address in device.idle_areas
+        ]
         found += (
             Area(session.area, session.size, TASK_LIST, "in-use", session.pid, device=device.name)
             for session in device.sessions
@@ -175,7 +192,8 @@ class DeviceSections:
 class Device:
     """A device of its own, beside KCOV's, with objects, handles and buffers.
 
-    Of each mapping the keys are the names of fields, the values paths of members, newest kernel first.
+    Of each mapping the keys are the names of fields, the values paths of members, newest kernel
+    first.
     """
 
     name: str
@@ -190,9 +208,12 @@ class Device:
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str
     object_members: Mapping[str, Sequence[str]]
-    """``refcount``, ``size``, ``area``, ``task`` and, of a device with remote sections, ``handle``."""
+    """``refcount``, ``size``, ``area``, ``task`` and, of a device with remote sections, ``handle``.
+    """
     task_members: Mapping[str, Sequence[str]]
-    """``area``, ``size``, ``sequence``, ``enabled``; where it has remote sections also ``kcov``, the object, and ``depth``."""
+    """``area``, ``size``, ``sequence``, ``enabled``; where it has remote sections also ``kcov``,
+    the object, and ``depth``.
+    """
     sequence_mask: int
     """The bits of ``sequence`` that count."""
     allocator: str
@@ -204,7 +225,9 @@ class Device:
 
 
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
-"""Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long to be checked."""
+"""Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long
+to be checked.
+"""
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -225,7 +248,9 @@ def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_
 
 @dataclass(frozen=True, slots=True)
 class OwnedMembers(Generic[_T]):
-    """Members of a series in tasks, objects and CPUs' saved states; what could not be read is left out."""
+    """Members of a series in tasks, objects and CPUs' saved states; what could not be read is left
+    out.
+    """
 
     tasks: Mapping[int, _T]
     """By task, ``struct task_struct *``."""
@@ -238,17 +263,25 @@ class OwnedMembers(Generic[_T]):
         """Return those of a session, None if they are unknown."""
         if not session.is_saved:
             return self.tasks.get(session.task or 0)
-        return next((self.cpus.get(saved.cpu or 0) for saved in state.saved if saved.task == session.task), None)
+        return next(
+            (self.cpus.get(saved.cpu or 0) for saved in state.saved if saved.task == session.task),
+            None,
+        )
 
 
-def read_owned(target: Target, state: State, read: Callable[[Target, str, int], _T | None]) -> OwnedMembers[_T]:
+def read_owned(
+    target: Target, state: State, read: Callable[[Target, str, int], _T | None]
+) -> OwnedMembers[_T]:
     """Read such members.
 
     :param read: called with the type and the address of what has them.
     """
     return OwnedMembers(
         read_known(partial(read, target, TASK), (fields.address for fields in state.task_fields)),
-        read_known(lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)), state.cpu_states),
+        read_known(
+            lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)),
+            state.cpu_states,
+        ),
         read_known(partial(read, target, KCOV), state.kcovs),
     )
 
@@ -262,7 +295,9 @@ class Series:
     feature: str
     """Feature that every kernel with the series has."""
     variants: tuple[Variant, ...] = ()
-    """Its forms, of which a kernel has the first whose marks it has; none if types do not show the series."""
+    """Its forms, of which a kernel has the first whose marks it has; none if types do not show the
+    series.
+    """
     era: Era | None = None
     """Its own row of the table of generations, if its kernels are none of mainline's."""
     members: tuple[SeriesMember, ...] = ()
@@ -280,18 +315,26 @@ class Series:
     counts_mappings: bool = False
     """Whether each mapping of a buffer holds a reference of its own."""
     flags: tuple[ModeFlag, ...] = ()
-    """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
+    """More flag bits of a task's mode word; of a series that types do not show, they are masked in
+    every kernel.
+    """
     modes_by_member: Mapping[str, str] = field(default_factory=dict)
-    """Names of modes, and what the mode is where the member for ``mode_flag`` of a task, an object or a saved state is set."""
+    """Names of modes, and what the mode is where the member for ``mode_flag`` of a task, an object
+    or a saved state is set.
+    """
     combined_modes: tuple[frozenset[str], ...] = ()
-    """Enumerators, with prefix, that a mode combines, where modes are bits. Such a mode is named by all of them."""
+    """Enumerators, with prefix, that a mode combines, where modes are bits.
+
+    Such a mode is named by all of them.
+    """
     encode: Callable[[Target, BufferFacts, Encoding], tuple[Encoding, Sequence[str]]] | None = None
-    """Refine how a buffer is to be read by what the kernel's own members say, and return remarks on it. Raises ReadError and
-    MissingTypeError."""
+    """Refine how a buffer is to be read by what the kernel's own members say, and return remarks on
+    it. Raises ReadError and MissingTypeError."""
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
     prefix_feature: str | None = None
-    """Feature of kernels in which a prefix may come before the count; its size is in members only."""
+    """Feature of kernels in which a prefix may come before the count; its size is in members only.
+    """
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None
@@ -305,8 +348,8 @@ class Series:
     leaves_saved_state: bool = False
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
     read: Callable[[Target, State, BufferReader], tuple[object, Sequence[str]]] | None = None
-    """Read what its rules need beyond mainline's State, in a kernel that has the series: immutable data, which rules find in
-    ``state.series[feature]``, and lines on what is unreadable."""
+    """Read what its rules need beyond mainline's State, in a kernel that has the series: immutable
+    data, which rules find in ``state.series[feature]``, and lines on what is unreadable."""
     rules: tuple[Rule, ...] = ()
     rule_groups: Mapping[str, str] = field(default_factory=dict)
     """Titles of groups of rules of its own, by the letter that their names begin with."""
@@ -319,7 +362,11 @@ class Series:
         """
 
         def has(type_name: str, name: str) -> bool:
-            return name in enumerators if type_name == MODE else find_member(target, type_name, (name,)) is not None
+            return (
+                name in enumerators
+                if type_name == MODE
+                else find_member(target, type_name, (name,)) is not None
+            )
 
         for variant in self.variants:
             if any(has(*mark) for mark in variant.marks):

@@ -30,16 +30,34 @@ class _LowHalves(Codec):
         return RecordKind.PC, word + encoding.base & WORD_MASK
 
 
-PC_32: Final[Codec] = _LowHalves("pc-32", "lower halves of addresses", word_size=4, has_plain_pcs=False, base=_UPPER_HALF)
-"""32-bit words, the lower half of an address each. The posting's example adds ones as the upper half."""
+PC_32: Final[Codec] = _LowHalves(
+    "pc-32", "lower halves of addresses", word_size=4, has_plain_pcs=False, base=_UPPER_HALF
+)
+"""32-bit words, the lower half of an address each.
+
+The posting's example adds ones as the upper half.
+"""
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
-    """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
+def _encode(
+    target: Target, facts: BufferFacts, encoding: Encoding
+) -> tuple[Encoding, Sequence[str]]:
+    """Add the upper half of the text's addresses.
+
+    The posting does not subtract the KASLR offset.
+    """
     del facts
     text = find_kernel_symbol(target, "_stext")
-    upper = text.address >> 32 << 32 if text is not None else _UPPER_HALF if target.word_size == 8 else 0
-    return make_encoding(encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset), ()
+    upper = (
+        text.address >> 32 << 32
+        if text is not None
+        else _UPPER_HALF
+        if target.word_size == 8
+        else 0
+    )
+    return make_encoding(
+        encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset
+    ), ()
 
 
 SERIES: Final = Series(

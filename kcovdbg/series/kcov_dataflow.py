@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-From the second posting on it has a file of its own; the first one, in kcov.c, is not supported. Remote sections, comparisons
-and the whole number of values in a record's header come with the posting whose tasks point to their object.
+From the second posting on it has a file of its own; the first one, in kcov.c, is not supported.
+Remote sections, comparisons and the whole number of values in a record's header come with the
+posting whose tasks point to their object.
 """
 
 from __future__ import annotations
@@ -18,13 +19,28 @@ from typing import Final
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
-from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
+from kcovdbg.abi.record import (
+    Codec,
+    Comparison,
+    Encoding,
+    RecordKind,
+    Values,
+    decode_comparison,
+    signed_value,
+)
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferFacts, Device, DeviceSections, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import (
+    BufferFacts,
+    Device,
+    DeviceSections,
+    Series,
+    SeriesMember,
+    Variant,
+)
 from kcovdbg.target.protocol import Target
 
 DATAFLOW: Final = "dataflow"
@@ -65,7 +81,9 @@ class _Codec(Codec):
             at = following
         return starts, at
 
-    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+    def decode_values(
+        self, words: Sequence[int]
+    ) -> tuple[RecordKind, Comparison | None, Values | None]:
         header, _, third, *rest = words
         kind = _KINDS[header >> 28 & 0xF]
         if kind is RecordKind.CMP:
@@ -85,7 +103,10 @@ CODEC: Final[Codec] = _Codec(
     is_variable=True,
     has_points=False,
 )
-"""Three words and a number of values for each argument, returned value or comparison. The count word counts words."""
+"""Three words and a number of values for each argument, returned value or comparison.
+
+The count word counts words.
+"""
 
 _EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
 _POINTER_BITS: Final = 48
@@ -118,16 +139,28 @@ class _EarlyCodec(Codec):
         stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
         if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
             return stored
-        return next((other for other in range(at + _HEAD_WORDS + 1, end) if self._follows(words, at, other)), end)
+        return next(
+            (
+                other
+                for other in range(at + _HEAD_WORDS + 1, end)
+                if self._follows(words, at, other)
+            ),
+            end,
+        )
 
     def _follows(self, words: Sequence[int], at: int, other: int) -> bool:
         if other + _HEAD_WORDS >= len(words) or not self._is_header(words[other]):
             return False
         step = (words[other] - words[at]) & _SEQUENCE_MASK
         # Kernel addresses begin alike.
-        return 0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR and words[other + 1] >> 48 == words[at + 1] >> 48
+        return (
+            0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR
+            and words[other + 1] >> 48 == words[at + 1] >> 48
+        )
 
-    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+    def decode_values(
+        self, words: Sequence[int]
+    ) -> tuple[RecordKind, Comparison | None, Values | None]:
         header, _, packed, *rest = words
         kind = _EARLY_KINDS[header >> 28]
         pointer = signed_value(packed, _POINTER_BITS // 8) & WORD_MASK
@@ -155,7 +188,12 @@ EARLY_CODEC: Final[Codec] = _EarlyCodec(
 _SECTIONS: Final = DeviceSections(
     map="kcov_df_remote_map",
     type="struct kcov_df_remote",
-    members={"handle": ("handle",), "kcov": ("df",), "next": ("hnode.next",), "pprev": ("hnode.pprev",)},
+    members={
+        "handle": ("handle",),
+        "kcov": ("df",),
+        "next": ("hnode.next",),
+        "pprev": ("hnode.pprev",),
+    },
     idle_list="kcov_df_scratch_pool",
     idle_count="kcov_df_scratch_pool_nr",
     area_words=1 << 20,
@@ -213,7 +251,10 @@ REQUEST: Final = EnableRequest(
             "KCOV_DF_ENABLE: EBUSY: this task collects already, with another object",
             "a task can use one object; kcovdbg tasks shows whether another tool enabled it",
         ),
-        ("REMOTE_ENABLE", errno.E2BIG): ("more than one remote handle", "an object of this device takes one handle"),
+        ("REMOTE_ENABLE", errno.E2BIG): (
+            "more than one remote handle",
+            "an object of this device takes one handle",
+        ),
     },
 )
 
@@ -227,7 +268,12 @@ def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, Kc
     for device in _devices(state):
         for session in device.sessions:
             its = device.objects.get(session.kcov or 0)
-            if session.depth is not None and bool(session.depth) is remote and its is not None and its.fields is not None:
+            if (
+                session.depth is not None
+                and bool(session.depth) is remote
+                and its is not None
+                and its.fields is not None
+            ):
                 yield session, its.fields
 
 
@@ -253,19 +299,29 @@ def _shown(session: DeviceSession) -> tuple[tuple[str, str], ...]:
 
 
 def _violation(
-    state: State, about: str, message: str, shown: tuple[tuple[str, str], ...], *tasks: int, anybody: bool = False
+    state: State,
+    about: str,
+    message: str,
+    shown: tuple[tuple[str, str], ...],
+    *tasks: int,
+    anybody: bool = False,
 ) -> Violation:
     """Return a violation as certain as what was read of the device."""
-    return Violation(about, message, shown, *state.doubt(Part.DEVICES), tasks=tasks, anybody=anybody)
+    return Violation(
+        about, message, shown, *state.doubt(Part.DEVICES), tasks=tasks, anybody=anybody
+    )
 
 
 _IN_FLIGHT: Final = "its file may be in flight between sockets"
-_rule = partial(Rule, since="posted series of 2026 with kcov_dataflow in its own file", features=(OBJECTS,))
+_rule = partial(
+    Rule, since="posted series of 2026 with kcov_dataflow in its own file", features=(OBJECTS,)
+)
 
 
 @_rule(
     "T14",
-    "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
+    "the object that a task traces data flow for is enabled for the task, and has the task's "
+    "area and size",
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Data flow is recorded into another task's buffer, or past its end.",
     needs=Part.DEVICES | Part.TASKS,
@@ -275,19 +331,26 @@ def _check_dataflow(state: State) -> Iterator[Violation]:
     for mine, its in _sessions(state, remote=False):
         if its.task is not None and its.task != mine.task:
             message = f"its kcov_df {mine.kcov:#x} is enabled for {its.task:#x}"
-            yield _violation(state, name_task(mine), message, (*_shown(mine), ("t", hex(its.task))), mine.task)
+            yield _violation(
+                state, name_task(mine), message, (*_shown(mine), ("t", hex(its.task))), mine.task
+            )
             continue
         for name, one, other in (("area", mine.area, its.area), ("size", mine.size, its.size)):
             if one is not None and other is not None and one != other:
-                message = f"its kcov_df_{name} is {one:#x}, but kcov_df {mine.kcov:#x} has {other:#x}"
-                yield _violation(state, name_task(mine), message, (*_shown(mine), (name, hex(other))), mine.task)
+                message = (
+                    f"its kcov_df_{name} is {one:#x}, but kcov_df {mine.kcov:#x} has {other:#x}"
+                )
+                yield _violation(
+                    state, name_task(mine), message, (*_shown(mine), (name, hex(other))), mine.task
+                )
 
 
 @_rule(
     "D1",
     "a remote session records data flow into an area of its own, of 2^20 words",
     guaranteed_by="kcov_df_remote_start()",
-    consequence="Sections that run at once overwrite each other's records, or memory behind the area.",
+    consequence="Sections that run at once overwrite each other's records, or memory behind the "
+    "area.",
     needs=Part.DEVICES | Part.TASKS,
 )
 def _check_remote_area(state: State) -> Iterator[Violation]:
@@ -321,7 +384,9 @@ def _check_refcount(state: State) -> Iterator[Violation]:
         shown = values(refcount=refcount, counted=kcov.counted)
         message = f"refcount is {refcount}, found {kcov.counted} references"
         found = _violation(state, _name_object(fields.address), message, shown, anybody=True)
-        is_hidden = refcount > kcov.counted and not any(reference.file for reference in kcov.references)
+        is_hidden = refcount > kcov.counted and not any(
+            reference.file for reference in kcov.references
+        )
         if is_hidden and found.certainty is Certainty.CERTAIN:
             found = replace(found, certainty=Certainty.UNSURE, reason=_IN_FLIGHT)
         yield found
@@ -329,7 +394,8 @@ def _check_refcount(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D3",
-    "an object with a remote handle is in the hash once, under that handle; one without is not in it",
+    "an object with a remote handle is in the hash once, under that handle; one without is not "
+    "in it",
     guaranteed_by="kcov_df_remote_lock",
     consequence="Sections record for an object that was freed, or not at all.",
     needs=Part.DEVICES,
@@ -343,7 +409,9 @@ def _check_handles(state: State) -> Iterator[Violation]:
         if found != ([handle] if handle else []):
             listed = ", ".join(hex(one or 0) for one in found) or "none"
             message = f"remote_handle is {handle:#x}, but the hash has {listed} for it"
-            yield _violation(state, _name_object(fields.address), message, values(remote_handle=Hex(handle)))
+            yield _violation(
+                state, _name_object(fields.address), message, values(remote_handle=Hex(handle))
+            )
 
 
 @_rule(
@@ -358,7 +426,12 @@ def _check_one_writer(state: State) -> Iterator[Violation]:
         handle, task = device.published.get(fields.address), fields.task
         if handle and task:
             message = f"it has handle {handle:#x} and is enabled for {task:#x}"
-            yield _violation(state, _name_object(fields.address), message, values(remote_handle=Hex(handle), t=Hex(task)))
+            yield _violation(
+                state,
+                _name_object(fields.address),
+                message,
+                values(remote_handle=Hex(handle), t=Hex(task)),
+            )
 
 
 @_rule(
@@ -373,7 +446,12 @@ def _check_free_areas(state: State) -> Iterator[Violation]:
         length = len(device.idle_areas)
         if device.idle_count is not None and device.idle_count != length:
             message = f"{_SECTIONS.idle_count} is {device.idle_count}, the list has {length}"
-            yield _violation(state, _SECTIONS.idle_list, message, values(**{_SECTIONS.idle_count: device.idle_count}))
+            yield _violation(
+                state,
+                _SECTIONS.idle_list,
+                message,
+                values(**{_SECTIONS.idle_count: device.idle_count}),
+            )
 
 
 @_rule(
@@ -386,11 +464,16 @@ def _check_free_areas(state: State) -> Iterator[Violation]:
 def _check_enabled_task(state: State) -> Iterator[Violation]:
     for device, _, fields in _objects(state):
         task, about = fields.task, _name_object(fields.address)
-        if not task or any(session.task == task and session.kcov in (fields.address, None) for session in device.sessions):
+        if not task or any(
+            session.task == task and session.kcov in (fields.address, None)
+            for session in device.sessions
+        ):
             continue
         owner = state.task_by_address.get(task)
         if owner is None:
-            yield _violation(state, about, f"its t {task:#x} is on no task list", values(t=Hex(task)))
+            yield _violation(
+                state, about, f"its t {task:#x} is on no task list", values(t=Hex(task))
+            )
             continue
         message = f"it is enabled for {name_task(owner)}, which does not trace for it"
         yield _violation(state, about, message, values(t=Hex(task)), task)
@@ -398,24 +481,35 @@ def _check_enabled_task(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D7",
-    "every buffer and area that the device allocated belongs to an object, a section or the list of free areas",
+    "every buffer and area that the device allocated belongs to an object, a section or the "
+    "list of free areas",
     guaranteed_by="kcov_df_put(), kcov_df_remote_stop()",
     consequence="The memory stays allocated until the next boot.",
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_leaks(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Part.DEVICES | Part.TASKS)
-    hidden = (Certainty.UNSURE, _IN_FLIGHT) if certainty is Certainty.CERTAIN else (certainty, reason)
+    hidden = (
+        (Certainty.UNSURE, _IN_FLIGHT) if certainty is Certainty.CERTAIN else (certainty, reason)
+    )
     for device in _devices(state):
         for area in _SECTIONS.find_areas(state, device):
             if area.state == "unclaimed":
-                message = f"{_SECTIONS.allocator}() allocated it, but no section uses it and it is not free: it is leaked"
+                message = (
+                    f"{_SECTIONS.allocator}() allocated it, but no section uses it and it is not "
+                    f"free: it is leaked"
+                )
                 shown = values(area=Hex(area.address), size=area.size)
-                yield Violation(f"area {area.address:#x}", message, shown, certainty, reason, anybody=True)
+                yield Violation(
+                    f"area {area.address:#x}", message, shown, certainty, reason, anybody=True
+                )
         used = {kcov.fields.area for kcov in device.objects.values() if kcov.fields is not None}
         for buffer in state.allocated_by(DEVICE.allocator):
             if buffer.start not in used:
-                message = f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object refers to it"
+                message = (
+                    f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object "
+                    f"refers to it"
+                )
                 shown = values(area=Hex(buffer.start), size=buffer.size)
                 yield Violation(f"buffer {buffer.start:#x}", message, shown, *hidden, anybody=True)
 
@@ -428,30 +522,45 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_free_memory(state: State) -> Iterator[Violation]:
-    allocated = None if state.vmalloc is None else {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
+    allocated = (
+        None
+        if state.vmalloc is None
+        else {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
+    )
     for device in _devices(state):
         users = {session.area: session for session in device.sessions}
         for address, times in Counter(device.idle_areas).items():
             about, shown = f"area {address:#x}", values(area=Hex(address))
             user = users.get(address)
             if user is not None:
-                yield _violation(state, about, f"it is free, but {name_task(user)} uses it", shown, user.task)
+                yield _violation(
+                    state, about, f"it is free, but {name_task(user)} uses it", shown, user.task
+                )
             if times > 1:
                 yield _violation(state, about, f"it is listed {times} times", shown)
             if allocated is None:
                 continue
             found = allocated.get(address)
             if found is None:
-                yield _violation(state, about, f"it is free, but {_SECTIONS.allocator}() did not allocate it", shown)
+                yield _violation(
+                    state,
+                    about,
+                    f"it is free, but {_SECTIONS.allocator}() did not allocate it",
+                    shown,
+                )
             elif found.size < 8 * _SECTIONS.area_words:
                 message = f"it is free, but has {found.size} bytes, not {8 * _SECTIONS.area_words}"
                 yield _violation(state, about, message, (*shown, ("size", str(found.size))))
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
+def _encode(
+    target: Target, facts: BufferFacts, encoding: Encoding
+) -> tuple[Encoding, Sequence[str]]:
     """Note that the second posting does not subtract the KASLR offset."""
     del facts
-    return (replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding), ()
+    return (
+        replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding
+    ), ()
 
 
 OWN_FILE: Final = Variant(
@@ -475,7 +584,9 @@ SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
     variants=(OWN_FILE, WITHOUT_HANDLES),
-    members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)),
+    members=tuple(
+        SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)
+    ),
     modes=(Mode(MODE, CODEC, REQUEST), Mode(EARLY_MODE, EARLY_CODEC)),
     encode=_encode,
     devices=(DEVICE, EARLY_DEVICE),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV_PAUSED: "Keep timer and scheduler noise out of task coverage", by Karl Mehltretter, 2026 (kcov-abi.md 8.4).
+"""KCOV_PAUSED: "Keep timer and scheduler noise out of task coverage", by Karl Mehltretter, 2026
+(kcov-abi.md 8.4).
 
-Under review. A bit in a task's mode word pauses it. The series leaves no trace in the kernel's types.
+Under review. A bit in a task's mode word pauses it. The series leaves no trace in the kernel's
+types.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ SERIES: Final = Series(
         ModeFlag(
             PAUSED,
             "bit 29 of kcov_mode is set: KCOV_PAUSED of a posted series, another flag, or damage",
-            "bit 29 of kcov_mode is set: if it is KCOV_PAUSED, the task is in __schedule(), try_to_wake_up() or "
+            "bit 29 of kcov_mode is set: if it is KCOV_PAUSED, the task is in __schedule(), "
+            "try_to_wake_up() or "
             "wake_up_new_task(), whose callees are not recorded",
             stays_when_switched_out=True,
         ),

@@ -11,7 +11,14 @@ from kcovdbg.abi.generations import ERAS, Era
 from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.remote import USER_ALLOCATORS
-from kcovdbg.series import draft_2016, kcov_dataflow, kcov_paused, trace_pc_ext, unique_enable, unique_maps
+from kcovdbg.series import (
+    draft_2016,
+    kcov_dataflow,
+    kcov_paused,
+    trace_pc_ext,
+    unique_enable,
+    unique_maps,
+)
 from kcovdbg.series.declaration import Device, ModeFlag, RecordLimit, SecondBuffer, Series, Variant
 from kcovdbg.target.protocol import Target
 
@@ -25,7 +32,9 @@ SERIES: tuple[Series, ...] = (
 )
 
 
-def detect_series(target: Target, enumerators: Collection[str]) -> tuple[tuple[Series, Variant], ...]:
+def detect_series(
+    target: Target, enumerators: Collection[str]
+) -> tuple[tuple[Series, Variant], ...]:
     """Return the series that a kernel has, each with its form.
 
     :param enumerators: of ``enum kcov_mode``.
@@ -45,7 +54,9 @@ def user_allocators() -> frozenset[str]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of all series, each form of one; the names of their buffers begin with theirs."""
+    """Return the devices of all series, each form of one; the names of their buffers begin with
+    theirs.
+    """
     return tuple(device for series in SERIES for device in series.devices)
 
 
@@ -53,7 +64,11 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
     """Iterate over the devices that can be collected with, each with its mode."""
     for series in SERIES:
         for device in series.devices:
-            yield from ((device, mode) for mode in series.modes if mode.name == device.mode and mode.request is not None)
+            yield from (
+                (device, mode)
+                for mode in series.modes
+                if mode.name == device.mode and mode.request is not None
+            )
 
 
 def find_device(feature: str) -> Device:
@@ -89,15 +104,23 @@ def codec_of_mode(mode: str | None, features: Collection[str] = ()) -> Codec:
 def codec_of_trace(mode: str | None) -> Codec:
     """Return the format of a trace file: of the records from a count word on.
 
-    :param mode: as the side file names it: the kernel's name for it or the user's, with or without ``TRACE_``.
+    :param mode: as the side file names it: the kernel's name for it or the user's, with or without
+        ``TRACE_``.
     """
     plain = (mode or "").removeprefix("TRACE_")
-    return next((known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain), PC)
+    return next(
+        (known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain), PC
+    )
 
 
 def mode_of_codec(codec: Codec) -> str | None:
-    """Return the mode in which user space collects records of this format, None if kcovdbg cannot collect them."""
-    return next((known.name for known in modes() if known.codec == codec and known.request is not None), None)
+    """Return the mode in which user space collects records of this format, None if kcovdbg cannot
+    collect them.
+    """
+    return next(
+        (known.name for known in modes() if known.codec == codec and known.request is not None),
+        None,
+    )
 
 
 def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ...]:
@@ -106,7 +129,9 @@ def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ..
     :param features: features of the kernel; None if it is not known.
     """
     found = SERIES if features is None else tuple(series_of(features))
-    return tuple(dict.fromkeys((PC, CMP, *(mode.codec for series in found for mode in series.modes))))
+    return tuple(
+        dict.fromkeys((PC, CMP, *(mode.codec for series in found for mode in series.modes)))
+    )
 
 
 _INT_MAX: Final = 0x7FFFFFFF
@@ -121,7 +146,9 @@ class Traits:
 
     @property
     def has_prefix(self) -> bool:
-        """Whether words may come before a buffer's count, so that its position is in members only."""
+        """Whether words may come before a buffer's count, so that its position is in members
+        only.
+        """
         return any(series.prefix_feature in self.features for series in self.series)
 
     @property
@@ -142,17 +169,27 @@ class Traits:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices beside KCOV's own."""
-        return tuple(device for series in self.series for device in series.devices if device.feature in self.features)
+        return tuple(
+            device
+            for series in self.series
+            for device in series.devices
+            if device.feature in self.features
+        )
 
     @property
     def second_buffer(self) -> SecondBuffer | None:
         """The second buffer of each object; None if an object has one only."""
-        return next((series.second_buffer for series in self.series if series.second_buffer is not None), None)
+        return next(
+            (series.second_buffer for series in self.series if series.second_buffer is not None),
+            None,
+        )
 
     @property
     def record_limit(self) -> RecordLimit | None:
         """A limit of records beside the size of a buffer; None if there is no other."""
-        return next((series.record_limit for series in self.series if series.record_limit is not None), None)
+        return next(
+            (series.record_limit for series in self.series if series.record_limit is not None), None
+        )
 
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
@@ -163,7 +200,9 @@ class Traits:
     @property
     def modes_by_member(self) -> Mapping[str, str]:
         """Modes, and what they are where a member beside the mode is set."""
-        return {name: other for series in self.series for name, other in series.modes_by_member.items()}
+        return {
+            name: other for series in self.series for name, other in series.modes_by_member.items()
+        }
 
     def size_limit(self, word_size: int) -> int:
         """Return the largest size that KCOV_INIT_TRACE takes, in words.
@@ -178,7 +217,9 @@ class Traits:
         :param enumerators: ``enum kcov_mode``.
         """
         combined = (
-            sum(enumerators.get(name, 0) for name in names) for series in self.series for names in series.combined_modes
+            sum(enumerators.get(name, 0) for name in names)
+            for series in self.series
+            for names in series.combined_modes
         )
         return frozenset((0, *enumerators.values(), *combined))
 

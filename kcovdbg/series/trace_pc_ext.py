@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md 7).
+"""KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md
+7).
 
-The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In the second one, of
-18 March, KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records are the same.
+The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In
+the second one, of 18 March, KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records
+are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from typing import Final
 from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import EnableRequest, Mode, is_tracing
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, session_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Violation,
+    contents_violation,
+    kcov_violation,
+    session_violation,
+    values,
+)
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import (
     READ_PARTS,
@@ -55,15 +65,22 @@ class _ExtCodec(Codec):
         return kind, None if kind is RecordKind.UNKNOWN else word | _IP_ONES
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
-        return all(low <= word | _IP_ONES <= high and _has_type(word) for word in words[: min(count, GUESS_WORDS)])
+        return all(
+            low <= word | _IP_ONES <= high and _has_type(word)
+            for word in words[: min(count, GUESS_WORDS)]
+        )
 
 
-PC_EXT: Final[Codec] = _ExtCodec("pc-ext", "addresses with entries and exits", has_calls=True, has_plain_pcs=False)
+PC_EXT: Final[Codec] = _ExtCodec(
+    "pc-ext", "addresses with entries and exits", has_calls=True, has_plain_pcs=False
+)
 """One word per record. The top four bits are its type; the top eight of the address are ones."""
 
 
 def _has_type(word: int) -> bool:
-    """Return whether a word can be a record with a type: below the type are zeros, and then a kernel address."""
+    """Return whether a word can be a record with a type: below the type are zeros, and then a
+    kernel address.
+    """
     return word >> _TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)
 
 
@@ -87,7 +104,8 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
 
 
 def _has_mode(target: Target) -> bool:
-    """Return whether a kernel has the mode: by its number for user space, or by the hooks if debug info lacks such numbers.
+    """Return whether a kernel has the mode: by its number for user space, or by the hooks if debug
+    info lacks such numbers.
 
     The hooks alone come with an earlier patch of the series.
     """
@@ -97,7 +115,9 @@ def _has_mode(target: Target) -> bool:
 
 
 _rule = partial(Rule, since="posted series of 2026 with KCOV_TRACE_PC_EXT", features=(EXT_RECORDS,))
-_member_rule = partial(Rule, since="first posting of KCOV_TRACE_PC_EXT, 2026", features=(EXT_MEMBER,))
+_member_rule = partial(
+    Rule, since="first posting of KCOV_TRACE_PC_EXT, 2026", features=(EXT_MEMBER,)
+)
 _NEEDS: Final = Part.SERIES | READ_PARTS
 
 
@@ -113,9 +133,13 @@ def _check_modes(state: State) -> Iterator[Violation]:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
-        if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)):
+        if flags.kcovs.get(address) and (
+            not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)
+        ):
             yield kcov_violation(
-                address, f"its records have a type, but its mode is {kcov.mode}", values(mode=kcov.mode, kcov_ext_format=1)
+                address,
+                f"its records have a type, but its mode is {kcov.mode}",
+                values(mode=kcov.mode, kcov_ext_format=1),
             )
     for session in state.sessions:
         if session.is_tracing and session.mode != _MODE and flags.of_session(state, session):
@@ -163,8 +187,13 @@ def _check_copies(state: State) -> Iterator[Violation]:
             yield session_violation(
                 state,
                 session,
-                f"its records have {'a' if mine else 'no'} type, those of kcov {kcov.address:#x} {'one' if its else 'none'}",
-                (("kcov", hex(kcov.address)), ("task kcov_ext_format", str(mine)), ("kcov kcov_ext_format", str(its))),
+                f"its records have {'a' if mine else 'no'} type, those of kcov "
+                f"{kcov.address:#x} {'one' if its else 'none'}",
+                (
+                    ("kcov", hex(kcov.address)),
+                    ("task kcov_ext_format", str(mine)),
+                    ("kcov kcov_ext_format", str(its)),
+                ),
             )
 
 
@@ -177,10 +206,12 @@ _REACH: Final = 1 << 31
 @_rule(
     "B9",
     "a record with a type is a block, an entry or an exit, and in code",
-    guaranteed_by="__sanitizer_cov_trace_pc(), __sanitizer_cov_trace_pc_entry(), __sanitizer_cov_trace_pc_exit()",
+    guaranteed_by="__sanitizer_cov_trace_pc(), __sanitizer_cov_trace_pc_entry(), "
+    "__sanitizer_cov_trace_pc_exit()",
     consequence="Readers that balance entries and exits build a wrong call tree.",
     needs=Part.BUFFERS | Part.TEXT,
-    detail="An exit without an entry before it is legal: its function was entered before the count was reset.",
+    detail="An exit without an entry before it is legal: its function was entered before the count "
+    "was reset.",
 )
 def _check_types(state: State) -> Iterator[Violation]:
     text, _ = state.text
@@ -194,20 +225,26 @@ def _check_types(state: State) -> Iterator[Violation]:
         wrong = [
             (number, word)
             for number, word in enumerate(contents.written)
-            if number not in missing and (word >> 56 not in _TYPE_BYTES or not abs((word | _IP_ONES) - start) < _REACH)
+            if number not in missing
+            and (word >> 56 not in _TYPE_BYTES or not abs((word | _IP_ONES) - start) < _REACH)
         ]
         if wrong:
             number, word = wrong[0]
             what = "has no known type" if word >> 56 not in _TYPE_BYTES else "is not in code"
             yield contents_violation(
                 contents,
-                f"{len(wrong)} of {contents.buffer.count} records are invalid: number {number}, {word:#x}, {what}",
+                f"{len(wrong)} of {contents.buffer.count} records are invalid: number "
+                f"{number}, {word:#x}, {what}",
                 values(record=number, word=Hex(word), text=Hex(start)),
             )
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
-    """Find the format of an object that is not enabled any more: it keeps the member of its last session."""
+def _encode(
+    target: Target, facts: BufferFacts, encoding: Encoding
+) -> tuple[Encoding, Sequence[str]]:
+    """Find the format of an object that is not enabled any more: it keeps the member of its last
+    session.
+    """
     is_enabled = facts.mode is not None and is_tracing(facts.mode)
     if is_enabled or facts.owner is None or not read_flag(target, *facts.owner):
         return encoding, ()
@@ -217,14 +254,16 @@ def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Enc
 V1: Final = Variant(
     "KCOV_TRACE_PC_EXT v1 (2026)",
     recognized_by="`kcov_ext_format`",
-    also_shown="entry, exit and normal records; call trees; the format's flag by `check` (F1 - F3, B9)",
+    also_shown="entry, exit and normal records; call trees; the format's flag by `check` (F1 - F3, "
+    "B9)",
     tested_on="kernel `ext-records`",
     features=frozenset({EXT_RECORDS, EXT_MEMBER}),
     marks=((TASK, _PATHS[TASK]), (KCOV, _PATHS[KCOV])),
 )
 V2: Final = Variant(
     "KCOV_TRACE_PC_EXT v2 (2026)",
-    recognized_by="`KCOV_TRACE_PC_EXT`, or `__sanitizer_cov_trace_pc_exit()`, without `kcov_ext_format`",
+    recognized_by="`KCOV_TRACE_PC_EXT`, or `__sanitizer_cov_trace_pc_exit()`, without "
+    "`kcov_ext_format`",
     also_shown="entry, exit and normal records; call trees; records by `check` (B9)",
     tested_on="kernel `ext-format`",
     features=frozenset({EXT_RECORDS}),
@@ -236,9 +275,14 @@ SERIES: Final = Series(
     name="KCOV_TRACE_PC_EXT",
     feature=EXT_RECORDS,
     variants=(V1, V2),
-    members=tuple(SeriesMember(type_name, (path,), "mode_flag", EXT_MEMBER) for type_name, path in _PATHS.items()),
+    members=tuple(
+        SeriesMember(type_name, (path,), "mode_flag", EXT_MEMBER)
+        for type_name, path in _PATHS.items()
+    ),
     modes_by_member={"TRACE_PC": _MODE},
-    modes=(Mode(_MODE, PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),),
+    modes=(
+        Mode(_MODE, PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),
+    ),
     encode=_encode,
     read=_read,
     rules=(_check_types, _check_modes, _check_saved, _check_copies),

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV_UNIQUE_ENABLE: "Coverage deduplication for KCOV", by Alexander Potapenko, April to July 2025 (kcov-abi.md 6).
+"""KCOV_UNIQUE_ENABLE: "Coverage deduplication for KCOV", by Alexander Potapenko, April to July 2025
+(kcov-abi.md 6).
 
-``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved state. In the unique mode a
-bitmap of guards, one bit for each edge of the kernel, comes before the trace in the buffer. The first version keeps most of the
-state in a further member ``s`` of ``struct kcov_state``.
+``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved
+state. In the unique mode a bitmap of guards, one bit for each edge of the kernel, comes before the
+trace in the buffer. The first version keeps most of the state in a further member ``s`` of ``struct
+kcov_state``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, session_violation, task_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Violation,
+    kcov_violation,
+    session_violation,
+    task_violation,
+    values,
+)
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import (
     READ_PARTS,
@@ -81,7 +91,9 @@ def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
     :raises MissingTypeError: if the debug info lacks the type.
     """
     return KcovState(
-        *BlockLayout(target, type_name, {name: _paths(type_name, name) for name in _MEMBERS}).read(target, address)
+        *BlockLayout(target, type_name, {name: _paths(type_name, name) for name in _MEMBERS}).read(
+            target, address
+        )
     )
 
 
@@ -96,7 +108,9 @@ def _read_guards(target: Target) -> array[int] | None:
     size = target.symbol("__stop___sancov_guards").address - start
     if not 0 < size <= _MAX_GUARDS:
         return None
-    return record.decode_words(target.read(start, size), record.make_encoding(PC, 4, target.big_endian))
+    return record.decode_words(
+        target.read(start, size), record.make_encoding(PC, 4, target.big_endian)
+    )
 
 
 def _paths(type_name: str, name: str) -> tuple[str, str]:
@@ -118,7 +132,9 @@ class UniqueState(NamedTuple):
 def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     del read_buffer
     states = read_owned(target, state, read_kcov_state)
-    bitmaps = read_known(lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs)
+    bitmaps = read_known(
+        lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs
+    )
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
         highest = read_word(target, target.symbol("kcov_guard_max_index").address, 4)
@@ -155,7 +171,9 @@ class _Found(NamedTuple):
             name: Hex(value or 0) if name in ("area", "trace", "bitmap") else value
             for name, value in self.state._asdict().items()
         }
-        return Violation(self.about, message, values(mode=self.mode, **shown), kcovs=self.kcovs, tasks=self.tasks)
+        return Violation(
+            self.about, message, values(mode=self.mode, **shown), kcovs=self.kcovs, tasks=self.tasks
+        )
 
 
 def _unique(state: State) -> UniqueState:
@@ -200,7 +218,9 @@ def _check_bitmap(state: State) -> Iterator[Violation]:
         elif found.mode not in MODES and (bitmap or bits):
             yield found.violation(f"it has a bitmap in mode {found.mode}")
         elif bitmap and area is not None and bitmap != area:
-            yield found.violation(f"its bitmap is at {bitmap:#x}, but its buffer starts at {area:#x}")
+            yield found.violation(
+                f"its bitmap is at {bitmap:#x}, but its buffer starts at {area:#x}"
+            )
 
 
 @_rule(
@@ -221,9 +241,14 @@ def _check_split(state: State) -> Iterator[Violation]:
         if bits % word:
             yield found.violation(f"its bitmap has {bits} bits, which is no whole number of words")
         elif words + trace_size != size:
-            yield found.violation(f"its bitmap takes {words} words and its trace {trace_size}, but the buffer has {size}")
+            yield found.violation(
+                f"its bitmap takes {words} words and its trace {trace_size}, but the buffer "
+                f"has {size}"
+            )
         elif trace != expected:
-            yield found.violation(f"its trace is at {trace:#x}, but its bitmap ends at {expected:#x}")
+            yield found.violation(
+                f"its trace is at {trace:#x}, but its bitmap ends at {expected:#x}"
+            )
 
 
 @_rule(
@@ -237,7 +262,13 @@ def _check_copies(state: State) -> Iterator[Violation]:
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
         mine, its = found.of_session(state, session), found.kcovs.get(session.kcov or 0)
-        if mine is None or its is None or not session.is_local or not session.is_tracing or session.kcov is None:
+        if (
+            mine is None
+            or its is None
+            or not session.is_local
+            or not session.is_tracing
+            or session.kcov is None
+        ):
             continue
         for name in names:
             one, other = getattr(mine, name), getattr(its, name)
@@ -246,11 +277,20 @@ def _check_copies(state: State) -> Iterator[Violation]:
                 yield session_violation(
                     state,
                     session,
-                    f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has {kind(other)}",
-                    (("kcov", hex(session.kcov)), (f"task {name}", str(kind(one))), (f"kcov {name}", str(kind(other)))),
+                    f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has "
+                    f"{kind(other)}",
+                    (
+                        ("kcov", hex(session.kcov)),
+                        (f"task {name}", str(kind(one))),
+                        (f"kcov {name}", str(kind(other))),
+                    ),
                 )
     for fields in state.task_fields:
-        left = [name for name in names if fields.kcov == 0 and getattr(found.tasks.get(fields.address), name, None)]
+        left = [
+            name
+            for name in names
+            if fields.kcov == 0 and getattr(found.tasks.get(fields.address), name, None)
+        ]
         if left:
             yield task_violation(
                 fields,
@@ -272,13 +312,18 @@ def _check_marks(state: State) -> Iterator[Violation]:
         if bits & 1:
             message = "its bitmap marks edge 0, but numbers begin with 1"
         elif found.highest is not None and bits.bit_length() - 1 > found.highest:
-            message = f"its bitmap marks edge {bits.bit_length() - 1}, but {found.highest} have a number"
+            message = (
+                f"its bitmap marks edge {bits.bit_length() - 1}, but {found.highest} have a number"
+            )
         else:
             continue
         yield kcov_violation(
             address,
             message,
-            values(marked=bits.bit_count(), kcov_guard_max_index="unknown" if found.highest is None else found.highest),
+            values(
+                marked=bits.bit_count(),
+                kcov_guard_max_index="unknown" if found.highest is None else found.highest,
+            ),
             Certainty.UNSURE,
             "user space can write its buffer",
         )
@@ -291,8 +336,10 @@ def _check_marks(state: State) -> Iterator[Violation]:
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Coverage in the bitmap has no place in the order of records.",
     detail=(
-        "There are more records than marks if numbers are beyond the bitmap. There are fewer if user space reset the count and "
-        "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE resets both."
+        "There are more records than marks if numbers are beyond the bitmap. There are fewer "
+        "if user space reset the count and "
+        "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE "
+        "resets both."
     ),
 )
 def _check_recorded(state: State) -> Iterator[Violation]:
@@ -302,7 +349,8 @@ def _check_recorded(state: State) -> Iterator[Violation]:
             continue
         yield kcov_violation(
             address,
-            f"its bitmap marks {marked} edges, but {kcov.count} records were kept: the others are not recorded again",
+            f"its bitmap marks {marked} edges, but {kcov.count} records were kept: the others "
+            f"are not recorded again",
             values(marked=marked, count=kcov.count),
         )
 
@@ -312,7 +360,8 @@ def _check_recorded(state: State) -> Iterator[Violation]:
     "each edge has a number of its own, at most kcov_guard_max_index",
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Two edges share a mark: one of them is never recorded.",
-    detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a section of their own count.",
+    detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a "
+    "section of their own count.",
 )
 def _check_guards(state: State) -> Iterator[Violation]:
     found = _unique(state)
@@ -331,12 +380,15 @@ def _check_guards(state: State) -> Iterator[Violation]:
         ((number, times),) = Counter(numbered).most_common(1)
         yield Violation(
             "guards",
-            f"{shared} edges share their number with another one, so a bitmap cannot distinguish them: {times} have {number}",
+            f"{shared} edges share their number with another one, so a bitmap cannot "
+            f"distinguish them: {times} have {number}",
             values(number=number, numbered=len(numbered)),
         )
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
+def _encode(
+    target: Target, facts: BufferFacts, encoding: Encoding
+) -> tuple[Encoding, Sequence[str]]:
     """Find the bitmap: it is what lies before the trace."""
     if facts.owner is None:
         return encoding, ()
@@ -346,7 +398,9 @@ def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Enc
     if words <= 0:
         return encoding, ()
     if facts.size is not None and words >= facts.size:
-        return encoding, (f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",)
+        return encoding, (
+            f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",
+        )
     return replace(encoding, prefix_words=words), ()
 
 
@@ -361,7 +415,8 @@ def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) 
         prefix_words=lambda size: max(1, size // 32),
         errors={
             ("ENABLE", "prefix"): (
-                "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap and records",
+                "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap "
+                "and records",
                 "use a larger one: --buffer-size",
             ),
             ("ENABLE", errno.ENOTTY): (
@@ -406,18 +461,37 @@ SERIES: Final = Series(
     variants=(V1, V2, STATE_ONLY),
     members=(
         SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1),
-        *(SeriesMember(TASK, _paths(TASK, name), f"kcov_{name}") for name in ("size", "area", "sequence")),
-        *(SeriesMember(TASK, _paths(TASK, name), name, UNIQUE_BITMAP) for name in ("trace", "trace_size")),
+        *(
+            SeriesMember(TASK, _paths(TASK, name), f"kcov_{name}")
+            for name in ("size", "area", "sequence")
+        ),
+        *(
+            SeriesMember(TASK, _paths(TASK, name), name, UNIQUE_BITMAP)
+            for name in ("trace", "trace_size")
+        ),
         SeriesMember(KCOV, ("state.mode",), "mode", UNIQUE_ENABLE_V1),
         *(SeriesMember(KCOV, _paths(KCOV, name), name) for name in ("size", "area", "sequence")),
-        *(SeriesMember(KCOV, _paths(KCOV, name), name, UNIQUE_BITMAP) for name in ("trace", "trace_size")),
-        *(SeriesMember(PERCPU, _paths(PERCPU, name), f"saved_{name}") for name in ("size", "area", "sequence")),
-        *(SeriesMember(TASK, _paths(TASK, name), feature=UNIQUE_BITMAP) for name in ("bitmap", "bitmap_size")),
-        *(SeriesMember(KCOV, _paths(KCOV, name), feature=UNIQUE_BITMAP) for name in ("bitmap", "bitmap_size")),
+        *(
+            SeriesMember(KCOV, _paths(KCOV, name), name, UNIQUE_BITMAP)
+            for name in ("trace", "trace_size")
+        ),
+        *(
+            SeriesMember(PERCPU, _paths(PERCPU, name), f"saved_{name}")
+            for name in ("size", "area", "sequence")
+        ),
+        *(
+            SeriesMember(TASK, _paths(TASK, name), feature=UNIQUE_BITMAP)
+            for name in ("bitmap", "bitmap_size")
+        ),
+        *(
+            SeriesMember(KCOV, _paths(KCOV, name), feature=UNIQUE_BITMAP)
+            for name in ("bitmap", "bitmap_size")
+        ),
     ),
     enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
     modes=(
-        # The first version has the feature of later ones as well, so it comes first. Its request has the other direction.
+        # The first version has the feature of later ones as well, so it comes first. Its request
+        # has the other direction.
         Mode("UNIQUE_PC", PC, _request(UNIQUE_ENABLE_V1, "April 2025", Ioctl(103, "r", 8))),
         # KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE.
         Mode("UNIQUE_PC", PC, _request(UNIQUE_BITMAP, "July 2025", Ioctl(103, "w", 8), Ioctl(104))),
@@ -425,7 +499,14 @@ SERIES: Final = Series(
     ),
     encode=_encode,
     read=_read,
-    rules=(_check_bitmap, _check_split, _check_copies, _check_marks, _check_recorded, _check_guards),
+    rules=(
+        _check_bitmap,
+        _check_split,
+        _check_copies,
+        _check_marks,
+        _check_recorded,
+        _check_guards,
+    ),
     rule_groups={"U": "Bitmaps of KCOV_UNIQUE_ENABLE"},
     prefix_feature=UNIQUE_BITMAP,
     leaves_saved_state=True,

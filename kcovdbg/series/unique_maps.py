@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: records each address, edge or comparison once, by Jiao Joey, January 2025.
+"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: records each address, edge or comparison once, by Jiao Joey,
+January 2025.
 
-kcov-abi.md 5 describes it. An object has a hash map for addresses and comparisons and one for edges, ``kcov->map`` and
-``kcov->map_edge``. A map has 32768 buckets of ``struct kcov_entry``, which come from a pool over memory of its own, and the
-buffer that they are recorded in.
+kcov-abi.md 5 describes it. An object has a hash map for addresses and comparisons and one for
+edges, ``kcov->map`` and ``kcov->map_edge``. A map has 32768 buckets of ``struct kcov_entry``, which
+come from a pool over memory of its own, and the buffer that they are recorded in.
 """
 
 from __future__ import annotations
@@ -25,8 +26,23 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, RecordLimit, SecondBuffer, Series, SeriesMember, Variant, read_known
-from kcovdbg.target.pointer import check_pointer, finish, follow_chain, is_kernel_pointer, read_pointer, strip_tag
+from kcovdbg.series.declaration import (
+    BufferReader,
+    RecordLimit,
+    SecondBuffer,
+    Series,
+    SeriesMember,
+    Variant,
+    read_known,
+)
+from kcovdbg.target.pointer import (
+    check_pointer,
+    finish,
+    follow_chain,
+    is_kernel_pointer,
+    read_pointer,
+    strip_tag,
+)
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -42,7 +58,8 @@ UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
 """The only modes that can be combined."""
 PREFIX: Final = "TRACE_UNIQ_"
 
-# Limits: entries of one map that is read, and words of all buckets and entries. A map has _BUCKETS words.
+# Limits: entries of one map that is read, and words of all buckets and entries. A map has _BUCKETS
+# words.
 _MAX_ENTRIES: Final = 1 << 20
 _MAX_WORDS: Final = 1 << 26
 _BUCKETS: Final = 1 << 15
@@ -104,7 +121,12 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
     if not address:
         return None
     check_pointer(target, address, MAP)
-    return KcovMap(address, *BlockLayout(target, MAP, {name: (name,) for name in _PARTS}).require().read(target, address))
+    return KcovMap(
+        address,
+        *BlockLayout(target, MAP, {name: (name,) for name in _PARTS})
+        .require()
+        .read(target, address),
+    )
 
 
 def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapEntries:
@@ -138,7 +160,9 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
 
     entries: list[MapEntry] = []
     for head in filter(None, heads):
-        chain, problem = finish(follow_chain(strip_tag(target, head), 0, read_entry, words - len(entries)))
+        chain, problem = finish(
+            follow_chain(strip_tag(target, head), 0, read_entry, words - len(entries))
+        )
         entries += chain
         if problem is not None:
             return MapEntries(tuple(entries), problem, absent)
@@ -146,12 +170,17 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
 
 
 def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
-    """Return whether a mode's map has no entry left: then no address, edge or comparison that is new is recorded.
+    """Return whether a mode's map has no entry left: then no address, edge or comparison that is
+    new is recorded.
 
-    A pool gives out the first free piece of its memory, and no piece is given back before the object is freed. So its last
-    piece is an entry of the map exactly when all are.
+    A pool gives out the first free piece of its memory, and no piece is given back before the
+    object is freed. So its last piece is an entry of the map exactly when all are.
     """
-    found = read_map(target, kcov, "map_edge" if mode == UNIQ_EDGE else "map") if mode.startswith(PREFIX) else None
+    found = (
+        read_map(target, kcov, "map_edge" if mode == UNIQ_EDGE else "map")
+        if mode.startswith(PREFIX)
+        else None
+    )
     if found is None:
         return False
     chunk = _chunk_size(target)
@@ -166,7 +195,8 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
 
 
 def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
-    """Return whether memory is an entry of a map: back from it, each link leads to the one before, up to a bucket.
+    """Return whether memory is an entry of a map: back from it, each link leads to the one before,
+    up to a bucket.
 
     What an earlier map left in the same memory may look like an entry as well.
     """
@@ -219,7 +249,9 @@ class ReadMap(NamedTuple):
     buffer: Buffer | None = None
     """None if it may hold records that did not go through the map."""
 
-    def violation(self, message: str, shown: tuple[tuple[str, str], ...], *, is_user: bool = False) -> Violation:
+    def violation(
+        self, message: str, shown: tuple[tuple[str, str], ...], *, is_user: bool = False
+    ) -> Violation:
         """Return a violation about the map.
 
         :param is_user: whether user space can have written what is wrong.
@@ -249,31 +281,50 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
             except (ReadError, MissingTypeError):
                 continue
             read = ReadMap(fields, kcov.mode, member, kcov_map, chunk)
-            # The last mode of an object that is not enabled is unknown: it may have been a unique one.
+            # The last mode of an object that is not enabled is unknown: it may have been a unique
+            # one.
             is_unique = (kcov.mode or "").startswith(PREFIX)
-            if kcov_map is not None and fields.size and (is_unique or (not kcov.is_enabled and fields.sequence != 1)):
+            if (
+                kcov_map is not None
+                and fields.size
+                and (is_unique or (not kcov.is_enabled and fields.sequence != 1))
+            ):
                 # Each entry is a read of its own.
                 if fields.size > _MAX_ENTRIES or budget < _BUCKETS:
                     unread.append(f"{address:#x}.{member}")
                 else:
                     with contextlib.suppress(ReadError, MissingTypeError):
-                        read = read._replace(entries=read_entries(target, kcov_map, chunk, fields.size))
-                    budget -= _BUCKETS + 8 * len(() if read.entries is None else read.entries.entries)
+                        read = read._replace(
+                            entries=read_entries(target, kcov_map, chunk, fields.size)
+                        )
+                    budget -= _BUCKETS + 8 * len(
+                        () if read.entries is None else read.entries.entries
+                    )
                 read = read._replace(buffer=_read_records(read, read_buffer))
             found.append(read)
-    notes = (f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}",) if unread else ()
+    notes = (
+        (f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}",)
+        if unread
+        else ()
+    )
     return tuple(found), notes
 
 
 def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
-    """Read the buffer of a map if it holds only records that went through the map: in the first session, a unique one."""
+    """Read the buffer of a map if it holds only records that went through the map: in the first
+    session, a unique one.
+    """
     mode, fields, has_edges = read.mode or "", read.kcov, read.member == "map_edge"
     is_written = UNIQ_EDGE in mode if has_edges else mode != UNIQ_EDGE
     if read.map is None or read.entries is None or read.entries.problem is not None:
         return None
     if fields.sequence != 1 or not mode.startswith(PREFIX) or not is_written or not fields.size:
         return None
-    name = f"area:{read.map.area:#x}" if has_edges and mode == UNIQ_BOTH else f"kcov:{fields.address:#x}"
+    name = (
+        f"area:{read.map.area:#x}"
+        if has_edges and mode == UNIQ_BOTH
+        else f"kcov:{fields.address:#x}"
+    )
     buffer = read_buffer(name, fields.size)
     return buffer if buffer is not None and buffer.address == read.map.area else None
 
@@ -288,7 +339,8 @@ def _maps(state: State) -> tuple[ReadMap, ...]:
 
 @_rule(
     "M1",
-    "an initialized object has both maps, with pool, memory and buffer, and the first one's buffer is the object's own",
+    "an initialized object has both maps, with pool, memory and buffer, and the first one's "
+    "buffer is the object's own",
     guaranteed_by="kcov_map_init()",
     consequence="Recording faults, or writes into a buffer that user space does not read.",
     needs=Part.SERIES,
@@ -302,7 +354,11 @@ def _check_whole(state: State) -> Iterator[Violation]:
         lacking = [name for name in _PARTS if not getattr(found.map, name)]
         if lacking:
             yield found.violation(f"is half built: it has no {' and no '.join(lacking)}", shown)
-        elif found.member == "map" and found.kcov.area is not None and found.map.area != found.kcov.area:
+        elif (
+            found.member == "map"
+            and found.kcov.area is not None
+            and found.map.area != found.kcov.area
+        ):
             yield found.violation(
                 f"has the buffer {found.map.area:#x}, the object has {found.kcov.area:#x}",
                 (*shown, ("kcov.area", hex(found.kcov.area))),
@@ -322,14 +378,23 @@ def _check_room(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is None or found.kcov.size is None:
             continue
-        for name, wanted in (("area", state.kernel.bytes_of(found.kcov.size)), ("mem", found.kcov.size * found.chunk)):
+        for name, wanted in (
+            ("area", state.kernel.bytes_of(found.kcov.size)),
+            ("mem", found.kcov.size * found.chunk),
+        ):
             area = state.vmalloc.get(getattr(found.map, name))
             if area is not None and page_align(area.size) != page_align(wanted):
                 is_less = page_align(area.size) < page_align(wanted)
                 yield found.violation(
-                    f"has {area.size} bytes of {name}, but an object of {found.kcov.size} words needs {wanted}"
+                    f"has {area.size} bytes of {name}, but an object of {found.kcov.size} "
+                    f"words needs {wanted}"
                     + (": the kernel writes behind its end" if is_less else ""),
-                    values(size=found.kcov.size, **{name: Hex(area.start)}, bytes=area.size, wanted=wanted),
+                    values(
+                        size=found.kcov.size,
+                        **{name: Hex(area.start)},
+                        bytes=area.size,
+                        wanted=wanted,
+                    ),
                 )
 
 
@@ -337,16 +402,27 @@ def _check_room(state: State) -> Iterator[Violation]:
     "M3",
     "a map's entries lie in its memory, each at the start of a piece of it",
     guaranteed_by="kcov_map_add()",
-    consequence="Looking up a PC reads memory that is no entry: the PC is recorded again, or never.",
+    consequence="Looking up a PC reads memory that is no entry: the PC is recorded again, or "
+    "never.",
     needs=Part.SERIES,
-    detail="Maps of objects that were never in a unique mode are not read: they are large, and empty.",
+    detail="Maps of objects that were never in a unique mode are not read: they are large, and "
+    "empty.",
 )
 def _check_entries(state: State) -> Iterator[Violation]:
     for found in _maps(state):
-        if found.map is not None and found.entries is not None and found.entries.problem and not found.entries.is_absent:
+        if (
+            found.map is not None
+            and found.entries is not None
+            and found.entries.problem
+            and not found.entries.is_absent
+        ):
             yield found.violation(
                 f"is broken after {len(found.entries.entries)} entries: {found.entries.problem}",
-                values(**{found.member: Hex(found.map.address)}, mem=Hex(found.map.mem), chunk=found.chunk),
+                values(
+                    **{found.member: Hex(found.map.address)},
+                    mem=Hex(found.map.mem),
+                    chunk=found.chunk,
+                ),
             )
 
 
@@ -356,20 +432,29 @@ def _check_entries(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_map_add()",
     consequence="The PC of the lost piece is recorded again, and the memory is used up early.",
     needs=Part.SERIES | Part.TASKS | Part.CURRENT,
-    detail="The pool gives out the first free piece. A task that is recording may have one that is not in the map yet.",
+    detail="The pool gives out the first free piece. A task that is recording may have one that is "
+    "not in the map yet.",
 )
 def _check_pool(state: State) -> Iterator[Violation]:
     for found in _maps(state):
-        if found.map is None or found.entries is None or found.entries.problem is not None or not found.entries.entries:
+        if (
+            found.map is None
+            or found.entries is None
+            or found.entries.problem is not None
+            or not found.entries.entries
+        ):
             continue
-        places = sorted((entry.address - found.map.mem) // found.chunk for entry in found.entries.entries)
+        places = sorted(
+            (entry.address - found.map.mem) // found.chunk for entry in found.entries.entries
+        )
         # No piece is given back. A task that records may have one that is not linked yet.
         users = {session.task for session in state.sessions_of.get(found.kcov.address, ())}
         spare = sum(task in state.running for task in users)
         if places[-1] + 1 > len(places) + spare:
             gap = next(number for number, place in enumerate(places) if place != number)
             yield found.violation(
-                f"has {len(places)} entries in the first {places[-1] + 1} places of its memory: that in place {gap} is lost",
+                f"has {len(places)} entries in the first {places[-1] + 1} places of its "
+                f"memory: that in place {gap} is lost",
                 values(entries=len(places), places=places[-1] + 1, lost=gap),
             )
 
@@ -381,11 +466,17 @@ def _check_pool(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_map_add()",
     consequence="The buffer has records that the kernel did not write in this session.",
     needs=Part.SERIES,
-    detail="It may have fewer: entries stay when user space resets the count, and when the buffer is full.",
+    detail="It may have fewer: entries stay when user space resets the count, and when the buffer "
+    "is "
+    "full.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
     for found in _maps(state):
-        if found.buffer is not None and found.entries is not None and found.buffer.count > len(found.entries.entries):
+        if (
+            found.buffer is not None
+            and found.entries is not None
+            and found.buffer.count > len(found.entries.entries)
+        ):
             entries, count = len(found.entries.entries), found.buffer.count
             message = f"has {entries} entries, but its buffer has {count} records"
             yield found.violation(message, values(count=count, entries=entries), is_user=True)
@@ -398,7 +489,9 @@ def _check_count(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_map_add()",
     consequence="Coverage is counted twice, or is not the kernel's.",
     needs=Part.SERIES,
-    detail="Only objects in their first session are checked: in a later one records of another mode may be left.",
+    detail="Only objects in their first session are checked: in a later one records of another "
+    "mode "
+    "may be left.",
 )
 def _check_records(state: State) -> Iterator[Violation]:
     # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
@@ -409,10 +502,18 @@ def _check_records(state: State) -> Iterator[Violation]:
             continue
         missing = buffer.missing
         codec = buffer.encoding.codec
-        known = {(*entry.comparison, entry.ent) if codec.has_operands else (entry.ent,) for entry in found.entries.entries}
+        known = {
+            (*entry.comparison, entry.ent) if codec.has_operands else (entry.ent,)
+            for entry in found.entries.entries
+        }
         # The count is raised before the last record is written.
         records = [
-            tuple(word & mask for word in buffer.words[codec.record_words * number : codec.record_words * (number + 1)])
+            tuple(
+                word & mask
+                for word in buffer.words[
+                    codec.record_words * number : codec.record_words * (number + 1)
+                ]
+            )
             for number in range(max(buffer.count - 1, 0))
             if number not in missing
         ]
@@ -421,9 +522,13 @@ def _check_records(state: State) -> Iterator[Violation]:
         for wrong, what in ((unknown, "is not in the map"), (twice, "is there twice")):
             if wrong:
                 yield found.violation(
-                    f"records each once: of the {buffer.count} in its buffer {wrong[0][-1]:#x} {what}"
-                    + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
-                    values(record=" ".join(map(hex, wrong[0])), count=buffer.count, entries=len(found.entries.entries)),
+                    f"records each once: of the {buffer.count} in its buffer {wrong[0][-1]:#x} "
+                    f"{what}" + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
+                    values(
+                        record=" ".join(map(hex, wrong[0])),
+                        count=buffer.count,
+                        entries=len(found.entries.entries),
+                    ),
                     is_user=True,
                 )
 
@@ -436,7 +541,8 @@ def _request(argument: int, second: Mode | None = None) -> EnableRequest:
         records_once=True,
         second=second,
         remark=(
-            "what exec covered before the command's first instruction is not recorded again: the kernel does not empty its maps"
+            "what exec covered before the command's first instruction is not recorded again: "
+            "the kernel does not empty its maps"
         ),
     )
 
@@ -447,7 +553,9 @@ _EDGES: Final = Mode(UNIQ_EDGE, EDGE)
 VARIANT: Final = Variant(
     "UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",
     recognized_by="`KCOV_MODE_TRACE_UNIQ_…`, `map_edge` in `struct kcov`",
-    also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` (M1 - M6)",
+    also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` "
+    "(M1 - "
+    "M6)",
     tested_on="kernel `unique-maps`",
     not_shown="the entries of the hash maps",
     features=frozenset({UNIQUE_MAPS}),
@@ -476,7 +584,8 @@ SERIES: Final = Series(
         Mode(UNIQ_EDGE, EDGE, _request(4, _EDGES)),
         Mode("TRACE_UNIQ_PC_EDGE", PC, _request(6, _EDGES)),
         Mode("TRACE_UNIQ_CMP", CMP, _request(8)),
-        # As the kernel's mode is named. Addresses are in the object's area, edges in a buffer of their own.
+        # As the kernel's mode is named. Addresses are in the object's area, edges in a buffer of
+        # their own.
         Mode(UNIQ_BOTH, PC),
     ),
     combined_modes=(frozenset({"KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE"}),),
@@ -493,7 +602,8 @@ SERIES: Final = Series(
     ),
     record_limit=RecordLimit(
         _is_used_up,
-        "every entry of its hash map is used, and none is given back before the object is closed. Resetting the count is no "
+        "every entry of its hash map is used, and none is given back before the object is "
+        "closed. Resetting the count is no "
         "help",
     ),
     allocators=("kcov_map_init",),
@@ -502,7 +612,8 @@ SERIES: Final = Series(
     rule_groups={"M": "Hash maps of UNIQ_PC, UNIQ_EDGE and UNIQ_CMP"},
     bugs=(
         _bug(
-            "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the first ones leak, and the new buffers "
+            "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the "
+            "first ones leak, and the new buffers "
             "have another size than the object",
             "K4",
             "M2",
@@ -510,7 +621,8 @@ SERIES: Final = Series(
         ),
         _bug("KCOV_INIT_TRACE runs out of memory and leaves a half-built map", "K4", "M1"),
         _bug(
-            "KCOV_REMOTE_ENABLE takes unique modes: sections of several tasks change one map without a lock",
+            "KCOV_REMOTE_ENABLE takes unique modes: sections of several tasks change one map "
+            "without a lock",
             "M3",
             "M4",
         ),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Calls and jumps of each architecture. native/branches.c searches for them by these descriptions.
 
-Encodings are those of the architectures' manuals, as words in the order of bytes of the machine's instructions.
+Encodings are those of the architectures' manuals, as words in the order of bytes of the machine's
+instructions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 
 THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
-"""Prefixes of functions that lead to others: thunks against Spectre, and trampolines of static calls."""
+"""Prefixes of functions that lead to others: thunks against Spectre, and trampolines of static
+calls.
+"""
 
 
 class BranchKind(IntFlag):
@@ -91,7 +94,8 @@ def _x86() -> Iterator[Form]:
         (BranchKind.INDIRECT_CALL, BranchKind.INDIRECT_CALL, 0x10),
         (BranchKind.INDIRECT_JUMP, BranchKind.SWITCH_JUMP, 0x20),
     ):
-        # By a ModRM byte's mode; the register 4 means a SIB byte, and 5 without a displacement one of 32 bits alone.
+        # By a ModRM byte's mode; the register 4 means a SIB byte, and 5 without a displacement one
+        # of 32 bits alone.
         yield Form(table, 7, 0x07FFFF, 0x0504FF | operation << 8)
         yield Form(kind, 3, 0xFFFF, 0x04FF | operation << 8)
         yield Form(kind, 6, 0xFFFF, 0x05FF | operation << 8)
@@ -117,7 +121,10 @@ def _arm64() -> Iterator[Form]:
         yield Form(BranchKind.RETURN, 4, 0xFFFFF000, opcode)
     yield Form(BranchKind.TRAP, 4, 0xFFE0001F, 0xD4200000)
     yield Form(BranchKind.TRAP, 4, 0xFFFF0000, 0)
-    for kind, opcode in ((BranchKind.INDIRECT_CALL, 0xD63F0000), (BranchKind.INDIRECT_JUMP, 0xD61F0000)):
+    for kind, opcode in (
+        (BranchKind.INDIRECT_CALL, 0xD63F0000),
+        (BranchKind.INDIRECT_JUMP, 0xD61F0000),
+    ):
         yield Form(kind, 4, 0xFFFFFC1F, opcode)
         # With authentication of the pointer.
         yield Form(kind, 4, 0xFEFFF800, opcode | 0x800)
@@ -139,7 +146,13 @@ def _s390() -> Iterator[Form]:
     yield Form(BranchKind.CONDITIONAL, 4, 0xFE << 24, 0x84 << 24, near)
     yield Form(BranchKind.CONDITIONAL, 6, 0xFF0F << 32, 0xCC06 << 32, far)
     for opcode in (0x44, 0x45, 0x64, 0x65, 0x76, 0x77, 0x7C, 0x7D, 0x7E, 0x7F):
-        yield Form(BranchKind.CONDITIONAL, 6, 0xFF << 40 | 0xFF, 0xEC << 40 | opcode, (DisplacementPart(16, 16, 1, True),))
+        yield Form(
+            BranchKind.CONDITIONAL,
+            6,
+            0xFF << 40 | 0xFF,
+            0xEC << 40 | opcode,
+            (DisplacementPart(16, 16, 1, True),),
+        )
     # A jump through %r14 is a return; lpswe; a monitor call, which warnings are.
     yield Form(BranchKind.RETURN, 2, 0xFFFF, 0x07FE)
     yield Form(BranchKind.RETURN, 4, 0xFFFF << 16, 0xB2B2 << 16)
@@ -170,7 +183,8 @@ def _riscv() -> Iterator[Form]:
     )
     far = (DisplacementPart(12, 20, 12, True), DisplacementPart(52, 12, 0, True))
     short = tuple(
-        DisplacementPart(*piece) for piece in ((2, 1, 5), (3, 3, 1), (6, 1, 7), (7, 1, 6), (8, 1, 10), (9, 2, 8), (11, 1, 4))
+        DisplacementPart(*piece)
+        for piece in ((2, 1, 5), (3, 3, 1), (6, 1, 7), (7, 1, 6), (8, 1, 10), (9, 2, 8), (11, 1, 4))
     )
     # By the register that the return address is put into.
     for direct, indirect, register in (
@@ -179,7 +193,14 @@ def _riscv() -> Iterator[Form]:
     ):
         # auipc with jalr, and jal.
         for through in _RISCV_FAR:
-            yield Form(direct, 8, 0xFFFFF << 32 | 0xFFF, (through << 15 | 0x67 | register) << 32 | through << 7 | 0x17, far, 4)
+            yield Form(
+                direct,
+                8,
+                0xFFFFF << 32 | 0xFFF,
+                (through << 15 | 0x67 | register) << 32 | through << 7 | 0x17,
+                far,
+                4,
+            )
         yield Form(direct, 4, 0xFFF, 0x6F | register, near)
         # jalr, c.jr and c.jalr. A jump through ra is a return.
         long, compressed = 0x67 | register, 0x9002 if register else 0x8002
@@ -194,10 +215,18 @@ def _riscv() -> Iterator[Form]:
     yield Form(BranchKind.JUMP, 2, 0xE003, 0xA001, (*short, DisplacementPart(12, 1, 11, True)))
     # beq and others; c.beqz and c.bnez; sret, mret and ebreak; unimp.
     long_parts = ((31, 1, 12, True), (25, 6, 5), (8, 4, 1), (7, 1, 11))
-    yield Form(BranchKind.CONDITIONAL, 4, 0x7F, 0x63, tuple(DisplacementPart(*part) for part in long_parts))
+    yield Form(
+        BranchKind.CONDITIONAL, 4, 0x7F, 0x63, tuple(DisplacementPart(*part) for part in long_parts)
+    )
     short_parts = ((12, 1, 8, True), (10, 2, 3), (5, 2, 6), (3, 2, 1), (2, 1, 5))
     for opcode in (0xC001, 0xE001):
-        yield Form(BranchKind.CONDITIONAL, 2, 0xE003, opcode, tuple(DisplacementPart(*part) for part in short_parts))
+        yield Form(
+            BranchKind.CONDITIONAL,
+            2,
+            0xE003,
+            opcode,
+            tuple(DisplacementPart(*part) for part in short_parts),
+        )
     for word in (0x10200073, 0x30200073):
         yield Form(BranchKind.RETURN, 4, 0xFFFFFFFF, word)
     for word in (0x00100073, 0xC0001073):

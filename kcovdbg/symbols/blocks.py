@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The blocks of a kernel's functions, with the edges between them and their lines: what native/blocks.c makes.
+"""The blocks of a kernel's functions, with the edges between them and their lines: what
+native/blocks.c makes.
 
-A block is code that runs from its first to its last instruction if it starts at all. docs/executed-lines.md has the
-definitions, and what is done about each kind of code that is not what it looks like.
+A block is code that runs from its first to its last instruction if it starts at all.
+docs/executed-lines.md has the definitions, and what is done about each kind of code that is not
+what it looks like.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class BlockFlag(IntFlag):
     """It may leave the function for good."""
     FALLS = 4
     NO_LINES = 8
-    """Its instructions are never reached, or replaced when the kernel runs: which are executed is unknown."""
+    """Its instructions are never reached, or replaced when the kernel runs: which are executed is
+    unknown.
+    """
     CALL = 16
     """It ends in a call."""
     INDIRECT = 32
@@ -86,12 +90,22 @@ _RETURN_THUNK: Final = re.compile(r"\w*return_thunk$|__s390_indirect_jump_r14")
 _INDIRECT_THUNK: Final = re.compile(r"__x86_indirect_\w*thunk_|__s390_indirect_jump_|__SCT__")
 # In functions of KCOV recording begins or ends, but for one that only returns a number.
 _BOUNDARY: Final = re.compile(r"kcov_(?!common_handle)")
-# What a system call that enables or disables KCOV is inside of; functions that the compiler split have suffixes.
+# What a system call that enables or disables KCOV is inside of; functions that the compiler split
+# have suffixes.
 _ENABLING: Final = re.compile(
-    r"(\w*_)?(do_|compat_)?sys_ioctl|(do_)?vfs_ioctl|ksys_ioctl|x64_sys_call|do_syscall_64|do_int80_\w+|invoke_syscall"
-    r"|do_el0_svc\w*|el0_svc\w*|do_trap_ecall_u|__do_syscall|do_debugfs_ioctl|full_proxy_unlocked_ioctl"
+    r"(\w*_)?(do_|compat_)?sys_ioctl|(do_)?vfs_ioctl|ksys_ioctl|x64_sys_call|do_syscall_64"
+    r"|do_int80_\w+|invoke_syscall"
+    r"|do_el0_svc\w*|el0_svc\w*|do_trap_ecall_u|__do_syscall|do_debugfs_ioctl"
+    r"|full_proxy_unlocked_ioctl"
 )
-_ENABLING_PARTS: Final = ("ioctl", "syscall", "el0_svc", "x64_sys_call", "do_int80", "do_trap_ecall")
+_ENABLING_PARTS: Final = (
+    "ioctl",
+    "syscall",
+    "el0_svc",
+    "x64_sys_call",
+    "do_int80",
+    "do_trap_ecall",
+)
 # A task that ends there does not return to what called it.
 _ENDING: Final = frozenset(("do_exit",))
 
@@ -136,7 +150,9 @@ class CodeParts(NamedTuple):
 
 
 def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodeParts:
-    """Return the parts of all functions: code whose symbols overlap is of one, and so is a function with its cold part."""
+    """Return the parts of all functions: code whose symbols overlap is of one, and so is a function
+    with its cold part.
+    """
     names, addresses, sizes = symbols.function_columns()
     # Sorting by each column in turn compares numbers, which takes a fraction of comparing rows.
     order = sorted(range(len(names)), key=addresses.__getitem__)
@@ -162,7 +178,9 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
     return CodeParts(starts, ends, functions, array("Q", sorted(set(known))))
 
 
-def _find_owners(names: Sequence[bytes], addresses: Sequence[int], starts: Sequence[int]) -> dict[int, int]:
+def _find_owners(
+    names: Sequence[bytes], addresses: Sequence[int], starts: Sequence[int]
+) -> dict[int, int]:
     """Return the part that each cold part belongs to."""
     cold = [index for index, name in enumerate(names) if b".cold" in name]
     wanted = {names[index].partition(b".cold")[0] for index in cold}
@@ -215,7 +233,11 @@ class CodeImage(NamedTuple):
 def _roles_of(symbols: SymbolTable) -> dict[int, int]:
     roles: dict[int, int] = {}
     for symbol in symbols.find_containing("return_thunk", "_indirect_", "__SCT__", "kcov_"):
-        for role, pattern in ((_Role.RETURN, _RETURN_THUNK), (_Role.INDIRECT, _INDIRECT_THUNK), (_Role.BOUNDARY, _BOUNDARY)):
+        for role, pattern in (
+            (_Role.RETURN, _RETURN_THUNK),
+            (_Role.INDIRECT, _INDIRECT_THUNK),
+            (_Role.BOUNDARY, _BOUNDARY),
+        ):
             # Thunks are no functions by their types.
             if symbol.section and pattern.match(symbol.name):
                 roles[symbol.address] = role
@@ -224,7 +246,9 @@ def _roles_of(symbols: SymbolTable) -> dict[int, int]:
     return roles
 
 
-def _table_between(elf: ElfFile, symbols: SymbolTable, start: str, end: str, section: str) -> KernelTable | None:
+def _table_between(
+    elf: ElfFile, symbols: SymbolTable, start: str, end: str, section: str
+) -> KernelTable | None:
     """Return a table by the symbols around it, or by its section."""
     found = symbols.addresses_of((start, end))
     if start in found and end in found:
@@ -241,7 +265,9 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     """
     texts = {section.number for section in elf.text_sections()}
     sections = [
-        LoadedSection(section.name, section.address, elf.map_section(section), section.number in texts)
+        LoadedSection(
+            section.name, section.address, elf.map_section(section), section.number in texts
+        )
         for section in elf.sections
         if section.flags & _SHF_ALLOC
         and section.size
@@ -254,7 +280,9 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
         _table_between(elf, symbols, "__start___ex_table", "__stop___ex_table", "__ex_table"),
         _table_between(elf, symbols, "__start___bug_table", "__stop___bug_table", "__bug_table"),
         _table_between(elf, symbols, "__start___jump_table", "__stop___jump_table", "__jump_table"),
-        _table_between(elf, symbols, "__alt_instructions", "__alt_instructions_end", ".altinstructions"),
+        _table_between(
+            elf, symbols, "__alt_instructions", "__alt_instructions_end", ".altinstructions"
+        ),
     )
     # In images that can be relocated, pointers are addends.
     layout = f"{elf.header.byte_order}QQq"
@@ -265,7 +293,9 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
                 pointers.append(addend % (1 << 64))
                 places.append(place)
     machine, order = elf.header.machine, elf.header.byte_order
-    return CodeImage(machine, order, sections, symbols, _roles_of(symbols), tables, pointers, places)
+    return CodeImage(
+        machine, order, sections, symbols, _roles_of(symbols), tables, pointers, places
+    )
 
 
 def _struct_rows(layout: str, data: bytes) -> Iterable[tuple[Any, ...]]:
@@ -310,7 +340,8 @@ def read_rows(reader: DwarfReader) -> SourceRows:
             files += gather(found.files, own, NO_FILE)
             lines += found.lines
     names = tuple(numbers)
-    # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h for most.
+    # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h for
+    # most.
     dotted = array("I", [numbers.get(f"./{name}", number) for number, name in enumerate(names)])
     files = gather(files, dotted, NO_FILE)
     count = len(addresses)
@@ -319,7 +350,11 @@ def read_rows(reader: DwarfReader) -> SourceRows:
     given.addresses, given.files, given.lines, given.count = *kept, count
     room = count + _CUT_SEQUENCES
     ordered = zeros("Q", room), zeros("I", room), zeros("I", room)
-    pointers = column("Q", ordered[0], room), column("I", ordered[1], room), column("I", ordered[2], room)
+    pointers = (
+        column("Q", ordered[0], room),
+        column("I", ordered[1], room),
+        column("I", ordered[2], room),
+    )
     total = lib.kcovdbg_rows_order(given, *pointers, room)
     if total > room:
         raise MemoryError
@@ -338,8 +373,12 @@ class NativeImage:
         ffi, _ = load_native()
         if image.machine not in ARCHITECTURES or image.machine == EM_386:
             raise CapabilityError("branches of this machine are unknown")
-        architecture = ffi.NULL if image.machine == EM_X86_64 else describe_architecture(image.machine)
-        texts = [section for section in image.sections if section.is_text and section.name != _STUBS]
+        architecture = (
+            ffi.NULL if image.machine == EM_X86_64 else describe_architecture(image.machine)
+        )
+        texts = [
+            section for section in image.sections if section.is_text and section.name != _STUBS
+        ]
         stubs = [section for section in image.sections if section.name == _STUBS]
         data = [section for section in image.sections if not section.is_text]
         self.parts = _list_parts(image.symbols, texts)
@@ -349,19 +388,27 @@ class NativeImage:
         given.architecture = architecture
         for name, areas in (("text", texts), ("stub", stubs), ("data", data)):
             pointers = [ffi.from_buffer(area.data) for area in areas]
-            rows = [(area.address, pointer, len(area.data)) for area, pointer in zip(areas, pointers, strict=True)]
+            rows = [
+                (area.address, pointer, len(area.data))
+                for area, pointer in zip(areas, pointers, strict=True)
+            ]
             array_of = self.keep("struct kcovdbg_area[]", sorted(rows, key=lambda row: row[0]))
             self._kept += [pointers, areas]
             setattr(given, "data" if name == "data" else f"{name}s", array_of)
             setattr(given, f"{name}_count", len(rows))
-        for name, column_of in (("pointers", image.pointers), ("pointer_places", image.pointer_places)):
+        for name, column_of in (
+            ("pointers", image.pointers),
+            ("pointer_places", image.pointer_places),
+        ):
             setattr(given, name, self.keep("uint64_t[]", column_of))
         given.pointer_count = len(image.pointers)
         parts = self.parts
         given.starts = self._keep_array("uint64_t[]", parts.symbols)
         given.start_count = len(parts.symbols)
         # As an array of three words each.
-        words = array("Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True)))
+        words = array(
+            "Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True))
+        )
         given.parts = self._keep_array("struct kcovdbg_part[]", words)
         given.part_count, given.function_count = len(parts.starts), parts.function_count
         given.called = self.keep("struct kcovdbg_called[]", sorted(image.roles.items()))
@@ -401,7 +448,9 @@ class BlockMaker:
                 lib.kcovdbg_decode(given.architecture, code, len(code), one)
 
         facts = FactReader(image.sections, image.order, decode).read(image.tables)
-        given.function_flags = self._image.keep("uint8_t[]", _find_flags(image.symbols, self._parts))
+        given.function_flags = self._image.keep(
+            "uint8_t[]", _find_flags(image.symbols, self._parts)
+        )
         given.facts = self._image.keep("struct kcovdbg_fact[]", facts)
         given.fact_count = len(facts)
         code = lib.kcovdbg_code_new(given)
@@ -413,13 +462,19 @@ class BlockMaker:
         """Return the blocks of functions, by number, and where the bytes of each of them end."""
         ffi, lib = load_native()
         count = len(rows.addresses)
-        kept = [column("Q", rows.addresses, count), column("I", rows.files, count), column("I", rows.lines, count)]
+        kept = [
+            column("Q", rows.addresses, count),
+            column("I", rows.files, count),
+            column("I", rows.lines, count),
+        ]
         given = ffi.new("struct kcovdbg_rows *")
         given.addresses, given.files, given.lines, given.count = *kept, count
         out = ffi.new("struct kcovdbg_bytes_out *")
         ends = zeros("Q", end - first)
         try:
-            if lib.kcovdbg_code_encode(self._code, given, first, end, out, column("Q", ends, end - first)):
+            if lib.kcovdbg_code_encode(
+                self._code, given, first, end, out, column("Q", ends, end - first)
+            ):
                 raise MemoryError
             return bytes(ffi.buffer(out.data, out.size)) if out.size else b"", ends
         finally:

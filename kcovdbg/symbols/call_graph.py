@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which functions of an image call which, by its code: direct calls, and where addresses of functions are.
+"""Which functions of an image call which, by its code: direct calls, and where addresses of
+functions are.
 
-What is called through a pointer is not known. The places that have a function's address are candidates: the pointer may be
-called from anywhere, or never. Calls of the sanitizer's callbacks and of thunks are left out.
+What is called through a pointer is not known. The places that have a function's address are
+candidates: the pointer may be called from anywhere, or never. Calls of the sanitizer's callbacks
+and of thunks are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
 
 # What the entry code calls by the number of a system call; one for each of the kernel's interfaces.
-_SYSTEM_CALL: Final = re.compile(r"__(x64|ia32|arm64|riscv|s390x?)_(compat_)?sys_(?!ni_syscall)\w+$")
+_SYSTEM_CALL: Final = re.compile(
+    r"__(x64|ia32|arm64|riscv|s390x?)_(compat_)?sys_(?!ni_syscall)\w+$"
+)
 
 _COLD: Final = ".cold"
 
@@ -93,8 +97,14 @@ class CallGraph:
         parts = self._parts
         return (
             len(blocks.part_start) == len(parts.starts)
-            and all(start + blocks.base == own for start, own in zip(blocks.part_start, parts.starts, strict=True))
-            and all(number == own for number, own in zip(blocks.part_function, parts.functions, strict=True))
+            and all(
+                start + blocks.base == own
+                for start, own in zip(blocks.part_start, parts.starts, strict=True)
+            )
+            and all(
+                number == own
+                for number, own in zip(blocks.part_function, parts.functions, strict=True)
+            )
         )
 
     def function_at(self, address: int) -> int | None:
@@ -142,7 +152,10 @@ class CallGraph:
 
     def has_pointers(self, function: int) -> bool:
         """Return whether a place has the address of a function."""
-        return any(self._kinds[index] in (_Reference.IN_DATA, _Reference.IN_CODE) for index in self._span(function))
+        return any(
+            self._kinds[index] in (_Reference.IN_DATA, _Reference.IN_CODE)
+            for index in self._span(function)
+        )
 
 
 def _copy(code: str, values: object, count: int) -> array[int]:
@@ -153,7 +166,9 @@ def _copy(code: str, values: object, count: int) -> array[int]:
 
 
 def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]:
-    """Return the symbol of each function; of several at one address that of a system call, or the first."""
+    """Return the symbol of each function; of several at one address that of a system call, or the
+    first.
+    """
     names, addresses, _ = symbols.function_columns()
     at: dict[int, str] = {}
     for name, address in zip(names, addresses, strict=True):

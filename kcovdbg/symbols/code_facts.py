@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a kernel's tables say about its code that instructions don't show: where control may go, and what is replaced.
+"""What a kernel's tables say about its code that instructions don't show: where control may go, and
+what is replaced.
 
-Entries have a size that depends on the kernel. That one is taken for which every entry makes sense. Where there is none,
-:class:`~kcovdbg.errors.CapabilityError` says so: without a table, edges between blocks would be missing.
+Entries have a size that depends on the kernel. That one is taken for which every entry makes sense.
+Where there is none,
+:class:`~kcovdbg.errors.CapabilityError` says so: without a table, edges between blocks would be
+    missing.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class Fact(NamedTuple):
 
 
 class LoadedSection(NamedTuple):
-    """A section at its address, with the contents that it has when it is loaded, but for what the kernel itself replaces."""
+    """A section at its address, with the contents that it has when it is loaded, but for what the
+    kernel itself replaces.
+    """
 
     name: str
     address: int
@@ -50,7 +55,9 @@ class LoadedSection(NamedTuple):
 
 
 class EntryLayout(NamedTuple):
-    """The entry of a table, by its members in the notation of the struct module; offsets count from themselves."""
+    """The entry of a table, by its members in the notation of the struct module; offsets count from
+    themselves.
+    """
 
     members: str
     names: tuple[str, ...]
@@ -101,17 +108,27 @@ class KernelTable(NamedTuple):
 def _read_entries(table: KernelTable, layout: EntryLayout, order: str) -> Iterator[dict[str, int]]:
     """Iterate over a table's entries, with offsets as addresses."""
     members = struct.Struct(order + layout.members)
-    positions = [struct.calcsize(order + layout.members[:index]) for index in range(len(layout.members))]
+    positions = [
+        struct.calcsize(order + layout.members[:index]) for index in range(len(layout.members))
+    ]
     for start in range(0, len(table.data), layout.size):
         entry = {}
         values = members.unpack_from(table.data, start)
-        for name, value, code, position in zip(layout.names, values, layout.members, positions, strict=True):
-            entry[name] = (value + table.address + start + position) % (1 << 64) if code == "i" else value
+        for name, value, code, position in zip(
+            layout.names, values, layout.members, positions, strict=True
+        ):
+            entry[name] = (
+                (value + table.address + start + position) % (1 << 64) if code == "i" else value
+            )
         yield entry
 
 
 def _find_entries(
-    what: str, table: KernelTable | None, layouts: Sequence[EntryLayout], order: str, is_right: Callable[[dict[str, int]], bool]
+    what: str,
+    table: KernelTable | None,
+    layouts: Sequence[EntryLayout],
+    order: str,
+    is_right: Callable[[dict[str, int]], bool],
 ) -> list[dict[str, int]]:
     """Return the entries of a table by the layout that fits.
 
@@ -144,7 +161,9 @@ class FactReader:
     :param decode: sets the C structure of an instruction from bytes, as native/x86_decoder.h says.
     """
 
-    def __init__(self, sections: Sequence[LoadedSection], order: str, decode: Callable[[bytes, Any], None]) -> None:
+    def __init__(
+        self, sections: Sequence[LoadedSection], order: str, decode: Callable[[bytes, Any], None]
+    ) -> None:
         self._sections = sections
         self._order = order
         self._decode = decode
@@ -162,7 +181,9 @@ class FactReader:
         return None
 
     def _instructions(self, address: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield the flow of each instruction of some code, and the target of a direct branch, 0 for others."""
+        """Yield the flow of each instruction of some code, and the target of a direct branch, 0 for
+        others.
+        """
         code = self._bytes_at(address, size)
         at = 0
         while code and at < len(code):
@@ -174,14 +195,21 @@ class FactReader:
         if not self._is_code(entry["at"]):
             return False
         file = entry.get("file")
-        is_string = file is None or any(section.has(file) and not section.is_text for section in self._sections)
+        is_string = file is None or any(
+            section.has(file) and not section.is_text for section in self._sections
+        )
         return is_string and entry.get("line", 1) > 0
 
     def _is_alternative(self, entry: dict[str, int]) -> bool:
         known = any(section.has(entry["by"]) for section in self._sections)
         new = entry.get("new", entry["length"])
         # Code may be replaced by nothing, of which the place is the end of a section.
-        return self._is_code(entry["at"]) and 0 < entry["length"] < 0xFF and new <= entry["length"] and (known or not new)
+        return (
+            self._is_code(entry["at"])
+            and 0 < entry["length"] < 0xFF
+            and new <= entry["length"]
+            and (known or not new)
+        )
 
     def read(self, tables: CodeTables) -> list[Fact]:
         """Return the facts of an image, by address.
@@ -193,21 +221,34 @@ class FactReader:
         def leads_to_code(entry: dict[str, int]) -> bool:
             return self._is_code(entry["at"]) and self._is_code(entry["to"])
 
-        exceptions = _find_entries("__ex_table", tables.exceptions, _EXCEPTIONS, self._order, leads_to_code)
+        exceptions = _find_entries(
+            "__ex_table", tables.exceptions, _EXCEPTIONS, self._order, leads_to_code
+        )
         facts += [Fact(entry["at"], entry["to"], FactKind.EXCEPTION) for entry in exceptions]
         keys = _find_entries("__jump_table", tables.keys, _KEYS, self._order, leads_to_code)
         facts += [Fact(entry["at"], entry["to"], FactKind.EDGE) for entry in keys]
-        # Of traps about which nothing is known, blocks are exits that the next instruction may follow.
+        # Of traps about which nothing is known, blocks are exits that the next instruction may
+        # follow.
         with suppress(CapabilityError):
-            for entry in _find_entries("__bug_table", tables.bugs, _BUGS, self._order, self._is_bug):
+            for entry in _find_entries(
+                "__bug_table", tables.bugs, _BUGS, self._order, self._is_bug
+            ):
                 kind = FactKind.WARNING if entry["flags"] & _BUG_FLAG_WARNING else FactKind.BUG
                 facts.append(Fact(entry["at"], 0, kind))
-        alternatives = _find_entries(".altinstructions", tables.alternatives, _ALTERNATIVES, self._order, self._is_alternative)
+        alternatives = _find_entries(
+            ".altinstructions",
+            tables.alternatives,
+            _ALTERNATIVES,
+            self._order,
+            self._is_alternative,
+        )
         facts += self._read_alternatives(alternatives)
         return sorted(facts)
 
     def _read_alternatives(self, entries: Sequence[dict[str, int]]) -> Iterator[Fact]:
-        """Yield the ranges that are replaced, joined where they overlap, and where replacements lead to."""
+        """Yield the ranges that are replaced, joined where they overlap, and where replacements
+        lead to.
+        """
         _, lib = load_native()
         ranges = sorted((entry["at"], entry["at"] + entry["length"]) for entry in entries)
         joined: list[list[int]] = []
@@ -218,7 +259,11 @@ class FactReader:
                 joined.append([start, end])
         for start, end in joined:
             yield Fact(start, end, FactKind.PATCHED)
-        leaving = (lib.KCOVDBG_FLOW_RETURN, lib.KCOVDBG_FLOW_INDIRECT_JUMP, lib.KCOVDBG_FLOW_MAY_LEAVE)
+        leaving = (
+            lib.KCOVDBG_FLOW_RETURN,
+            lib.KCOVDBG_FLOW_INDIRECT_JUMP,
+            lib.KCOVDBG_FLOW_MAY_LEAVE,
+        )
         for entry in entries:
             for flow, target in self._instructions(entry["by"], entry.get("new", entry["length"])):
                 if flow in (lib.KCOVDBG_FLOW_JUMP, lib.KCOVDBG_FLOW_BRANCH):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Proof that an address can be in a coverage buffer: the code before it calls the sanitizer's callback.
+"""Proof that an address can be in a coverage buffer: the code before it calls the sanitizer's
+callback.
 
-Each recorded PC is compared with the instruction before it, in the kernel's image or in the memory of a module, so that nothing
-has to be found in advance. After a call of another function, a PC can only be the record of a tail call: the function, or one
-that it jumps to, must have a jump to a callback. Indirect calls may lead to such a function if the image has any.
+Each recorded PC is compared with the instruction before it, in the kernel's image or in the memory
+of a module, so that nothing has to be found in advance. After a call of another function, a PC can
+only be the record of a tail call: the function, or one that it jumps to, must have a jump to a
+callback. Indirect calls may lead to such a function if the image has any.
 
-Running kernels patch their code (static calls, alternatives, paravirt calls, retpolines): where the image has no such call, the
-memory decides. What cannot be read is never called wrong.
+Running kernels patch their code (static calls, alternatives, paravirt calls, retpolines): where the
+image has no such call, the memory decides. What cannot be read is never called wrong.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class _Pages(dict[int, bytes]):
 
 
 class _Image:
-    """The code of a kernel's image, and its functions that may return to their caller by way of a callback.
+    """The code of a kernel's image, and its functions that may return to their caller by way of a
+    callback.
 
     :param elf: the image.
     """
@@ -79,10 +82,14 @@ class _Image:
     def __init__(self, elf: ElfFile) -> None:
         self.elf = elf
         self._machine = elf.header.machine
-        self._texts = sorted((section.address, elf.map_section(section)) for section in elf.text_sections())
+        self._texts = sorted(
+            (section.address, elf.map_section(section)) for section in elf.text_sections()
+        )
         self._starts = [start for start, _ in self._texts]
         placed = [section for section in elf.sections if section.address and section.size]
-        self.low = min((section.address for section in placed if section.address >= self._starts[0]), default=0)
+        self.low = min(
+            (section.address for section in placed if section.address >= self._starts[0]), default=0
+        )
         self.high = max((section.address + section.size for section in placed), default=0)
         # How far from it modules can be.
         self.reach = _REACH if self._machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
@@ -90,14 +97,20 @@ class _Image:
 
     def _text_at(self, address: int) -> tuple[int, bytes | memoryview] | None:
         index = bisect_right(self._starts, address) - 1
-        return self._texts[index] if index >= 0 and address - self._starts[index] < len(self._texts[index][1]) else None
+        return (
+            self._texts[index]
+            if index >= 0 and address - self._starts[index] < len(self._texts[index][1])
+            else None
+        )
 
     def has_code(self, address: int) -> bool:
         """Return whether an address as linked is in code."""
         return self._text_at(address) is not None
 
     def code_before(self, pc: int) -> bytes | None:
-        """Return the bytes before an address, None where they are not code; zeros before the start of a section."""
+        """Return the bytes before an address, None where they are not code; zeros before the start
+        of a section.
+        """
         found = self._text_at(pc - 1)
         if found is None:
             return None
@@ -105,7 +118,8 @@ class _Image:
         return bytes(text[max(pc - _BEFORE - start, 0) : pc - start]).rjust(_BEFORE, b"\0")
 
     def calls(self, codes: Mapping[int, bytes]) -> Mapping[int, list[int]]:
-        """Return the targets of the calls that end at addresses: bytes of other instructions may look like one.
+        """Return the targets of the calls that end at addresses: bytes of other instructions may
+        look like one.
 
         :param codes: the bytes before each address.
         """
@@ -133,7 +147,9 @@ class _Image:
     @cached_property
     def has_tail_calls(self) -> bool:
         """Whether any function has a jump to a callback."""
-        return bool(find_branches(self._texts, self._machine, BranchKind.JUMP, self.callbacks.keys()).back)
+        return bool(
+            find_branches(self._texts, self._machine, BranchKind.JUMP, self.callbacks.keys()).back
+        )
 
     def may_follow(self, target: int) -> bool:
         """Return whether a call of an address may return by way of a callback."""
@@ -143,7 +159,9 @@ class _Image:
         return found
 
     def _search(self, start: int) -> bool:
-        """Follow every way that code can take: what may lead anywhere may lead to a callback, if any function does."""
+        """Follow every way that code can take: what may lead anywhere may lead to a callback, if
+        any function does.
+        """
         seen: set[int] = set()
         todo = [start]
         while todo:
@@ -163,7 +181,8 @@ class _Image:
         return False
 
     def _function(self, address: int) -> ElfSymbol | None:
-        """Return the symbol of the function that an address is in, None for code without one and for :data:`_ANYWHERE`.
+        """Return the symbol of the function that an address is in, None for code without one and
+        for :data:`_ANYWHERE`.
 
         Data may be at an address as low: that of each CPU is at 0 on x86-64.
         """
@@ -174,7 +193,9 @@ class _Image:
         start, size = function.address, function.size
         code = [(start, self.elf.read(start, size))]
         for target in find_branches(code, self._machine, _JUMPS).target:
-            if target == _ANYWHERE or (not start <= target < start + size and self.has_code(target)):
+            if target == _ANYWHERE or (
+                not start <= target < start + size and self.has_code(target)
+            ):
                 yield target
         for target in find_branches(code, self._machine, BranchKind.SHORT_JUMP).target:
             # What looks like a short jump into the middle of a neighbor is something else.
@@ -212,7 +233,8 @@ class CodeProof:
     def judge(
         self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return impossible PCs, with what is there instead of a callback, and those that callbacks for comparisons record.
+        """Return impossible PCs, with what is there instead of a callback, and those that callbacks
+        for comparisons record.
 
         PCs whose code cannot be read are not judged.
 
@@ -230,7 +252,11 @@ class CodeProof:
         codes = {pc: code for pc in pcs if (code := image.code_before(pc)) is not None}
         calls = image.calls(codes)
         for pc in pcs:
-            code, targets, address = codes.get(pc), calls.get(pc, []), address_of(pc, self.kaslr_offset)
+            code, targets, address = (
+                codes.get(pc),
+                calls.get(pc, []),
+                address_of(pc, self.kaslr_offset),
+            )
             if code is not None:
                 problem = self._explain(image, pc, targets, wanted)
                 if problem is None:
@@ -246,7 +272,9 @@ class CodeProof:
             elif not pc or abs(pc - image.low) >= image.reach:
                 problem = "it is not an address of code"
             else:
-                is_module = self.modules is not None and self.modules.name_at(address - 1) is not None
+                is_module = (
+                    self.modules is not None and self.modules.name_at(address - 1) is not None
+                )
                 code = memory.before(address) if is_module else None
                 if code is None:
                     continue
@@ -258,7 +286,9 @@ class CodeProof:
                     comparisons.add(pc)
         return wrong, comparisons
 
-    def _explain(self, image: _Image, pc: int, targets: Iterable[int], wanted: Collection[PointKind]) -> str | None:
+    def _explain(
+        self, image: _Image, pc: int, targets: Iterable[int], wanted: Collection[PointKind]
+    ) -> str | None:
         """Return why an address cannot be recorded, None when it can.
 
         :param targets: of the calls that end there.
@@ -274,7 +304,10 @@ class CodeProof:
             if kind in wanted:
                 return None
             if kind is not None:
-                problem = f"the call before it is of kind {kind.name.lower()}, which this mode does not record"
+                problem = (
+                    f"the call before it is of kind {kind.name.lower()}, which this mode does not "
+                    f"record"
+                )
             elif not image.has_code(target):
                 if not image.low <= target < image.high and not image.has_code(pc - 1):
                     # Another function of the module, whose end is unknown.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reading of an image's code and debug info in C: branches to functions, and source locations from DWARF.
+"""Reading of an image's code and debug info in C: branches to functions, and source locations from
+DWARF.
 
 The headers in native/ document the C functions.
 """
@@ -26,13 +27,25 @@ from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
-"""The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
+"""The number of the unit of an address that is in none; of the chain of one whose unit cannot be
+read.
+"""
 
 # BranchColumns in one call.
 _BRANCHES: Final = 1 << 12
 # Bytes of text for a thread, in whole instructions.
 _SEARCHED_BYTES: Final = 1 << 20
-SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
+SECTIONS: Final = (
+    "info",
+    "abbrev",
+    "line",
+    "str",
+    "line_str",
+    "str_offsets",
+    "addr",
+    "ranges",
+    "rnglists",
+)
 # The sections that entries refer to in the file of shared debug info; its lines are of no code.
 _SHARED: Final = frozenset(("info", "abbrev", "str"))
 _NOWHERE: Final = (1 << 64) - 1
@@ -49,7 +62,9 @@ class BranchColumns(NamedTuple):
     target: array[int]
 
 
-def open_code(image: str | os.PathLike[str] | None, code: str | os.PathLike[str] | None, build_id: str | None) -> ElfFile:
+def open_code(
+    image: str | os.PathLike[str] | None, code: str | os.PathLike[str] | None, build_id: str | None
+) -> ElfFile:
     """Open a kernel's image to search its code.
 
     :param image: its path; None when there is none.
@@ -62,11 +77,19 @@ def open_code(image: str | os.PathLike[str] | None, code: str | os.PathLike[str]
     try:
         elf = open_image(image, code)
         if build_id is not None and elf.build_id != build_id:
-            raise CapabilityError("the kernel image is of another build", hint="give the vmlinux of the same build")
+            raise CapabilityError(
+                "the kernel image is of another build", hint="give the vmlinux of the same build"
+            )
         if not elf.text_sections():
-            raise CapabilityError("the kernel image has no code", hint="name the vmlinux that it was split from: -s VMLINUX")
+            raise CapabilityError(
+                "the kernel image has no code",
+                hint="name the vmlinux that it was split from: -s VMLINUX",
+            )
         if not elf.symbols:
-            raise CapabilityError("the kernel image has no symbols", hint="name the vmlinux with debug info: -s VMLINUX")
+            raise CapabilityError(
+                "the kernel image has no symbols",
+                hint="name the vmlinux with debug info: -s VMLINUX",
+            )
         if elf.is_relocatable or elf.header.machine not in ARCHITECTURES:
             raise CapabilityError(f"calls are not recognized on {elf.header.machine_name}")
     except TargetError as error:
@@ -87,7 +110,15 @@ def describe_architecture(machine: int) -> Any:
     forms = ffi.new(
         "struct kcovdbg_form[]",
         [
-            (form.mask, form.value, form.kind, form.length, form.before, len(form.pieces), form.pieces)
+            (
+                form.mask,
+                form.value,
+                form.kind,
+                form.length,
+                form.before,
+                len(form.pieces),
+                form.pieces,
+            )
             for form in described.forms
         ],
     )
@@ -98,19 +129,25 @@ def describe_architecture(machine: int) -> Any:
 
 
 def find_branches(
-    texts: Sequence[tuple[int, bytes | memoryview]], machine: int, kinds: BranchKind, targets: Collection[int] | None = None
+    texts: Sequence[tuple[int, bytes | memoryview]],
+    machine: int,
+    kinds: BranchKind,
+    targets: Collection[int] | None = None,
 ) -> BranchColumns:
     """Return the branches of some kinds in texts that lead to targets; all cores search.
 
     :param texts: addresses and contents.
     :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.
-    :param targets: None for any. Branches through registers or memory are returned in any case, with a target of 0.
+    :param targets: None for any. Branches through registers or memory are returned in any case,
+        with a target of 0.
     """
     ffi, lib = load_native()
     architecture = describe_architecture(machine)
     wanted = ffi.NULL
     if targets is not None:
-        wanted = lib.kcovdbg_targets_new(column("Q", array("Q", targets), len(targets)), len(targets))
+        wanted = lib.kcovdbg_targets_new(
+            column("Q", array("Q", targets), len(targets)), len(targets)
+        )
         if wanted == ffi.NULL:
             raise MemoryError
         wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
@@ -123,13 +160,17 @@ def find_branches(
         pointers = [column("Q", part, room) for part in columns]
         start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
         while start[0] < stop:
-            count = lib.kcovdbg_branches(architecture, text, len(text), address, kinds, wanted, start, stop, *pointers, room)
+            count = lib.kcovdbg_branches(
+                architecture, text, len(text), address, kinds, wanted, start, stop, *pointers, room
+            )
             for whole, piece in zip(found, columns, strict=True):
                 whole.extend(piece[:count])
         return found
 
     parts = [
-        (address, ffi.from_buffer(text), first) for address, text in texts for first in range(0, len(text), _SEARCHED_BYTES)
+        (address, ffi.from_buffer(text), first)
+        for address, text in texts
+        for first in range(0, len(text), _SEARCHED_BYTES)
     ]
     if len(parts) == 1:
         return find(parts[0])
@@ -151,7 +192,9 @@ class CompileUnit(NamedTuple):
     """A compilation unit: what the compiler was run on."""
 
     name: str
-    """``DW_AT_name``: the source file as given to the compiler, relative to its directory or absolute."""
+    """``DW_AT_name``: the source file as given to the compiler, relative to its directory or
+    absolute.
+    """
     directory: str | None
     """``DW_AT_comp_dir``: where the compiler was run."""
 
@@ -163,7 +206,9 @@ def _open_shared(elf: ElfFile) -> ElfFile | None:
         return None
     path = find_shared_file(elf, link)
     if path is None:
-        raise CapabilityError(f"{elf.name} shares debug info with '{link.name}', which is missing", hint=SHARED_HINT)
+        raise CapabilityError(
+            f"{elf.name} shares debug info with '{link.name}', which is missing", hint=SHARED_HINT
+        )
     return ElfFile(path)
 
 
@@ -217,7 +262,9 @@ class DwarfReader:
         return None if name is None else CompileUnit(name, _text(unit.directory))
 
     def ranges(self, number: int, most: int = _MOST_RANGES) -> list[tuple[int, int]]:
-        """Return the first parts of a unit's code: of each the first address and the address after the last one."""
+        """Return the first parts of a unit's code: of each the first address and the address after
+        the last one.
+        """
         _, lib = load_native()
         found = zeros("Q", 2 * most)
         count = lib.kcovdbg_dwarf_ranges(self._dwarf, number, column("Q", found, 2 * most), most)
@@ -241,15 +288,22 @@ class DwarfReader:
         _, lib = load_native()
         count = len(addresses)
         found = zeros("I", count)
-        check_status(lib.kcovdbg_dwarf_find_units(self._dwarf, column("Q", addresses, count), count, column("I", found, count)))
+        check_status(
+            lib.kcovdbg_dwarf_find_units(
+                self._dwarf, column("Q", addresses, count), count, column("I", found, count)
+            )
+        )
         return found
 
-    def locate(self, units: Sequence[int], ends: Sequence[int], addresses: array[int]) -> tuple[array[int], LocationArrays]:
+    def locate(
+        self, units: Sequence[int], ends: Sequence[int], addresses: array[int]
+    ) -> tuple[array[int], LocationArrays]:
         """Locate addresses; several threads may do so.
 
         :param units: numbers of units.
         :param ends: where the addresses of each unit end; those of one are ascending.
-        :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the chains.
+        :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the
+            chains.
         """
         ffi, lib = load_native()
         locations = Locations()
@@ -277,10 +331,16 @@ class DwarfReader:
         found = ffi.new("struct kcovdbg_found_rows *")
         try:
             check_status(
-                lib.kcovdbg_dwarf_rows(self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found)
+                lib.kcovdbg_dwarf_rows(
+                    self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found
+                )
             )
             addresses, files, lines = array("Q"), array("I"), array("I")
-            for values, pointer in ((addresses, found.addresses), (files, found.files), (lines, found.lines)):
+            for values, pointer in (
+                (addresses, found.addresses),
+                (files, found.files),
+                (lines, found.lines),
+            ):
                 if found.count:
                     values.frombytes(ffi.buffer(pointer, values.itemsize * found.count))
         finally:
@@ -313,7 +373,9 @@ def read_comp_dir(elf: ElfFile) -> str | None:
         if size < 0xFFFFFFF0:
             size = min(size, len(start) - layout.size)
         unused = dict.fromkeys(("line", "addr", "ranges", "rnglists"), b"")
-        return DwarfReader(elf, {"info": layout.pack(size) + start[layout.size :], **unused}).directory
+        return DwarfReader(
+            elf, {"info": layout.pack(size) + start[layout.size :], **unused}
+        ).directory
     except (ElfError, struct.error):
         # Source text is then looked for in other places.
         return None

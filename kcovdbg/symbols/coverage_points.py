@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The coverage points of a kernel and of modules' files: the compiler's calls to ``__sanitizer_cov_trace_*``.
+"""The coverage points of a kernel and of modules' files: the compiler's calls to
+``__sanitizer_cov_trace_*``.
 
-KCOV records the return address of such a call, so that is what a point is known by. A compiler may end a function with a
-*jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of 100). The recorded return address is then the one
-of the function's caller. These addresses are found as well, with the jump that recorded each, where the call leads to one
-function with such a jump only. Where it may lead to several, and after indirect calls, the jump is unknown.
+KCOV records the return address of such a call, so that is what a point is known by. A compiler may
+end a function with a *jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of
+100). The recorded return address is then the one of the function's caller. These addresses are
+found as well, with the jump that recorded each, where the call leads to one function with such a
+jump only. Where it may lead to several, and after indirect calls, the jump is unknown.
 
 In a module's file, which is not linked yet, the calls have relocations.
 """
@@ -44,11 +46,18 @@ class PointKind(IntEnum):
     CMP = 1
     """A call for a comparison or a switch."""
     TAIL = 2
-    """Not a point: the call of a function that may end in a jump to the callback. Which jump it was is unknown."""
+    """Not a point: the call of a function that may end in a jump to the callback.
+
+    Which jump it was is unknown.
+    """
     TAIL_KNOWN = 3
-    """Not a point: the call of a function that ends in a jump to the callback, or of one that leads to that function only."""
+    """Not a point: the call of a function that ends in a jump to the callback, or of one that leads
+    to that function only.
+    """
     ENTRY = 4
-    """The call for the entry of a function (-fsanitize-coverage=trace-pc-entry-exit), in place of that for its first block."""
+    """The call for the entry of a function (-fsanitize-coverage=trace-pc-entry-exit), in place of
+    that for its first block.
+    """
     EXIT = 5
     """The call for the exit of a function; recorded only where records say which kind they are."""
 
@@ -62,11 +71,15 @@ def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
     if codec.has_operands:
         return frozenset({PointKind.CMP})
     # An exit is recorded only where it can be distinguished from other records.
-    return frozenset({PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())})
+    return frozenset(
+        {PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())}
+    )
 
 
 class Points(NamedTuple):
-    """The return addresses of all points of an image, each ascending, and those recorded by tail calls."""
+    """The return addresses of all points of an image, each ascending, and those recorded by tail
+    calls.
+    """
 
     pc: array[int]
     cmp: array[int]
@@ -75,10 +88,15 @@ class Points(NamedTuple):
     entry: array[int]
     exit: array[int]
     jumps: Mapping[int, tuple[int, ...]]
-    """For those in ``tail`` whose call leads to one function with such jumps: addresses inside these jumps."""
+    """For those in ``tail`` whose call leads to one function with such jumps: addresses inside
+    these jumps.
+    """
 
 
-_KINDS_OF_NAMES: Final = {f"{_TRACE_PC}_entry": PointKind.ENTRY, f"{_TRACE_PC}_exit": PointKind.EXIT}
+_KINDS_OF_NAMES: Final = {
+    f"{_TRACE_PC}_entry": PointKind.ENTRY,
+    f"{_TRACE_PC}_exit": PointKind.EXIT,
+}
 
 
 def kind_of_callback(name: str) -> PointKind | None:
@@ -93,7 +111,9 @@ def kind_of_callback(name: str) -> PointKind | None:
 
 
 class Functions:
-    """Functions by address; of several at one address, or with one name, the first in the symbol table."""
+    """Functions by address; of several at one address, or with one name, the first in the symbol
+    table.
+    """
 
     def __init__(self, symbols: SymbolTable) -> None:
         names, addresses, sizes = symbols.function_columns()
@@ -106,7 +126,9 @@ class Functions:
         # The cold part of a function is entered by jumps from it, with its return address.
         by_name = dict(zip(names, addresses, strict=True))
         self._whole = {
-            start: by_name.get(name.partition(b".cold")[0], start) for start, name in self._names.items() if b".cold" in name
+            start: by_name.get(name.partition(b".cold")[0], start)
+            for start, name in self._names.items()
+            if b".cold" in name
         }
 
     @property
@@ -174,7 +196,8 @@ class _TailCalls:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
-        # Bytes of other instructions may look like the two of a short jump: what such functions lead to is uncertain.
+        # Bytes of other instructions may look like the two of a short jump: what such functions
+        # lead to is uncertain.
         self._uncertain: set[int] = set()
         short: defaultdict[int, list[int]] = defaultdict(list)
         for back, target in zip(*short_jumps, strict=True):
@@ -184,7 +207,9 @@ class _TailCalls:
             start = functions.start_of(at)
             if start is not None:
                 self._jumps[start].append(at)
-        self._uncertain |= functions.sources(at for callback in callbacks for at in short.get(callback, ()))
+        self._uncertain |= functions.sources(
+            at for callback in callbacks for at in short.get(callback, ())
+        )
         self.functions: set[int] = set()
         """Their addresses."""
         todo = {*self._jumps, *self._uncertain}
@@ -205,7 +230,8 @@ class _TailCalls:
             todo |= (before | perhaps) - self.functions
 
     def find_jumps(self, function: int) -> tuple[int, ...]:
-        """Return addresses inside the jumps that may record the return address of a call of this function.
+        """Return addresses inside the jumps that may record the return address of a call of this
+        function.
 
         :return: empty where the jumps are of more functions than one, or unknown.
         """
@@ -227,8 +253,11 @@ class _TailCalls:
         return ends[0] if len(ends) == 1 else None
 
 
-def find_text_points(text: bytes, address: int, elf: ElfFile, offset: int = 0) -> list[tuple[int, PointKind]]:
-    """Return the points of a part of the kernel's or a module's code, without those of tail calls: PCs, ascending, with kinds.
+def find_text_points(
+    text: bytes, address: int, elf: ElfFile, offset: int = 0
+) -> list[tuple[int, PointKind]]:
+    """Return the points of a part of the kernel's or a module's code, without those of tail calls:
+    PCs, ascending, with kinds.
 
     :param text: the code.
     :param address: of its start.
@@ -245,8 +274,9 @@ def find_text_points(text: bytes, address: int, elf: ElfFile, offset: int = 0) -
 def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """Return all points of a linked kernel image, with addresses as in the image.
 
-    There are none without text (a file of debug info alone), without symbols, or on machines whose calls are unknown.
-    10 MiB of text of x86 or arm64 take 0.1 s of processor time; all cores search.
+    There are none without text (a file of debug info alone), without symbols, or on machines whose
+    calls are unknown. 10 MiB of text of x86 or arm64 take 0.1 s of processor time; all cores
+    search.
 
     :param symbols: its symbols, where another file has them.
     :raises ElfError: when the file is damaged.
@@ -256,7 +286,9 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
         return _points_of((), machine, {})
     symbols = elf.symbols if symbols is None else symbols
     callbacks = find_callbacks(symbols)
-    named = [symbol for symbol in symbols.find_containing(*THUNKS) if symbol.name.startswith(THUNKS)]
+    named = [
+        symbol for symbol in symbols.find_containing(*THUNKS) if symbol.name.startswith(THUNKS)
+    ]
     thunks = {symbol.address for symbol in named}
     # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
@@ -270,9 +302,13 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     jumps = find(BranchKind.JUMP, ends | thunks)
     indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
     if not has_thunks:
-        indirect_jumps += [back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back]
+        indirect_jumps += [
+            back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back
+        ]
     open_ended = functions.sources(indirect_jumps)
-    tail_calls = _TailCalls(jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions, open_ended)
+    tail_calls = _TailCalls(
+        jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions, open_ended
+    )
     if not tail_calls.functions:
         return found
     # Calls of callbacks are points.
@@ -281,17 +317,25 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     if not has_thunks:
         tail.update(find(BranchKind.INDIRECT_CALL).back)
         tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
-    leading = {target: tail_calls.find_jumps(target) for target in {*calls.target} & tail_calls.functions}
+    leading = {
+        target: tail_calls.find_jumps(target) for target in {*calls.target} & tail_calls.functions
+    }
     known = {back: at for back, target in zip(*calls, strict=True) if (at := leading.get(target))}
     return found._replace(tail=array("Q", sorted(tail)), jumps=known)
 
 
-def _points_of(texts: Sequence[tuple[int, bytes | memoryview]], machine: int, callbacks: Mapping[int, PointKind]) -> Points:
+def _points_of(
+    texts: Sequence[tuple[int, bytes | memoryview]],
+    machine: int,
+    callbacks: Mapping[int, PointKind],
+) -> Points:
     """Return the return addresses of calls of callbacks."""
 
     def calls(kind: PointKind) -> array[int]:
         targets = {target for target, of in callbacks.items() if of is kind}
-        return find_branches(texts, machine, BranchKind.CALL, targets).back if targets else array("Q")
+        return (
+            find_branches(texts, machine, BranchKind.CALL, targets).back if targets else array("Q")
+        )
 
     entry, leave = calls(PointKind.ENTRY), calls(PointKind.EXIT)
     return Points(calls(PointKind.PC), calls(PointKind.CMP), array("Q"), entry, leave, {})
@@ -307,7 +351,11 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
     if machine not in ARCHITECTURES:
         return {}
     sizes = ARCHITECTURES[machine].relocations
-    kinds = {number: kind for number, symbol in enumerate(elf.symbols) if (kind := kind_of_callback(symbol.name)) is not None}
+    kinds = {
+        number: kind
+        for number, symbol in enumerate(elf.symbols)
+        if (kind := kind_of_callback(symbol.name)) is not None
+    }
     found: dict[str, Mapping[int, PointKind]] = {}
     for section in elf.text_sections():
         calls = set(find_branches([(0, elf.map_section(section))], machine, BranchKind.CALL).back)
@@ -327,4 +375,8 @@ def points_of_loaded(module: LoadedModule, path: str) -> Mapping[int, PointKind]
     """
     with ElfFile(path) as elf:
         of_section = find_file_points(elf)
-    return {address + offset: kind for name, address in module.sections for offset, kind in of_section.get(name, {}).items()}
+    return {
+        address + offset: kind
+        for name, address in module.sections
+        for offset, kind in of_section.get(name, {}).items()
+    }

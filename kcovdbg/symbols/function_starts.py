@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Functions by name, of a kernel and of its modules: where each starts, and the size that the kernel prints for it."""
+"""Functions by name, of a kernel and of its modules: where each starts, and the size that the
+kernel prints for it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from kcovdbg.target.protocol import Target
 
 
 class SectionPlace(NamedTuple):
-    """A place in a module's file, where that place has no address: the kernel frees the code of ``.init.text``."""
+    """A place in a module's file, where that place has no address: the kernel frees the code of
+    ``.init.text``.
+    """
 
     path: str
     """Of the file."""
@@ -35,7 +39,9 @@ class FunctionStart(NamedTuple):
     size: int
     """Of its symbol in bytes, 0 where that has none."""
     room: int | None
-    """Bytes up to the next symbol, which the kernel prints as the size; None where nothing follows in its section."""
+    """Bytes up to the next symbol, which the kernel prints as the size; None where nothing follows
+    in its section.
+    """
     place: SectionPlace | None = None
     """Where it is in its file, for a function that is not loaded."""
 
@@ -54,7 +60,9 @@ _LTO_SUFFIX: Final = ".llvm."
 
 
 def _printed_name(name: str) -> str:
-    """Return a function's name as kernels print it that were built by clang: kernel/kallsyms.c, until v6.6, cut it off."""
+    """Return a function's name as kernels print it that were built by clang: kernel/kallsyms.c,
+    until v6.6, cut it off.
+    """
     return name.partition(_LTO_SUFFIX)[0]
 
 
@@ -90,7 +98,9 @@ class FunctionFinder:
         self._found: dict[tuple[str, str | None], tuple[FunctionStart, ...]] = {}
 
     def find(self, name: str, module: str | None) -> tuple[FunctionStart, ...]:
-        """Return the functions with a name: of a module, or of the image, or of any module where the image has none."""
+        """Return the functions with a name: of a module, or of the image, or of any module where
+        the image has none.
+        """
         key = name, module
         if key not in self._found:
             found = self.find_in_image(name) if module is None else ()
@@ -109,7 +119,9 @@ class FunctionFinder:
         return None
 
     def find_in_image(self, name: str) -> Sequence[FunctionStart]:
-        """Return the functions of the image with a name; labels of assembly, and third names of functions, too."""
+        """Return the functions of the image with a name; labels of assembly, and third names of
+        functions, too.
+        """
         known = () if self._table is None else self._table.functions_named(name)
         named = [one for one in known if name in (one.name, one.alias, _printed_name(one.name))]
         if named:
@@ -119,7 +131,9 @@ class FunctionFinder:
             with contextlib.suppress(TargetError), open_image(self._image, self._code) as elf:
                 symbols = self._symbols or elf.symbols
                 labels = [
-                    symbol for symbol in symbols.find_containing(name) if name in _names_of(symbol) and _is_code(elf, symbol)
+                    symbol
+                    for symbol in symbols.find_containing(name)
+                    if name in _names_of(symbol) and _is_code(elf, symbol)
                 ]
                 return [self._start(symbol.address, symbol.size) for symbol in labels]
         with contextlib.suppress(KcovdbgError):
@@ -145,10 +159,14 @@ class FunctionFinder:
 
 
 def _is_code(elf: ElfFile, symbol: ElfSymbol) -> bool:
-    return symbol.section < len(elf.sections) and bool(elf.sections[symbol.section].flags & SHF_EXECINSTR)
+    return symbol.section < len(elf.sections) and bool(
+        elf.sections[symbol.section].flags & SHF_EXECINSTR
+    )
 
 
-def _functions_of(elf: ElfFile, path: str, name: str, starts: Mapping[str, int]) -> Iterator[FunctionStart]:
+def _functions_of(
+    elf: ElfFile, path: str, name: str, starts: Mapping[str, int]
+) -> Iterator[FunctionStart]:
     """Yield the functions of a module's file with a name.
 
     :param starts: of its sections that are loaded.
@@ -164,4 +182,6 @@ def _functions_of(elf: ElfFile, path: str, name: str, starts: Mapping[str, int])
         if start is not None:
             yield FunctionStart(start + symbol.address, symbol.size, room)
         else:
-            yield FunctionStart(None, symbol.size, room, SectionPlace(path, section.name, symbol.address))
+            yield FunctionStart(
+                None, symbol.size, room, SectionPlace(path, section.name, symbol.address)
+            )

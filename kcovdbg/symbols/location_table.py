@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The location table: a file with the source locations of all coverage points of one build of the kernel.
+"""The location table: a file with the source locations of all coverage points of one build of the
+kernel.
 
-Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands: the points of a build are resolved
-once. The file is searched as it is.
+Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands: the points
+of a build are resolved once. The file is searched as it is.
 
-Layout: a header (:data:`_HEADER`), a directory of arrays (:data:`_ENTRY` each), the arrays. Numbers in the header are
-little-endian; the arrays have the byte order of the machine that wrote them, which is in the header, since the file is a cache
-for that machine. Locations are shared: a PC has a chain, a chain has frames, a frame has strings.
+Layout: a header (:data:`_HEADER`), a directory of arrays (:data:`_ENTRY` each), the arrays. Numbers
+in the header are little-endian; the arrays have the byte order of the machine that wrote them,
+which is in the header, since the file is a cache for that machine. Locations are shared: a PC has a
+chain, a chain has frames, a frame has strings.
 """
 
 from __future__ import annotations
@@ -32,7 +34,14 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, Frame
 from kcovdbg.output_file import PRIVATE, open_output
 from kcovdbg.symbols.blocks import BlockColumns
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
+from kcovdbg.symbols.table_rows import (
+    ARRAYS,
+    BUCKET_SHIFT,
+    LocationArrays,
+    check_table,
+    combine_flags,
+    make_columns,
+)
 from kcovdbg.target.end_signals import reading
 
 FORMAT: Final = 9
@@ -45,8 +54,8 @@ MAX_SIZE: Final = 1 << 30
 # Of a short string in a list, in bytes.
 _STRING_SIZE: Final = 64
 """Bytes of a table that is read; one of a million points has 60 MiB."""
-# Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero padded) and its length, number of
-# arrays, checksum (CRC-32) of everything after the header.
+# Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero
+# padded) and its length, number of arrays, checksum (CRC-32) of everything after the header.
 _HEADER: Final = struct.Struct("<8sI4sQQ32sIII4x")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
@@ -79,16 +88,22 @@ class TableColumns(NamedTuple):
 
 
 class FunctionSymbol(NamedTuple):
-    """The ELF symbol of a function; functions inlined everywhere have none, functions split by the compiler several."""
+    """The ELF symbol of a function; functions inlined everywhere have none, functions split by the
+    compiler several.
+    """
 
     name: str
     address: int
     """As in the image."""
     size: int
     alias: str | None = None
-    """Another name at this address, which llvm-addr2line shows instead: the last one of the largest symbols there."""
+    """Another name at this address, which llvm-addr2line shows instead: the last one of the largest
+    symbols there.
+    """
     unit: str | None = None
-    """Source file of the compilation unit that the function is in, relative to the build root; None where it is unknown."""
+    """Source file of the compilation unit that the function is in, relative to the build root; None
+    where it is unknown.
+    """
 
 
 def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
@@ -97,7 +112,8 @@ def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
 
 
 class LocationTable:
-    """A location table, in memory: its file may be another user's, who may change it after it was checked.
+    """A location table, in memory: its file may be another user's, who may change it after it was
+    checked.
 
     :param path: the file.
     :param build_id: the build ID that it must have, hexadecimal; None for any.
@@ -117,7 +133,9 @@ class LocationTable:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:
             raise TableError(f"{self.path} is truncated")
-        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(header)
+        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(
+            header
+        )
         if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(ARRAYS):
             raise TableError(f"{self.path} is not a location table of format {FORMAT}")
         if length > MAX_SIZE:
@@ -144,7 +162,15 @@ class LocationTable:
         if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
         # Each is a part of a frame or a function, or the name of a range.
-        columns = ("frame_function", "frame_file", "function_name", "function_alias", "function_unit", "range", "block_file")
+        columns = (
+            "frame_function",
+            "frame_file",
+            "function_name",
+            "function_alias",
+            "function_unit",
+            "range",
+            "block_file",
+        )
         if self._string_count > sum(len(self._parts[name]) for name in columns):
             raise TableError(f"{self.path} is damaged: more strings than names")
         self._offset = self._parts["offset"]
@@ -158,7 +184,8 @@ class LocationTable:
         return len(self._offset)
 
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
-        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is not in the table.
+        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is
+        not in the table.
 
         Frames are innermost first; there are none where debug info has no line.
         """
@@ -186,7 +213,10 @@ class LocationTable:
     def _read_rows(self, words: Sequence[int]) -> None:
         """Read the rows of words of the array of chains, column by column, mostly in loops in C."""
         chain_frame, known = self._chain_frame, self._frames
-        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)].tolist() for word in words]
+        chains = [
+            chain_frame[word >> 16 : (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)].tolist()
+            for word in words
+        ]
         missing = tuple(set().union(*chains).difference(known))
         if missing:
             strings = self._strings
@@ -196,15 +226,22 @@ class LocationTable:
             columns = [column or None for column in _gather(self._parts["frame_column"], missing)]
             # Faster than Frame's constructor with its named arguments.
             make = partial(tuple.__new__, Frame)
-            known.update(zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True))
+            known.update(
+                zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True)
+            )
         find = known.__getitem__
-        rows = [(word & KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
+        rows = [
+            (word & KIND_MASK, tuple(map(find, chain)))
+            for word, chain in zip(words, chains, strict=True)
+        ]
         self._rows.update(zip(words, rows, strict=True))
 
     @property
     def columns(self) -> TableColumns:
         """All PCs as columns."""
-        function, file, line, column = (self._parts[f"frame_{name}"] for name in ("function", "file", "line", "column"))
+        function, file, line, column = (
+            self._parts[f"frame_{name}"] for name in ("function", "file", "line", "column")
+        )
         frames = FrameColumns(self._chain_frame, function, file, line, column, self._strings)
         return TableColumns(self._base, self._offset, self._chain, frames)
 
@@ -216,12 +253,16 @@ class LocationTable:
             return None
         files = [self._strings[number] or "" for number in parts["block_file"]]
         starts, sizes, functions = (parts[f"part_{name}"] for name in ("start", "size", "function"))
-        return BlockColumns(self._base, starts, sizes, functions, parts["block_end"], parts["block"], files)
+        return BlockColumns(
+            self._base, starts, sizes, functions, parts["block_end"], parts["block"], files
+        )
 
     @cached_property
     def _strings(self) -> list[str | None]:
         # Decoding all of them costs less than finding those wanted. The first stands for None.
-        need_memory(_STRING_SIZE * self._string_count, f"{self.path}: its {self._string_count:,} strings")
+        need_memory(
+            _STRING_SIZE * self._string_count, f"{self.path}: its {self._string_count:,} strings"
+        )
         return [None, *bytes(self._parts["string"]).decode("utf-8", "replace").split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:
@@ -232,12 +273,19 @@ class LocationTable:
         return array("Q", [base + offset for offset, word in pairs if word & KIND_MASK in wanted])
 
     def find(
-        self, kinds: Iterable[PointKind] = POINT_KINDS, *, function: str | None = None, files: Iterable[str] = ()
+        self,
+        kinds: Iterable[PointKind] = POINT_KINDS,
+        *,
+        function: str | None = None,
+        files: Iterable[str] = (),
     ) -> array[int]:
-        """Find the points that have a frame in a function, or else in some files; inlined frames too. Ascending.
+        """Find the points that have a frame in a function, or else in some files; inlined frames
+        too. Ascending.
 
-        :param kinds: of points; without those of tail calls, which are in the caller of what was executed.
-        :param function: its name as in DWARF, or that of a symbol, all of whose code counts; of Rust in either form.
+        :param kinds: of points; without those of tail calls, which are in the caller of what was
+            executed.
+        :param function: its name as in DWARF, or that of a symbol, all of whose code counts; of
+            Rust in either form.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
         of_kinds = frozenset(map(int, kinds))
@@ -258,7 +306,9 @@ class LocationTable:
         found = set(compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags))))
         for symbol in symbols:
             start = symbol.address - self._base
-            found.update(range(*(bisect_right(columns.offset, end) for end in (start, start + symbol.size))))
+            found.update(
+                range(*(bisect_right(columns.offset, end) for end in (start, start + symbol.size)))
+            )
         chosen = (index for index in sorted(found) if columns.chain[index] & KIND_MASK in of_kinds)
         return array("Q", [self._base + columns.offset[index] for index in chosen])
 
@@ -266,12 +316,15 @@ class LocationTable:
         """Return the points in a range of code, ascending."""
         columns, kinds = self.columns, frozenset(map(int, POINT_KINDS))
         # The return address of its last call is behind it.
-        first, last = (bisect_right(columns.offset, end - self._base) for end in (code.start, code.stop))
+        first, last = (
+            bisect_right(columns.offset, end - self._base) for end in (code.start, code.stop)
+        )
         rows = (index for index in range(first, last) if columns.chain[index] & KIND_MASK in kinds)
         return array("Q", [self._base + columns.offset[index] for index in rows])
 
     def find_frames(self, column: str, texts: Collection[str]) -> set[int]:
-        """Return the frames that have one of some texts in a column: their indexes in :attr:`columns`.
+        """Return the frames that have one of some texts in a column: their indexes in
+        :attr:`columns`.
 
         :param column: ``frame_function`` or ``frame_file``.
         """
@@ -279,7 +332,12 @@ class LocationTable:
         return set(compress(count(), map(wanted.__contains__, self._parts[column])))
 
     def _names_in(self, *columns: str) -> set[str]:
-        return {name for column in columns for index in set(self._parts[column]) if (name := self._strings[index])}
+        return {
+            name
+            for column in columns
+            for index in set(self._parts[column])
+            if (name := self._strings[index])
+        }
 
     def files(self) -> list[str]:
         """Return the names of the files of all frames, sorted."""
@@ -289,7 +347,11 @@ class LocationTable:
         """Return the parts of the image that have code."""
         parts = self._parts["range"]
         return tuple(
-            TextRange(self._base + parts[at], self._base + parts[at + 1], self._strings[parts[at + 2]] or "")
+            TextRange(
+                self._base + parts[at],
+                self._base + parts[at + 1],
+                self._strings[parts[at + 2]] or "",
+            )
             for at in range(0, len(parts), 3)
         )
 
@@ -312,7 +374,9 @@ class LocationTable:
         return self._base + starts[index] if index < len(starts) else None
 
     def mangled_at(self, pc: int, frames: Sequence[Frame]) -> str | None:
-        """Return the symbol that a PC, as recorded, is in, where the name of its outermost frame is not that of the image."""
+        """Return the symbol that a PC, as recorded, is in, where the name of its outermost frame is
+        not that of the image.
+        """
         if not frames or "::" not in (frames[-1].function or ""):
             return None
         function = self.function_at(pc - 1)
@@ -323,19 +387,30 @@ class LocationTable:
         return (self._function(index) for index in range(len(self._parts["function_start"])))
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
-        """Return the symbols of a function, in either form of its name, and of its clones, whose symbols have suffixes."""
+        """Return the symbols of a function, in either form of its name, and of its clones, whose
+        symbols have suffixes.
+        """
         return self.find_functions(
-            lambda text: demangle(text) == name or (text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
+            lambda text: (
+                demangle(text) == name
+                or (text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
+            )
         )
 
     def find_functions(self, wants: Callable[[str], bool]) -> list[FunctionSymbol]:
         """Return the symbols of functions whose names, or aliases, are wanted."""
-        ids = {index for index, text in enumerate(self._strings) if text is not None and wants(text)}
+        ids = {
+            index for index, text in enumerate(self._strings) if text is not None and wants(text)
+        }
         columns = zip(self._parts["function_name"], self._parts["function_alias"], strict=True)
-        return [self._function(index) for index, pair in enumerate(columns) if not ids.isdisjoint(pair)]
+        return [
+            self._function(index) for index, pair in enumerate(columns) if not ids.isdisjoint(pair)
+        ]
 
     def function_names(self) -> set[str]:
-        """Return the names of all functions: those of symbols, and those in DWARF, which are not mangled."""
+        """Return the names of all functions: those of symbols, and those in DWARF, which are not
+        mangled.
+        """
         names = self._names_in("function_name", "function_alias", "frame_function")
         return names | {demangle(name) for name in names if is_mangled(name)}
 
@@ -388,8 +463,13 @@ class NewTable(NamedTuple):
         ranges = array("I")
         for text in self.ranges:
             ranges.extend((text.start - base, text.end - base, string(text.name)))
-        functions = sorted((one for one in self.functions if 0 <= one.address - base < 1 << 32), key=attrgetter("address"))
-        names, starts, sizes, aliases, units = zip(*functions, strict=True) if functions else [()] * 5
+        functions = sorted(
+            (one for one in self.functions if 0 <= one.address - base < 1 << 32),
+            key=attrgetter("address"),
+        )
+        names, starts, sizes, aliases, units = (
+            zip(*functions, strict=True) if functions else [()] * 5
+        )
         return {
             **rows,
             "chain_frame": locations.chain_frames,
@@ -440,7 +520,17 @@ class NewTable(NamedTuple):
         for part in payload:
             checksum = zlib.crc32(part, checksum)
         build_id = bytes.fromhex(self.build_id)[:32]
-        yield _HEADER.pack(_MAGIC, FORMAT, _ORDER_MARK, at, self._base, build_id, len(build_id), len(ARRAYS), checksum)
+        yield _HEADER.pack(
+            _MAGIC,
+            FORMAT,
+            _ORDER_MARK,
+            at,
+            self._base,
+            build_id,
+            len(build_id),
+            len(ARRAYS),
+            checksum,
+        )
         yield from payload
 
     def to_bytes(self) -> bytes:
@@ -448,7 +538,8 @@ class NewTable(NamedTuple):
         return b"".join(self._parts())
 
     def write(self, path: Path) -> None:
-        """Write the table to a temporary file, then rename it: readers see the old file or the new one.
+        """Write the table to a temporary file, then rename it: readers see the old file or the new
+        one.
 
         :raises OSError: when it cannot be written.
         """

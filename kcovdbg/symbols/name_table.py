@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage points and names of an image without debug info, by its symbols: there are no lines and no inlined functions."""
+"""Coverage points and names of an image without debug info, by its symbols: there are no lines and
+no inlined functions.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def open_name_target(path: str | os.PathLike[str], name: str) -> TableTarget:
         kind="a kernel image without debug info",
     )
     found.word_size, found.big_endian = header.word_size, header.big_endian
-    found.names_remark = f"{name} has no debug info: lines and inlined functions are missing, names are those of its symbols"
+    found.names_remark = (
+        f"{name} has no debug info: lines and inlined functions are missing, names are those of "
+        f"its symbols"
+    )
     return found
 
 
@@ -55,19 +60,24 @@ def _make_name_table(elf: ElfFile) -> NewTable:
     if elf.build_id is None or not len(symbols) or not elf.text_sections():
         missing = "build ID" if elf.build_id is None else "symbols" if not len(symbols) else "code"
         raise CapabilityError(
-            f"{elf.name} has no debug info (DWARF) and no {missing}", hint="name the vmlinux with debug info: -s VMLINUX"
+            f"{elf.name} has no debug info (DWARF) and no {missing}",
+            hint="name the vmlinux with debug info: -s VMLINUX",
         )
     points = find_points(elf, symbols)
     rows = merge_points(points)
     names = _find_names(symbols, points, rows.pcs)
     distinct = [name for name in dict.fromkeys(names) if name is not None]
     locations = Locations()
-    empty, *found = locations.add_frames([(), *([Frame(name, None, None, None)] for name in distinct)])
+    empty, *found = locations.add_frames(
+        [(), *([Frame(name, None, None, None)] for name in distinct)]
+    )
     numbers: dict[str | None, int] = {None: empty, **dict(zip(distinct, found, strict=True))}
     chains = [numbers[name] for name in names]
     ranges = text_ranges(elf)
     functions = list(list_symbols(symbols, ranges))
-    return NewTable(elf.build_id, ranges, rows.pcs, rows.kinds, chains, locations.arrays(), functions)
+    return NewTable(
+        elf.build_id, ranges, rows.pcs, rows.kinds, chains, locations.arrays(), functions
+    )
 
 
 def _find_names(symbols: SymbolTable, points: Points, pcs: Sequence[int]) -> list[str | None]:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The places that announce remote handles: calls of ``kcov_remote_start()`` and of wrappers that are not inlined."""
+"""The places that announce remote handles: calls of ``kcov_remote_start()`` and of wrappers that
+are not inlined.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class RemoteCall(NamedTuple):
 
 
 class RemoteCalls:
-    """The calls in one kernel, with addresses of the running kernel; none in a kernel without remote coverage.
+    """The calls in one kernel, with addresses of the running kernel; none in a kernel without
+    remote coverage.
 
     :param elf: the kernel's image.
     :param kaslr_offset: of the kernel.
@@ -48,12 +51,19 @@ class RemoteCalls:
 
     def _find(self, texts: Sequence[tuple[int, bytes | memoryview]]) -> list[RemoteCall]:
         found = find_branches(texts, self._elf.header.machine, _KINDS, self._targets)
-        return sorted({RemoteCall(back, self._targets[target]) for back, target in zip(*found, strict=True)})
+        return sorted(
+            {RemoteCall(back, self._targets[target]) for back, target in zip(*found, strict=True)}
+        )
 
     def of_image(self) -> list[RemoteCall]:
         """Return the calls in the image."""
         sections = self._elf.text_sections()
-        return self._find([(section.address + self._offset, self._elf.map_section(section)) for section in sections])
+        return self._find(
+            [
+                (section.address + self._offset, self._elf.map_section(section))
+                for section in sections
+            ]
+        )
 
     def of_module(self, start: int, end: int, target: Target) -> tuple[list[RemoteCall], int]:
         """Return the calls in the code of a module, and how many pages of it cannot be read.
@@ -62,11 +72,15 @@ class RemoteCalls:
         """
         data, gaps = read_partly(target, start, end - start)
         starts, ends = [0, *(at + size for at, size in gaps)], [*(at for at, _ in gaps), len(data)]
-        texts = [(start + first, data[first:stop]) for first, stop in zip(starts, ends, strict=True)]
+        texts = [
+            (start + first, data[first:stop]) for first, stop in zip(starts, ends, strict=True)
+        ]
         return self._find(texts), len(gaps)
 
     def symbol_of(self, address: int) -> str | None:
-        """Return the name of the function of the image that an address of the running kernel is in."""
+        """Return the name of the function of the image that an address of the running kernel is
+        in.
+        """
         symbol = self._elf.symbols.find_at(address - self._offset)
         return None if symbol is None else symbol.name
 
@@ -88,19 +102,30 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
     """
     image = open_code(None if lines is None else lines.image, code, target.build_id)
     calls = RemoteCalls(image, target.kaslr_offset)
-    found = [_locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image()]
+    found = [
+        _locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image()
+    ]
     remarks: list[str] = []
     for name, start, end in () if lines is None else lines.code_ranges():
         in_module, missing = calls.of_module(start, end, target)
-        found += [_locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
+        found += [
+            _locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module
+        ]
         if missing:
             pages = "1 page" if missing == 1 else f"{missing} pages"
-            remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
+            remarks.append(
+                f"module {name}: {pages} of its code could not be read, and not searched"
+            )
     sites = [site for site in found if not site.function.startswith(START)]
-    return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
+    return RemoteSites(
+        tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))),
+        tuple(remarks),
+    )
 
 
-def _locate(lines: SourceLines | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
+def _locate(
+    lines: SourceLines | None, call: RemoteCall, symbol: str | None, module: str | None
+) -> RemoteSite:
     """Return the site of a call: the innermost function that is no wrapper."""
     frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name
@@ -110,7 +135,23 @@ def _locate(lines: SourceLines | None, call: RemoteCall, symbol: str | None, mod
             if frame.line is None:
                 errors = ("the line of its call is unknown",)
             return RemoteSite(
-                call.back, demangle(frame.function or symbol or "?"), symbol, wrapper, frame.file, frame.line, module, errors
+                call.back,
+                demangle(frame.function or symbol or "?"),
+                symbol,
+                wrapper,
+                frame.file,
+                frame.line,
+                module,
+                errors,
             )
         wrapper = frame.function or wrapper
-    return RemoteSite(call.back, symbol or "?", symbol, wrapper, None, None, module, ("the debug info has no line for it",))
+    return RemoteSite(
+        call.back,
+        symbol or "?",
+        symbol,
+        wrapper,
+        None,
+        None,
+        module,
+        ("the debug info has no line for it",),
+    )

@@ -14,12 +14,17 @@ from kcovdbg.input_file import open_input, read_input
 from kcovdbg.user_folder import is_home
 
 NOT_FOUND = "no source text: {file} is not in the source tree; --source-dir names one"
-OUTSIDE = "no source text: {file} is outside the source trees; if you trust the debug info: --source-dir {folder}"
+OUTSIDE = (
+    "no source text: {file} is outside the source trees; if you trust the debug info: --source-dir "
+    "{folder}"
+)
 NO_SOURCE = "no source text: {file} has not the name of a source file"
 NO_TREE = "no source text: no source tree is known; --source-dir names one"
 
 # What compilers and assemblers are given, and what generators of code name in #line directives.
-_SUFFIXES: Final = frozenset(".asm .c .cc .cpp .cxx .def .h .hh .hpp .hxx .inc .inl .ipp .l .lds .ll .rs .s .y .yy".split())
+_SUFFIXES: Final = frozenset(
+    ".asm .c .cc .cpp .cxx .def .h .hh .hpp .hxx .inc .inl .ipp .l .lds .ll .rs .s .y .yy".split()
+)
 
 
 class SourceText(NamedTuple):
@@ -33,21 +38,24 @@ class SourceText(NamedTuple):
 
     def line(self, number: int | None) -> str | None:
         """Return a line by its number, None when there is no such line."""
-        return self.lines[number - 1] if number is not None and 0 < number <= len(self.lines) else None
+        return (
+            self.lines[number - 1] if number is not None and 0 < number <= len(self.lines) else None
+        )
 
 
 class SourceTree:
     """Source files by their names in debug info; each file is read once.
 
-    A file is looked up under each folder given by the user, then after substitutions, then where the kernel was built. Debug
-    info may name any file of this machine: only files with the name of a source file are read that are, once links are
-    followed, below a folder, the new prefix of a substitution, or the build directory if the image lies in it.
+    A file is looked up under each folder given by the user, then after substitutions, then where
+    the kernel was built. Debug info may name any file of this machine: only files with the name of
+    a source file are read that are, once links are followed, below a folder, the new prefix of a
+    substitution, or the build directory if the image lies in it.
 
     :param folders: roots of source trees.
     :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
     :param image: path of the kernel image; None to read nothing in the build directory.
-    :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``; the first that matches is
-        applied to the absolute name.
+    :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``;
+        the first that matches is applied to the absolute name.
     """
 
     def __init__(
@@ -61,8 +69,15 @@ class SourceTree:
         self._folders = tuple(Path(folder) for folder in folders)
         self._build_directory = build_directory
         self._substitutions = tuple(substitutions)
-        self._roots = [*map(_resolve, self._folders), *(_resolve(new or "/") for _, new in self._substitutions)]
-        if image is not None and build_directory is not None and _is_built_in(image, build_directory):
+        self._roots = [
+            *map(_resolve, self._folders),
+            *(_resolve(new or "/") for _, new in self._substitutions),
+        ]
+        if (
+            image is not None
+            and build_directory is not None
+            and _is_built_in(image, build_directory)
+        ):
             self._roots.append(Path(build_directory))
         self._texts: dict[str, SourceText] = {}
         self._places: dict[str, tuple[Path, Path] | None] = {}
@@ -103,7 +118,9 @@ class SourceTree:
         if file not in self._places:
             candidates = self._candidates(file) if _is_source_name(file) else ()
             inside = ((path, self._root_of(path)) for path in candidates if path.is_file())
-            self._places[file] = next(((path, root) for path, root in inside if root is not None), None)
+            self._places[file] = next(
+                ((path, root) for path, root in inside if root is not None), None
+            )
         return self._places[file]
 
     def _root_of(self, path: Path) -> Path | None:
@@ -153,14 +170,17 @@ class SourceTree:
         return text
 
     def read_once(self, file: str) -> SourceText:
-        """Return the text of a file as :meth:`read` does, without keeping it: a kernel's files fill a gigabyte."""
+        """Return the text of a file as :meth:`read` does, without keeping it: a kernel's files fill
+        a gigabyte.
+        """
         found = self._find(file)
         if found is None:
             return SourceText(None, (), self._explain_missing(file))
         path, root = found
         self._paths[path] = None
         try:
-            # Lines end at newlines only, in any convention, as for a compiler: kernel sources have form feeds.
+            # Lines end at newlines only, in any convention, as for a compiler: kernel sources have
+            # form feeds.
             text = read_input(path, folder=root).decode("utf-8", "replace")
             lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         except OSError as error:
@@ -187,7 +207,9 @@ def _is_source_name(name: str) -> bool:
 
 
 def _is_literal(folder: str) -> bool:
-    """Return whether a directory is named by its own path: by no link, and none of /proc, which leads wherever it is used."""
+    """Return whether a directory is named by its own path: by no link, and none of /proc, which
+    leads wherever it is used.
+    """
     try:
         is_own = Path(folder).is_dir() and os.path.realpath(folder) == folder
     except ValueError:
@@ -198,8 +220,9 @@ def _is_literal(folder: str) -> bool:
 def _is_built_in(image: str, folder: str) -> bool:
     """Return whether an image lies where it says that it was built.
 
-    An image from elsewhere may claim to have been built in anybody's home directory, or name that by a link: its author need
-    not know the path. A temporary file of one that was unpacked has its path in /proc.
+    An image from elsewhere may claim to have been built in anybody's home directory, or name that
+    by a link: its author need not know the path. A temporary file of one that was unpacked has its
+    path in /proc.
     """
     if image.startswith("/proc/") or not _is_literal(folder) or is_home(Path(folder)):
         return False

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source locations of PCs: by the location table of the build, or without one by the debugger; each PC once."""
+"""Source locations of PCs: by the location table of the build, or without one by the debugger; each
+PC once.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ from kcovdbg.target.protocol import SourceLines, Symbol, Target
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable Python's cyclic garbage collection while many objects are made, none of which is garbage.
+    """Disable Python's cyclic garbage collection while many objects are made, none of which is
+    garbage.
 
     Collection would take a third of the time of a look-up, and more of that of building a table.
     """
@@ -62,7 +65,8 @@ _INIT: Final = ".init"
 _TABLE_WAIT: Final = 0.05
 
 Fallback = Callable[[int], Sequence[Frame]]
-"""Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing.
+"""Returns the location of an instruction of the running kernel, empty when it has none. Raises
+nothing.
 
 The name of the outermost function may be mangled.
 """
@@ -73,7 +77,9 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
 
 
 def demangle_location(location: Location) -> Location:
-    """Return a location whose outermost frame may have the name of a symbol, with that name as it is shown."""
+    """Return a location whose outermost frame may have the name of a symbol, with that name as it
+    is shown.
+    """
     name = location.symbol
     if name is None or not is_mangled(name):
         return location
@@ -84,8 +90,8 @@ def demangle_location(location: Location) -> Location:
 class Symbolizer:
     """Source locations of the PCs of one kernel.
 
-    PCs are as KCOV records them: return addresses minus the KASLR offset, in modules as well. Locations are those of the calls:
-    of the byte before.
+    PCs are as KCOV records them: return addresses minus the KASLR offset, in modules as well.
+    Locations are those of the calls: of the byte before.
 
     :param kaslr_offset: of the kernel.
     :param table: of this build, if it exists.
@@ -94,7 +100,8 @@ class Symbolizer:
     :param text: the code of the image; with a table, taken from that.
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param find_table: called from time to time while there is no table, until it returns one.
-    :param image: path of the image, whose symbols name PCs without a source line while there is no table.
+    :param image: path of the image, whose symbols name PCs without a source line while there is no
+        table.
     :param note: where the table is built, if that is not the cache.
     :param table_problem: why there will be no table unless another process builds it.
     :param find_progress: returns how far the build of the table is.
@@ -118,7 +125,9 @@ class Symbolizer:
         self.note = note
         """The folder of the table, for the user, if that is not the cache."""
         self.table_problem = table_problem
-        """Why there will be no table unless another process builds it; None while it is being built, and when it is there."""
+        """Why there will be no table unless another process builds it; None while it is being
+        built, and when it is there.
+        """
         self._offset = kaslr_offset
         self._mask = word_mask(word_size)
         self._fallback = fallback
@@ -140,8 +149,12 @@ class Symbolizer:
         self._table = table
         self._text = table.text_ranges()
         init = [text for text in self._text if text.name.startswith(_INIT)]
-        self._init_span = (min((text.start for text in init), default=0), max((text.end for text in init), default=0))
-        # Without any points (of a machine whose calls are not recognized) a missing PC means nothing.
+        self._init_span = (
+            min((text.start for text in init), default=0),
+            max((text.end for text in init), default=0),
+        )
+        # Without any points (of a machine whose calls are not recognized) a missing PC means
+        # nothing.
         self._has_points = len(table) > 0
         self._find_table = None
         self.table_problem = None
@@ -176,7 +189,9 @@ class Symbolizer:
             self._known.clear()
 
     def locate(self, pc: int) -> Location:
-        """Return the location of a PC; its remark says why when it has no frames or approximate ones."""
+        """Return the location of a PC; its remark says why when it has no frames or approximate
+        ones.
+        """
         found = self._known.get(pc)
         return self.locate_all((pc,))[0] if found is None else found
 
@@ -190,7 +205,9 @@ class Symbolizer:
         if missing:
             with without_collection():
                 if self._table is None:
-                    found = {pc: demangle_location(self._locate_without_table(pc)) for pc in missing}
+                    found = {
+                        pc: demangle_location(self._locate_without_table(pc)) for pc in missing
+                    }
                 else:
                     found = self._locate_by_table(self._table, missing)
             # A damaged buffer may have millions of random words, which take no time to recognize.
@@ -215,7 +232,9 @@ class Symbolizer:
             remark = mangled = None
             if not frames:
                 remark = TAIL_CALL if kind == tail else NO_LINES
-                found[pc] = demangle_location(Location(pc + offset & mask, self._by_function(pc), remark, kind == tail))
+                found[pc] = demangle_location(
+                    Location(pc + offset & mask, self._by_function(pc), remark, kind == tail)
+                )
                 continue
             if kind != tail_known and "::" in (frames[-1].function or ""):
                 mangled = table.mangled_at(pc, frames)
@@ -245,10 +264,13 @@ class Symbolizer:
             return Location(address, self._by_function(pc), NO_LINES)
         if text.name.startswith(_INIT):
             return Location(address, frames, INIT_TEXT)
-        return Location(address, frames, NOT_A_POINT if self._has_points else None, self._has_points)
+        return Location(
+            address, frames, NOT_A_POINT if self._has_points else None, self._has_points
+        )
 
     def function_starting_at(self, pc: int) -> str | None:
-        """Return the name of the function that starts at an address as in the image, None when none does.
+        """Return the name of the function that starts at an address as in the image, None when none
+        does.
 
         A call before it never returns, so that hardly any recorded PC is such an address.
         """
@@ -291,7 +313,9 @@ class Symbolizer:
 
 def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
     """Return the ranges of code of an image, with addresses as in the image."""
-    return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
+    return tuple(
+        TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections()
+    )
 
 
 def open_symbolizer(
@@ -307,9 +331,11 @@ def open_symbolizer(
     table_file: str | os.PathLike[str] | None = None,
     spare: LocationTable | None = None,
 ) -> Symbolizer:
-    """Return a symbolizer with the table of the build, or one that uses the table as soon as it has been built.
+    """Return a symbolizer with the table of the build, or one that uses the table as soon as it has
+    been built.
 
-    Returns at once: a process is started to build a missing table, and locations come from the fallback meanwhile.
+    Returns at once: a process is started to build a missing table, and locations come from the
+    fallback meanwhile.
 
     :param build_id: of the kernel's image, hexadecimal; None when unknown, for no table.
     :param image: the kernel's image with debug info, if there is one.
@@ -319,11 +345,16 @@ def open_symbolizer(
     :param spare: a table with less, to be used where there is none.
     :raises TargetError: when that cannot be read, or is of another build.
     """
-    make = partial(Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size)
+    make = partial(
+        Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size
+    )
     if table_file is not None:
         return make(table=open_table_file(table_file, build_id))
     if image is None:
-        return make(table=(None if build_id is None else open_table(make_build_key(build_id), folder)) or spare)
+        return make(
+            table=(None if build_id is None else open_table(make_build_key(build_id), folder))
+            or spare
+        )
     key: str | None = None
     # Reported when the image is opened for more.
     with suppress(TargetError):
@@ -351,7 +382,8 @@ def open_symbolizer(
 
 
 class TableTarget(Target):
-    """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage points, and no types.
+    """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage
+    points, and no types.
 
     :param name: what messages call it.
     :param machine: as of uname -m; None for this machine's, as tables do not say it.
@@ -393,7 +425,9 @@ class TableTarget(Target):
 
         :raises MissingSymbolError: when the table has none.
         """
-        found = next((symbol for symbol in self.table.functions_named(name) if symbol.name == name), None)
+        found = next(
+            (symbol for symbol in self.table.functions_named(name) if symbol.name == name), None
+        )
         if found is None:
             raise MissingSymbolError(f"{self.name} has no function {name}")
         return Symbol(name, found.address, found.size)

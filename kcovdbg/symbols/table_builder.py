@@ -34,18 +34,36 @@ from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, c
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
-from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, make_table_key, open_table, table_path, write_progress
-from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
+from kcovdbg.symbols.table_cache import (
+    CACHE_HINT,
+    Progress,
+    lock_path,
+    make_table_key,
+    open_table,
+    table_path,
+    write_progress,
+)
+from kcovdbg.symbols.table_rows import (
+    INVERTED,
+    LocationArrays,
+    Locations,
+    MergedPoints,
+    gather,
+    merge_kinds,
+)
 from kcovdbg.user_folder import make_folder
 
-# Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
+# Parts are small enough that all cores have work to the end and that little is lost when a build is
+# killed.
 _PART_BYTES: Final = 8 << 20
 # Seconds between two looks at another process that builds the same table.
 _PAUSE: Final = 0.05
 
 
 def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
-    """Return the name, as in DWARF, of the function that an address is in, or of the label before it in assembly."""
+    """Return the name, as in DWARF, of the function that an address is in, or of the label before
+    it in assembly.
+    """
     function = symbols.find_before(address, functions_only=True)
     if function is not None and address < function.address + function.size:
         return demangle(strip_clone_suffix(function.name))
@@ -73,21 +91,27 @@ class _Run(NamedTuple):
 
 
 def _find_runs(units: array[int]) -> list[_Run]:
-    """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than items."""
+    """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than
+    items.
+    """
     starts = [0, *compress(count(1), map(ne, units, islice(units, 1, None)))] if units else []
     ends = (*starts[1:], len(units)) if len(units) else ()
     return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
 
 
 def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
-    """Return parts of whole units, and in their order all addresses, with those in no unit after the last part."""
+    """Return parts of whole units, and in their order all addresses, with those in no unit after
+    the last part.
+    """
     runs = _find_runs(reader.find_units(addresses))
     parts: list[_Part] = []
     units: list[int] = []
     ends: list[int] = []
     part = array("Q")
     size = 0
-    for unit, group in groupby((run for run in runs if run.unit != NO_UNIT), key=attrgetter("unit")):
+    for unit, group in groupby(
+        (run for run in runs if run.unit != NO_UNIT), key=attrgetter("unit")
+    ):
         for run in group:
             part.extend(addresses[run.start : run.end])
         units.append(unit)
@@ -102,15 +126,22 @@ def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Pa
 
 
 def _find_outermost(locations: LocationArrays) -> array[int]:
-    """Return the function of the outermost frame of each location, 0 for none; 1 for a location without frames."""
+    """Return the function of the outermost frame of each location, 0 for none; 1 for a location
+    without frames.
+    """
     # It is the frame before the end; only the first location has none.
     frames = gather(locations.chain_ends, array("I", [NO_UNIT]) + locations.chain_frames, NO_UNIT)
     return gather(frames, locations.frames[0::4], 1)
 
 
 def _demangle(locations: LocationArrays) -> LocationArrays:
-    """Return locations with the names of Rust functions as LLVM's tools print them; two may become equal."""
-    if not any(prefix in locations.text or locations.text.startswith(prefix[1:]) for prefix in (b"\0_R", b"\0_ZN")):
+    """Return locations with the names of Rust functions as LLVM's tools print them; two may become
+    equal.
+    """
+    if not any(
+        prefix in locations.text or locations.text.startswith(prefix[1:])
+        for prefix in (b"\0_R", b"\0_ZN")
+    ):
         return locations
     text = "".join(f"{demangle(string)}\0" for string in locations.strings())
     return locations._replace(text=text.encode("utf-8", "replace"))
@@ -124,7 +155,9 @@ def _join_spellings(locations: LocationArrays) -> LocationArrays:
     strings = locations.strings()
     numbers = {text: number for number, text in enumerate(strings, 1)}
     files = locations.frames[1::4]
-    dotted = {number: numbers.get(f"./{strings[number - 1]}", number) for number in set(files) if number}
+    dotted = {
+        number: numbers.get(f"./{strings[number - 1]}", number) for number in set(files) if number
+    }
     frames = locations.frames[:]
     frames[1::4] = array("I", (dotted.get(number, 0) for number in files))
     return locations._replace(frames=frames)
@@ -140,7 +173,11 @@ class _Locator:
     """
 
     def __init__(
-        self, reader: DwarfReader, symbols: SymbolTable, addresses: array[int], report: Callable[[Progress], None]
+        self,
+        reader: DwarfReader,
+        symbols: SymbolTable,
+        addresses: array[int],
+        report: Callable[[Progress], None],
     ) -> None:
         self._reader = reader
         self._symbols = symbols
@@ -177,7 +214,8 @@ class _Locator:
         return chains
 
     def _complete_names(self, chains: array[int]) -> Iterator[tuple[int, int]]:
-        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols.
+        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF
+        symbols.
 
         :return: the indices of their addresses, with new locations.
         """
@@ -189,12 +227,21 @@ class _Locator:
             chain = chains[index]
             start = found.chain_ends[chain - 1] if chain else 0
             frames = [
-                Frame(strings[found.frames[at]], strings[found.frames[at + 1]], found.frames[at + 2], found.frames[at + 3])
-                for at in (4 * number for number in found.chain_frames[start : found.chain_ends[chain]])
+                Frame(
+                    strings[found.frames[at]],
+                    strings[found.frames[at + 1]],
+                    found.frames[at + 2],
+                    found.frames[at + 3],
+                )
+                for at in (
+                    4 * number for number in found.chain_frames[start : found.chain_ends[chain]]
+                )
             ]
             is_assembly = (frames[-1].file or "").endswith(".S")
             frames[-1] = frames[-1]._replace(
-                function=_function_name(self._symbols, self._addresses[index], is_assembly=is_assembly)
+                function=_function_name(
+                    self._symbols, self._addresses[index], is_assembly=is_assembly
+                )
             )
             return frames
 
@@ -206,24 +253,32 @@ _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
 
 
 def _bytes_before(pcs: array[int]) -> array[int]:
-    """Return the address before each PC: as one number, because a step of the interpreter for each takes ten times as long."""
+    """Return the address before each PC: as one number, because a step of the interpreter for each
+    takes ten times as long.
+    """
     ones = array("Q", [1]) * len(pcs)
     less = int.from_bytes(pcs, sys.byteorder) - int.from_bytes(ones, sys.byteorder)
     return array("Q", less.to_bytes(8 * len(pcs), sys.byteorder))
 
 
 def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) -> MergedPoints:
-    """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of kind 0 all others."""
+    """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of
+    kind 0 all others.
+    """
     plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
     return merge_kinds(((plain, 0), (sorted(set().union(*jumps.values())), 1)))
 
 
 def _locate_rows(
-    rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], addresses: MergedPoints, locator: _Locator
+    rows: MergedPoints,
+    jumps: Mapping[int, tuple[int, ...]],
+    addresses: MergedPoints,
+    locator: _Locator,
 ) -> array[int]:
     """Return the location of each PC.
 
-    :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
+    :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside
+        these jumps.
     :param addresses: from :func:`_list_addresses`.
     """
     located = locator.finish()
@@ -233,7 +288,9 @@ def _locate_rows(
     common = locator.locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
     found, done = array("I"), 0
-    for known, index in enumerate(compress(count(), rows.kinds.translate(_IS_PLAIN).translate(INVERTED))):
+    for known, index in enumerate(
+        compress(count(), rows.kinds.translate(_IS_PLAIN).translate(INVERTED))
+    ):
         found.extend(of_plain[done : index - known])
         found.append(by_group[jumps[rows.pcs[index]]])
         done = index - known
@@ -241,7 +298,9 @@ def _locate_rows(
 
 
 def _source_name(unit: CompileUnit | None) -> str | None:
-    """Return the source file of a unit, relative to the build root where it is below it; None for no unit."""
+    """Return the source file of a unit, relative to the build root where it is below it; None for
+    no unit.
+    """
     if unit is None:
         return None
     # rustc appends the part of the crate: lib.rs/@/kernel.4df2…-cgu.0.
@@ -257,7 +316,10 @@ def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> Iterator[
     for symbol in symbols.functions():
         by_address.setdefault(symbol.address, []).append(symbol)
     addresses = sorted(by_address)
-    spans = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
+    spans = (
+        addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)]
+        for text in ranges
+    )
     for address in sorted(chain.from_iterable(spans)):
         first, *others = by_address[address]
         last = first
@@ -270,10 +332,14 @@ def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> Iterator[
         yield FunctionSymbol(first.name, address, first.size, alias)
 
 
-def _list_functions(symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
+def _list_functions(
+    symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]
+) -> Iterator[FunctionSymbol]:
     found = list(list_symbols(symbols, ranges))
     names: dict[int, str | None] = {}
-    for function, number in zip(found, reader.find_units(array("Q", [one.address for one in found])), strict=True):
+    for function, number in zip(
+        found, reader.find_units(array("Q", [one.address for one in found])), strict=True
+    ):
         if number not in names:
             names[number] = _source_name(reader.unit(number))
         yield function._replace(unit=names[number])
@@ -304,8 +370,8 @@ def make_table(
     :param elf: the image, or its file of debug info.
     :param code: the image where debug info is in a file of its own.
     :param report: called with the progress of locating the points.
-    :raises CapabilityError: when the image has no build ID, text or source lines, or neither points nor blocks, or resolving
-        fails.
+    :raises CapabilityError: when the image has no build ID, text or source lines, or neither points
+        nor blocks, or resolving fails.
     :raises ElfError: when the image is damaged.
     """
     code = elf if code is None else code
@@ -314,13 +380,17 @@ def make_table(
     if build_id is None or not ranges or code.is_relocatable:
         raise CapabilityError(
             f"{code.name}: a location table needs a linked image with a build ID and code",
-            hint=None if elf is not code or not elf.has_lines else "this is debug info alone: name the image as well",
+            hint=None
+            if elf is not code or not elf.has_lines
+            else "this is debug info alone: name the image as well",
         )
     if code.build_id != build_id:
         raise CapabilityError(f"{code.name} and {elf.name} are of different builds")
     if not elf.has_lines:
         # Its build ID is that of the full image, for which the table would be found as well.
-        raise CapabilityError(f"{elf.name}: a location table needs source lines, and this debug info has none")
+        raise CapabilityError(
+            f"{elf.name}: a location table needs source lines, and this debug info has none"
+        )
     if max(text.end for text in ranges) - min(text.start for text in ranges) >= 1 << 32:
         raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
     symbols = elf.symbols if len(elf.symbols) else code.symbols
@@ -334,10 +404,15 @@ def make_table(
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
     if not rows.pcs and blocks is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.
-        why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
+        why = (
+            ""
+            if code.header.machine in ARCHITECTURES
+            else f" for {code.header.machine_name}, whose calls are unknown"
+        )
         raise CapabilityError(f"{code.name}: no coverage points{why}", hint=NO_POINTS_HINT)
     chains = _locate_rows(rows, points.jumps, addresses, locator)
-    # An image with debug info of a known form has lines for nearly all; 0 is the location without frames.
+    # An image with debug info of a known form has lines for nearly all; 0 is the location without
+    # frames.
     known = len(chains) - chains.count(0)
     if known < len(chains) // 2:
         raise CapabilityError(
@@ -348,7 +423,9 @@ def make_table(
     return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
 
 
-def _make_blocks(code: ElfFile, symbols: SymbolTable, reader: DwarfReader, base: int) -> BlockColumns | None:
+def _make_blocks(
+    code: ElfFile, symbols: SymbolTable, reader: DwarfReader, base: int
+) -> BlockColumns | None:
     """Return the blocks of an image's functions; None where its code is not understood.
 
     :param base: address that they count from.
@@ -362,7 +439,8 @@ def _make_blocks(code: ElfFile, symbols: SymbolTable, reader: DwarfReader, base:
 
 @contextmanager
 def _only_builder(path: Path) -> Iterator[int]:
-    """Yield the descriptor of the file that the only process that builds a table locks, once no other one does.
+    """Yield the descriptor of the file that the only process that builds a table locks, once no
+    other one does.
 
     :raises CapabilityError: when the process that started this one has ended meanwhile.
     """
@@ -377,7 +455,9 @@ def _only_builder(path: Path) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if os.getppid() != parent:
-                    raise CapabilityError("nobody waits for the table, which another process builds") from None
+                    raise CapabilityError(
+                        "nobody waits for the table, which another process builds"
+                    ) from None
                 time.sleep(_PAUSE)
         # Never removed: two processes could each lock one of the same name.
         write_progress(lock.fileno(), Progress(0, 0))
@@ -414,7 +494,8 @@ def build_table_file(
     code: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
 ) -> Path:
-    """Build an image's table in the cache, unless it exists; if another process is building it, wait for that one.
+    """Build an image's table in the cache, unless it exists; if another process is building it,
+    wait for that one.
 
     :param code: the image, where the first one is its file of debug info.
     :return: the table's file.
@@ -440,7 +521,10 @@ def build_table_file(
         with without_collection():
             table = make_table(elf, code=other, report=partial(write_progress, lock))
             if not all(found.is_unchanged() for found in files):
-                raise CapabilityError(f"{elf.name} was changed while it was read", hint="try again when nothing writes it")
+                raise CapabilityError(
+                    f"{elf.name} was changed while it was read",
+                    hint="try again when nothing writes it",
+                )
             table.write(path)
     return path
 
@@ -450,10 +534,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :return: the exit status: 0 when the table exists, 1 when it does not.
     """
-    parser = argparse.ArgumentParser(prog="python -m kcovdbg.symbols.table_builder", description="build a location table")
-    parser.add_argument("image", metavar="VMLINUX", help="kernel image with debug info, or its debug info alone")
-    parser.add_argument("--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own")
-    parser.add_argument("--folder", type=Path, help="directory of the table (default: the user's cache)")
+    parser = argparse.ArgumentParser(
+        prog="python -m kcovdbg.symbols.table_builder", description="build a location table"
+    )
+    parser.add_argument(
+        "image", metavar="VMLINUX", help="kernel image with debug info, or its debug info alone"
+    )
+    parser.add_argument(
+        "--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="directory of the table (default: the user's cache)"
+    )
     parser.add_argument("--nice", action="store_true", help="run at low priority")
     options = parser.parse_args(arguments)
     if options.nice:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cache of location tables, and the background process that builds one, whose progress is in the file that it locks.
+"""The cache of location tables, and the background process that builds one, whose progress is in
+the file that it locks.
 
-A table is kept under the digest of the image that it was made of. The build ID that an image claims is public and proves
-nothing: under that a table is found only where no image is at hand, and only if the user built it by ``symbols build``.
+A table is kept under the digest of the image that it was made of. The build ID that an image claims
+is public and proves nothing: under that a table is found only where no image is at hand, and only
+if the user built it by ``symbols build``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from kcovdbg.file_digest import combine_digests, find_digest
 from kcovdbg.input_file import open_input, read_input
 from kcovdbg.limits import WORK, over_limit
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.user_folder import expand_user, find_stranger, find_temporary_folder, find_user_folder, make_folder
+from kcovdbg.user_folder import (
+    expand_user,
+    find_stranger,
+    find_temporary_folder,
+    find_user_folder,
+    make_folder,
+)
 
 # Of the file that the builder of a table locks: parts that are finished, parts in all.
 _PROGRESS: Final = struct.Struct("<II")
@@ -41,7 +49,8 @@ class Progress(NamedTuple):
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
-# Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth starting.
+# Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth
+# starting.
 _ROOM = 16 << 20
 
 
@@ -58,7 +67,9 @@ class UsableCache(NamedTuple):
         """A note for the user where it is not the user's cache."""
         if self.problem is None:
             return None
-        instead = "names are found without a cache" if self.folder is None else f"using {self.folder}"
+        instead = (
+            "names are found without a cache" if self.folder is None else f"using {self.folder}"
+        )
         return f"the cache cannot be used: {self.problem}; {instead}; {CACHE_HINT}"
 
     def require(self) -> Path:
@@ -96,7 +107,9 @@ def find_usable_cache() -> UsableCache:
 
 
 def _find_problem(folder: Path) -> str | None:
-    """Return why a table cannot be written to a directory, None where it can; the directory is made."""
+    """Return why a table cannot be written to a directory, None where it can; the directory is
+    made.
+    """
     if not folder.is_absolute():
         return "no home directory"
     try:
@@ -112,12 +125,16 @@ def _find_problem(folder: Path) -> str | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a directory in a place that is open to all users is this user's, so that its tables can be trusted."""
+    """Return whether a directory in a place that is open to all users is this user's, so that its
+    tables can be trusted.
+    """
     try:
         found = folder.lstat()
     except OSError:
         return False
-    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    is_private = (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    )
     return is_private and find_stranger(folder) is None
 
 
@@ -133,12 +150,15 @@ def make_table_key(build_id: str, digests: Sequence[str]) -> str:
     """Return the key of a table.
 
     :param build_id: hexadecimal.
-    :param digests: of the image's bytes; of its file of debug info and of its code, where these are two files.
+    :param digests: of the image's bytes; of its file of debug info and of its code, where these are
+        two files.
     """
     return f"{build_id}-{combine_digests(list(digests))}"
 
 
-def find_table_key(image: str | os.PathLike[str], code: str | os.PathLike[str] | None = None) -> str | None:
+def find_table_key(
+    image: str | os.PathLike[str], code: str | os.PathLike[str] | None = None
+) -> str | None:
     """Return the key of an image's table, None for an image without a build ID.
 
     All bytes of the image are read, the first time (:mod:`kcovdbg.file_digest`).
@@ -159,7 +179,8 @@ def find_table_key(image: str | os.PathLike[str], code: str | os.PathLike[str] |
 
 
 def make_build_key(build_id: str) -> str:
-    """Return the key of the table that the user built by ``symbols build`` for a build: one of which no image is at hand.
+    """Return the key of the table that the user built by ``symbols build`` for a build: one of
+    which no image is at hand.
 
     :param build_id: hexadecimal.
     """
@@ -175,7 +196,8 @@ def open_table(key: str, folder: Path | None = None) -> LocationTable | None:
     """Return a table, None when there is none or it is damaged; building replaces a damaged one.
 
     :param key: from :func:`find_table_key` or :func:`make_build_key`.
-    :param folder: its directory; None for the user's cache, or a temporary directory where that cannot be used.
+    :param folder: its directory; None for the user's cache, or a temporary directory where that
+        cannot be used.
     """
     cache = folder or cache_folder()
     spare = () if folder is not None else filter(_is_ours, _spare_folders())
@@ -209,7 +231,11 @@ _TABLE_NAME: Final = re.compile(rf"[0-9a-f]+-[0-9a-f]{{64}}\.{FORMAT}")
 def find_table_files() -> list[Path]:
     """Return the paths of all tables of this format in the user's cache."""
     try:
-        return sorted(path for path in cache_folder().iterdir() if _TABLE_NAME.fullmatch(path.name) and not path.is_symlink())
+        return sorted(
+            path
+            for path in cache_folder().iterdir()
+            if _TABLE_NAME.fullmatch(path.name) and not path.is_symlink()
+        )
     except OSError:
         return []
 
@@ -226,7 +252,8 @@ def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> Locat
         raise TargetError(f"{path}: {error.strerror or error}") from error
     except TableError as error:
         raise TargetError(
-            str(error), hint="build it from this kernel's vmlinux: kcovdbg symbols build VMLINUX -o FILE"
+            str(error),
+            hint="build it from this kernel's vmlinux: kcovdbg symbols build VMLINUX -o FILE",
         ) from error
 
 
@@ -245,8 +272,9 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
 class TableBuild:
     """A table that another process builds.
 
-    The process outlives this one and has no terminal. If another process is building the table, it waits for that one as long
-    as this process runs, and builds the table itself if that one is killed.
+    The process outlives this one and has no terminal. If another process is building the table, it
+    waits for that one as long as this process runs, and builds the table itself if that one is
+    killed.
 
     :param image: a kernel image with debug info, or its file of debug info.
     :param key: the key of its table.
@@ -269,11 +297,21 @@ class TableBuild:
         self._folder = folder
         # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
-        command = [*python_command("kcovdbg.symbols.table_builder"), "--folder", str(folder), *(("--nice",) if nice else ())]
+        command = [
+            *python_command("kcovdbg.symbols.table_builder"),
+            "--folder",
+            str(folder),
+            *(("--nice",) if nice else ()),
+        ]
         try:
             with ExitStack() as stack:
-                # Open in the child as well: a decompressed image is removed when this process exits.
-                files = [stack.enter_context(open_input(path)).fileno() for path in (image, code) if path is not None]
+                # Open in the child as well: a decompressed image is removed when this process
+                # exits.
+                files = [
+                    stack.enter_context(open_input(path)).fileno()
+                    for path in (image, code)
+                    if path is not None
+                ]
                 opened, *others = (f"/proc/self/fd/{file}" for file in files)
                 self.process = subprocess.Popen(
                     [*command, *(f"--code={path}" for path in others), "--", opened],
@@ -311,13 +349,19 @@ class TableBuild:
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
         # It has built the table of what it has read.
         if status in (0, -signal.SIGBUS):
-            raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
+            raise CapabilityError(
+                "the image was changed while it was read", hint="try again when nothing writes it"
+            )
         if status == -signal.SIGXCPU:
             error = over_limit(WORK, "building the location table")
             raise CapabilityError(str(error), hint=error.hint)
         if not lines:
             raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
-        message, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")
+        message, hint = (
+            (lines[-2], lines[-1].strip())
+            if lines[-1].startswith("  ") and len(lines) > 1
+            else (lines[-1], "")
+        )
         raise CapabilityError(message, hint=hint or None)
 
 
@@ -327,7 +371,8 @@ def lock_path(path: Path) -> Path:
 
 
 def write_progress(lock: int, progress: Progress) -> None:
-    """Write how far a build is into the file that it locked, given by its descriptor, unless it has other names.
+    """Write how far a build is into the file that it locked, given by its descriptor, unless it has
+    other names.
 
     :raises OSError: when it cannot be written.
     """

@@ -44,7 +44,8 @@ class LocationArrays(NamedTuple):
 def check_status(status: int) -> None:
     """Raise what a function of native/locations.h or native/dwarf.h says.
 
-    :raises LimitError: when the locations take more memory than there is, or than those of any kernel.
+    :raises LimitError: when the locations take more memory than there is, or than those of any
+        kernel.
     :raises LocationError: when they are damaged.
     """
     if status == -1:
@@ -107,11 +108,15 @@ class Locations:
         given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
         given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
         numbers = zeros("I", len(more.chain_ends))
-        check_status(lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers))))
+        check_status(
+            lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers)))
+        )
         return numbers
 
     def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
-        """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
+        """Return what the locations of each group have in common: all of it, or the outermost
+        function alone, or nothing.
+        """
         _, lib = load_native()
         numbers = zeros("I", 1)
         common = column("I", numbers, 1)
@@ -122,13 +127,17 @@ class Locations:
         return found
 
     def add_frames(self, chains: Iterable[Iterable[Frame]]) -> array[int]:
-        """Add locations as chains of frames, innermost first; return the number that each of them has here."""
+        """Add locations as chains of frames, innermost first; return the number that each of them
+        has here.
+        """
         strings: dict[str, int] = {}
         frames, ends, numbers = array("I"), array("I"), array("I")
 
         def string(text: str | None) -> int:
             # Zeros separate strings.
-            return 0 if text is None else strings.setdefault(text.replace("\0", ""), len(strings) + 1)
+            return (
+                0 if text is None else strings.setdefault(text.replace("\0", ""), len(strings) + 1)
+            )
 
         for chain in chains:
             for name, file, line, position in chain:
@@ -140,13 +149,15 @@ class Locations:
 
 
 BUCKET_SHIFT: Final = 6
-"""A PC is looked up by the higher bits of its offset, then searched among the few that share them."""
+"""A PC is looked up by the higher bits of its offset, then searched among the few that share them.
+"""
 
 
 ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     # From the table's base.
     "offset": ("I", "point_count"),
-    # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in "chain_frame".
+    # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in
+    # "chain_frame".
     "chain": ("Q", "point_count"),
     # The index of the first row of each bucket, and the number of rows.
     "bucket": ("I", "bucket_count"),
@@ -165,7 +176,8 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     "function_name": ("I", "function_count"),
     "function_alias": ("I", "function_count"),
     "function_unit": ("I", "function_count"),
-    # Parts of the functions that blocks are of, ascending: their starts as offsets. None where the image has no blocks.
+    # Parts of the functions that blocks are of, ascending: their starts as offsets. None where the
+    # image has no blocks.
     "part_start": ("I", "part_count"),
     "part_size": ("I", "part_count"),
     "part_function": ("I", "part_count"),
@@ -175,8 +187,8 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     # Strings.
     "block_file": ("I", "block_file_count"),
 }
-"""The arrays of a table, in the order of its directory: the type of the items, and the member of struct kcovdbg_table that has
-their number."""
+"""The arrays of a table, in the order of its directory: the type of the items, and the member of
+struct kcovdbg_table that has their number."""
 
 
 class MergedPoints(NamedTuple):
@@ -199,13 +211,19 @@ def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
         one.pcs, one.count, one.kind = pointer, len(pcs), kind
     size = sum(len(pcs) for pcs, _ in arrays)
     merged, kinds = zeros("Q", size), bytearray(size)
-    if lib.kcovdbg_merge_points(given, len(arrays), column("Q", merged, size), column("B", kinds, size), size):
+    if lib.kcovdbg_merge_points(
+        given, len(arrays), column("Q", merged, size), column("B", kinds, size), size
+    ):
         raise ValueError("points of columns that do not ascend")
     return MergedPoints(merged, bytes(kinds))
 
 
 def make_columns(
-    pcs: Sequence[int], kinds: Sequence[int], chains: Sequence[int], base: int, chain_ends: array[int]
+    pcs: Sequence[int],
+    kinds: Sequence[int],
+    chains: Sequence[int],
+    base: int,
+    chain_ends: array[int],
 ) -> Mapping[str, array[int]]:
     """Return the columns of a table that depend on PCs, by their names in :data:`ARRAYS`.
 
@@ -217,9 +235,17 @@ def make_columns(
     """
     _, lib = load_native()
     low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
-    pcs, kinds, chains = array("Q", pcs[low:high]), bytes(kinds[low:high]), array("I", chains[low:high])
+    pcs, kinds, chains = (
+        array("Q", pcs[low:high]),
+        bytes(kinds[low:high]),
+        array("I", chains[low:high]),
+    )
     count, bucket_count = len(pcs), (pcs[-1] - base >> BUCKET_SHIFT) + 2 if pcs else 1
-    made = {"offset": zeros("I", count), "chain": zeros("Q", count), "bucket": zeros("I", bucket_count)}
+    made = {
+        "offset": zeros("I", count),
+        "chain": zeros("Q", count),
+        "bucket": zeros("I", bucket_count),
+    }
     failed = lib.kcovdbg_make_rows(
         column("Q", pcs, count),
         column("B", kinds, count),
@@ -266,7 +292,9 @@ def chain_pointer(frames: FrameColumns) -> Any:
     """Return the C structure; it is valid as long as the columns are."""
     ffi, _ = load_native()
     numbers = column("I", frames.chain_frame, len(frames.chain_frame))
-    return ffi.new("struct kcovdbg_chains *", {"frames": numbers, "count": len(frames.chain_frame)}), numbers
+    return ffi.new(
+        "struct kcovdbg_chains *", {"frames": numbers, "count": len(frames.chain_frame)}
+    ), numbers
 
 
 def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes) -> bytes:
@@ -297,6 +325,11 @@ def gather(indexes: Sequence[int], values: Sequence[int], missing: int) -> array
     _, lib = load_native()
     found = zeros("I", len(indexes))
     lib.kcovdbg_gather(
-        column("I", indexes), len(indexes), column("I", values), len(values), missing, column("I", found, len(indexes))
+        column("I", indexes),
+        len(indexes),
+        column("I", values),
+        len(values),
+        missing,
+        column("I", found, len(indexes)),
     )
     return found

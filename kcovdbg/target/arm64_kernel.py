@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in the memory of an arm64 machine, by the registers that its CPUs translate addresses with.
+"""A kernel in the memory of an arm64 machine, by the registers that its CPUs translate addresses
+with.
 
-The page tables of the kernel are variables of its image, which is contiguous in physical memory: the table that a CPU uses
-says where the image is, whether the CPU was stopped in the kernel or in user space, where page-table isolation unmaps nearly
-all of it.
+The page tables of the kernel are variables of its image, which is contiguous in physical memory:
+the table that a CPU uses says where the image is, whether the CPU was stopped in the kernel or in
+user space, where page-table isolation unmaps nearly all of it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from kcovdbg.target.stub_kernel import (
 
 # Values of TTBR1 in the kernel, in user space with page-table isolation, and between two tables.
 _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
-# Addresses minus physical addresses in the image; since Linux kernel commit a7f8de168ace ("arm64: allow kernel Image to be
-# loaded anywhere in physical memory") (in v4.6).
+# Addresses minus physical addresses in the image; since Linux kernel commit a7f8de168ace ("arm64:
+# allow kernel Image to be loaded anywhere in physical memory") (in v4.6).
 _IMAGE_SHIFT: Final = "kimage_voffset"
 SYMBOLS: Final = (*_TABLES, _IMAGE_SHIFT)
 """Facts found by symbols of the vmlinux."""
@@ -68,7 +69,11 @@ class TranslationRegisters(NamedTuple):
         bits = self.address_bits
         if self.tcr & _TBI and address & _IS_KERNEL:
             address |= _TOP_BYTE
-        if page_bits is None or bits <= page_bits or (address & WORD_MASK) >> bits != WORD_MASK >> bits:
+        if (
+            page_bits is None
+            or bits <= page_bits
+            or (address & WORD_MASK) >> bits != WORD_MASK >> bits
+        ):
             return None
         index_bits = page_bits - 3
         levels = -(-(bits - page_bits) // index_bits)
@@ -88,8 +93,11 @@ class TranslationRegisters(NamedTuple):
                 return None if shift == page_bits else table & -(1 << shift) | rest
         return table | rest
 
-    def find_kernel(self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
-        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the table of a CPU.
+    def find_kernel(
+        self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
+    ) -> bytes:
+        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the
+        table of a CPU.
 
         :param where: what messages call the machine.
         :param physical: reads physical memory.
@@ -111,14 +119,22 @@ class TranslationRegisters(NamedTuple):
                 continue
             except ReadError as error:
                 raise NotBootedError(
-                    f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
+                    f"could not read the kernel's memory: {error}",
+                    hint="let the kernel finish booting, then try again",
                 ) from None
-            virtual = make_virtual_reader(partial(self._replace(ttbr1=image.root).translate, physical), physical)
+            virtual = make_virtual_reader(
+                partial(self._replace(ttbr1=image.root).translate, physical), physical
+            )
             return read_vmcoreinfo(virtual, symbols, image.offset)
-        detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
+        detail = (
+            f": {failure}"
+            if failure is not None
+            else f": {_TABLES[0]} is not where the CPU has its page table"
+        )
         raise MismatchError(
             f"the vmlinux does not match the kernel at {where}{detail}",
-            hint="give the vmlinux of the same build; or let the kernel finish booting, then try again",
+            hint="give the vmlinux of the same build; or let the kernel finish booting, then try "
+            "again",
         )
 
 
@@ -160,12 +176,15 @@ class _Image(NamedTuple):
         return address - self.offset + self.displacement & WORD_MASK
 
 
-def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: Mapping[str, int], table: str) -> _Image | None:
+def _find_image(
+    registers: TranslationRegisters, physical: ReadMemory, symbols: Mapping[str, int], table: str
+) -> _Image | None:
     """Return the image whose table of a name the CPU uses, None where there is none."""
     if registers.granule_bits is None or table not in symbols or _IMAGE_SHIFT not in symbols:
         return None
     base = registers.ttbr1 & _TABLE_ADDRESS
-    # A kernel for 52-bit addresses on a CPU for 48 has TTBR1 point behind the start of its table (TTBR1_BADDR_4852_OFFSET).
+    # A kernel for 52-bit addresses on a CPU for 48 has TTBR1 point behind the start of its table
+    # (TTBR1_BADDR_4852_OFFSET).
     start = base & -(1 << registers.granule_bits)
     displacement = start - symbols[table]
     try:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The connection to a machine: the address of its socket, a path or host:port, and records of runs of kcovdbg that stop it.
+"""The connection to a machine: the address of its socket, a path or host:port, and records of runs
+of kcovdbg that stop it.
 
-A record is written before the machine is stopped, and removed after it goes on: if a run was killed, its record says that it
-stopped the machine. It is a file beside the machine's socket; for TCP addresses, in the user's directory for state.
+A record is written before the machine is stopped, and removed after it goes on: if a run was
+killed, its record says that it stopped the machine. It is a file beside the machine's socket; for
+TCP addresses, in the user's directory for state.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError, TargetError
 from kcovdbg.input_file import find_number, parse_json, read_input
-from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, count_wait, find_limit, over_limit, time_for_replies
+from kcovdbg.limits import (
+    REPLY_SIZE,
+    REPLY_TIME,
+    count_wait,
+    find_limit,
+    over_limit,
+    time_for_replies,
+)
 from kcovdbg.user_folder import find_user_folder, make_folder
 
 
@@ -36,13 +45,17 @@ class MachineState(str, Enum):
 
 
 class Connection:
-    """The connection that a target is read through; this one is that of files, which do not change."""
+    """The connection that a target is read through; this one is that of files, which do not
+    change.
+    """
 
     is_slow: bool = False
     """Whether each page that is read takes a round trip."""
 
     def pause(self) -> AbstractContextManager[bool]:
-        """Stop the kernel for a block, which is given whether it is stopped; afterwards it continues if it ran before."""
+        """Stop the kernel for a block, which is given whether it is stopped; afterwards it
+        continues if it ran before.
+        """
         return contextlib.nullcontext(True)
 
     def state(self) -> MachineState | None:
@@ -54,11 +67,14 @@ class Connection:
         return False
 
     def stop_note(self) -> str | None:
-        """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
+        """Return a note on who stopped the machine before kcovdbg connected to it; None while it
+        runs.
+        """
         return None
 
     def resume(self) -> str | None:
-        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
+        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a
+        note for the user.
 
         :raises TargetError: when none did.
         """
@@ -74,7 +90,10 @@ class Connection:
         return None
 
     def close(self) -> None:
-        """Close it; may be called twice. A machine behind a GDB stub continues. Done at exit as well."""
+        """Close it; may be called twice.
+
+        A machine behind a GDB stub continues. Done at exit as well.
+        """
 
 
 _HOST_PORT: Final = re.compile(r"(?P<host>[^/.][^/]*)?:(?P<port>[0-9]{1,5})")
@@ -90,15 +109,19 @@ class SocketAddress(NamedTuple):
 
 
 def parse_socket_address(text: str) -> SocketAddress:
-    """Parse an address as drgn does: host:port, :port on this machine, otherwise the path of a unix socket.
+    """Parse an address as drgn does: host:port, :port on this machine, otherwise the path of a unix
+    socket.
 
-    A path with a colon starts with ``/`` or ``.``; QEMU's prefixes ``unix:`` and ``tcp:`` are accepted.
+    A path with a colon starts with ``/`` or ``.``; QEMU's prefixes ``unix:`` and ``tcp:`` are
+    accepted.
     """
     if text.startswith("unix:"):
         return SocketAddress(text, text[5:], "", 0)
     match = _HOST_PORT.fullmatch(text.removeprefix("tcp:"))
     if match is not None and 0 < int(match["port"]) < 65536:
-        return SocketAddress(text, None, (match["host"] or "localhost").strip("[]"), int(match["port"]))
+        return SocketAddress(
+            text, None, (match["host"] or "localhost").strip("[]"), int(match["port"])
+        )
     return SocketAddress(text, text, "", 0)
 
 
@@ -125,10 +148,15 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
             FileNotFoundError: "no such socket",
             ConnectionRefusedError: "connection refused: nothing listens there",
             PermissionError: "no permission",
-            **dict.fromkeys((TimeoutError, BlockingIOError), f"no answer within {timeout:g} s: another client may use it"),
+            **dict.fromkeys(
+                (TimeoutError, BlockingIOError),
+                f"no answer within {timeout:g} s: another client may use it",
+            ),
         }
         reason = reasons.get(type(error)) or str(getattr(error, "strerror", None) or error)
-        raise TargetError(f"could not connect to {what} at {address.text}: {reason}", hint=hint) from None
+        raise TargetError(
+            f"could not connect to {what} at {address.text}: {reason}", hint=hint
+        ) from None
 
 
 def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> None:
@@ -164,7 +192,9 @@ def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> No
 
 
 def is_closed_by_peer(connection: socket.socket) -> bool:
-    """Return whether the other side has closed a connection, with unread data or not; False when this side has."""
+    """Return whether the other side has closed a connection, with unread data or not; False when
+    this side has.
+    """
     if connection.fileno() < 0:
         return False
     poll = select.poll()
@@ -184,7 +214,8 @@ class StopRecord(NamedTuple):
     command: str
     stopped_at: str
     reason: str = ""
-    """Why the run left the machine stopped on purpose; empty for one that would have let it go on."""
+    """Why the run left the machine stopped on purpose; empty for one that would have let it go on.
+    """
 
     @property
     def is_running(self) -> bool:
@@ -193,7 +224,8 @@ class StopRecord(NamedTuple):
 
 
 def write_record(address: SocketAddress, reason: str = "") -> None:
-    """Record that this run stops the machine at an address; without a place for it, there is no record.
+    """Record that this run stops the machine at an address; without a place for it, there is no
+    record.
 
     :param reason: why it leaves the machine stopped, if it does.
     """
@@ -212,18 +244,30 @@ def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
         if record is None:
             return
         # Exclusive: not through a link that another user made in the meantime.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+        with os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb"
+        ) as file:
             file.write(json.dumps(record._asdict()).encode())
 
 
 def read_record(address: SocketAddress) -> StopRecord | None:
-    """Return the record of the run that stopped the machine at an address, None when there is none."""
+    """Return the record of the run that stopped the machine at an address, None when there is
+    none.
+    """
     try:
         # Beside a socket in /tmp anyone can put a file.
-        found = parse_json(read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape"))
-        started, command, stopped_at = (str(found[key]) for key in ("started", "command", "stopped_at"))
+        found = parse_json(
+            read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape")
+        )
+        started, command, stopped_at = (
+            str(found[key]) for key in ("started", "command", "stopped_at")
+        )
         pid = find_number(found["pid"])
-        return None if pid is None else StopRecord(pid, started, command, stopped_at, str(found.get("reason", "")))
+        return (
+            None
+            if pid is None
+            else StopRecord(pid, started, command, stopped_at, str(found.get("reason", "")))
+        )
     except (OSError, LimitError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -236,12 +280,20 @@ def describe_record(record: StopRecord) -> str:
     if record.is_running:
         return f"the machine is stopped by {run}, which still runs"
     if record.reason:
-        return f"the machine is stopped: {run} left it so at {record.stopped_at}, {record.reason}; resume lets it go on"
-    return f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume lets it go on"
+        return (
+            f"the machine is stopped: {run} left it so at {record.stopped_at}, {record.reason}; "
+            f"resume lets it go on"
+        )
+    return (
+        f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume "
+        f"lets it go on"
+    )
 
 
 def remove_record(address: SocketAddress) -> None:
-    """Remove the record, because the machine goes on; not that of another run, which is about to stop it."""
+    """Remove the record, because the machine goes on; not that of another run, which is about to
+    stop it.
+    """
     record = read_record(address)
     if record is not None and record.is_running and record.pid != os.getpid():
         return

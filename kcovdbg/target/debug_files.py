@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files with debug info: those that the user gave, those in the directory of a dump, and those of stripped images by
-.gnu_debuglink, build ID or debuginfod's cache.
+"""Files with debug info: those that the user gave, those in the directory of a dump, and those of
+stripped images by .gnu_debuglink, build ID or debuginfod's cache.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def list_debug_files(name: str) -> Sequence[str]:
     paths = (path for path in sorted(folder.rglob("*")) if path.suffix != ".o" and path.is_file())
     found = [str(path) for path in paths if _is_elf(path)]
     if not found:
-        raise TargetError(f"no debug info in '{name}'", hint="-s takes a vmlinux, a module, or a folder of them")
+        raise TargetError(
+            f"no debug info in '{name}'", hint="-s takes a vmlinux, a module, or a folder of them"
+        )
     return found
 
 
@@ -60,13 +62,19 @@ def _is_elf(path: Path) -> bool:
 
 
 def read_stripped(path: str | os.PathLike[str]) -> tuple[str, str | None] | None:
-    """Return the build ID of an image without debug info, and the name in its .gnu_debuglink; None for any other file."""
+    """Return the build ID of an image without debug info, and the name in its .gnu_debuglink; None
+    for any other file.
+    """
     try:
         with ElfFile(path) as image:
             if image.header.type == ET_CORE or image.has_debug_info or image.build_id is None:
                 return None
             section = image.section(".gnu_debuglink")
-            link = None if section is None else image.read_section(section).split(b"\0", 1)[0].decode(errors="surrogateescape")
+            link = (
+                None
+                if section is None
+                else image.read_section(section).split(b"\0", 1)[0].decode(errors="surrogateescape")
+            )
             return image.build_id, link
     except TargetError:
         return None
@@ -83,7 +91,8 @@ def find_debug_file(image: Path, build_id: str, link: str | None) -> Path | None
 
 
 def _is_placed(path: Path) -> bool:
-    """Return whether there is a file that nobody named, put there by this user, root, or the owner of the directory.
+    """Return whether there is a file that nobody named, put there by this user, root, or the owner
+    of the directory.
 
     In a directory that is open to all, anybody can put a file that claims the wanted build ID.
     """
@@ -115,7 +124,9 @@ def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
 
 
 def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
-    """Unpack and check the files given with -s, before anything that takes long; return them and notes for the user."""
+    """Unpack and check the files given with -s, before anything that takes long; return them and
+    notes for the user.
+    """
     files: list[DebugFile] = []
     images: list[tuple[str, Path, str, str | None]] = []
     notes: list[str] = []
@@ -132,10 +143,16 @@ def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
         if found is None:
             debug_file = find_debug_file(Path(name), build_id, link)
             # Without one, the error of the image.
-            found = _check_debug_file(name, path) if debug_file is None else _check_debug_file(str(debug_file), debug_file)
+            found = (
+                _check_debug_file(name, path)
+                if debug_file is None
+                else _check_debug_file(str(debug_file), debug_file)
+            )
             files.append(found)
         files = [file._replace(code=str(path)) if file is found else file for file in files]
-        notes.append(f"debug info: {found.name}; {name} has none, its code is read for coverage points")
+        notes.append(
+            f"debug info: {found.name}; {name} has none, its code is read for coverage points"
+        )
     return files, notes
 
 
@@ -144,9 +161,15 @@ def _check_debug_file(name: str, path: Path) -> DebugFile:
         with ElfFile(path, name) as file:
             header = file.header
             if header.type == ET_CORE:
-                raise TargetError(f"{name} is a dump, not debug info", hint="give dumps with -c, or both: kcovdbg VMLINUX DUMP")
+                raise TargetError(
+                    f"{name} is a dump, not debug info",
+                    hint="give dumps with -c, or both: kcovdbg VMLINUX DUMP",
+                )
             if not file.has_debug_info:
-                hint = "build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the distribution's debug package"
+                hint = (
+                    "build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the "
+                    "distribution's debug package"
+                )
                 if header.type != ET_REL:
                     raise NoDebugInfoError(path, name, hint=hint)
                 raise TargetError(f"{name} has no debug info (DWARF)", hint=hint)
@@ -154,7 +177,8 @@ def _check_debug_file(name: str, path: Path) -> DebugFile:
     except NotElfError:
         raise TargetError(
             f"{name} is not a vmlinux: not an ELF file",
-            hint="vmlinuz and bzImage, which machines boot, have no debug info; vmlinux is in the build directory",
+            hint="vmlinuz and bzImage, which machines boot, have no debug info; vmlinux is in the "
+            "build directory",
         ) from None
 
 
@@ -180,10 +204,13 @@ def check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
     """
     hint = f"the kernel's release is {release}: give the vmlinux of the same build"
     if wanted is not None and kernel.build_id is not None:
-        # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+        # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO")
+        # (in v5.9).
         if wanted != kernel.build_id:
             raise TargetError(
-                f"{kernel.name} does not match: its build ID is {kernel.build_id}, the kernel's {wanted}", hint=hint
+                f"{kernel.name} does not match: its build ID is {kernel.build_id}, the "
+                f"kernel's {wanted}",
+                hint=hint,
             )
     elif not dumpfile.find_text(kernel.path, f"Linux version {release} ".encode()):
         raise TargetError(f"{kernel.name} does not match: not of release {release}", hint=hint)
@@ -206,7 +233,9 @@ def find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
 
     :param suffix: of further names to look for.
     """
-    for name in dict.fromkeys(("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")):
+    for name in dict.fromkeys(
+        ("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")
+    ):
         path = directory / name
         if _is_placed(path):
             # The user did not give it: that it is something else is no error.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that a user gives as a dump or as debug info: what they are, whether they are whole, and their plain contents.
+"""Files that a user gives as a dump or as debug info: what they are, whether they are whole, and
+their plain contents.
 
-Compressed images and debug files are unpacked into the cache, where copies that are not used go away; compressed and flattened
-dumps to temporary files, which are removed when the process ends.
+Compressed images and debug files are unpacked into the cache, where copies that are not used go
+away; compressed and flattened dumps to temporary files, which are removed when the process ends.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
 _MAX_TEXT: Final = 64 << 10
 _DUMP_MAGIC: Final = re.compile(
-    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, FLATTENED_MAGIC, *MAGICS))
+    b"|".join(
+        re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, FLATTENED_MAGIC, *MAGICS)
+    )
 )
 # Control characters that no terminal shows.
 _NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
@@ -100,12 +103,15 @@ class _Start(NamedTuple):
 
 
 def _find_start(file: BinaryIO | FrameReader) -> _Start:
-    """Return where the contents of a file start: a dump that came over ssh may begin with its warnings.
+    """Return where the contents of a file start: a dump that came over ssh may begin with its
+    warnings.
 
     :param file: at its start; read to an unknown position.
     """
     data = file.read(_MAGIC_SIZE)
-    if identify_start(data) is not FileKind.OTHER or data.startswith((*MAGICS, *(magic for magic, _ in _REFUSED))):
+    if identify_start(data) is not FileKind.OTHER or data.startswith(
+        (*MAGICS, *(magic for magic, _ in _REFUSED))
+    ):
         return _Start(0, data)
     while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
         data += more
@@ -113,7 +119,11 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
         start = data[found.start() : found.start() + _MAGIC_SIZE]
         # A text may name a format; the header behind the name has zeros.
         if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(MAGICS):
-            return _Start(found.start(), start) if _NO_TEXT.search(data, 0, found.start()) is None else _Start(0, data)
+            return (
+                _Start(found.start(), start)
+                if _NO_TEXT.search(data, 0, found.start()) is None
+                else _Start(0, data)
+            )
     return _Start(0, data if data.strip() else b"")
 
 
@@ -122,7 +132,8 @@ def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
     if program is not None:
         raise TargetError(
             f"{path} is compressed with {program}",
-            hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd are read as they are",
+            hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd are "
+            f"read as they are",
         )
 
 
@@ -160,7 +171,10 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except IsADirectoryError:
         raise TargetError(f"{path} is a directory", hint="give a file in it") from None
     except PermissionError:
-        hint = f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by sudo"
+        hint = (
+            f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by "
+            f"sudo"
+        )
         raise TargetError(f"{path}: no permission to read", hint=hint) from None
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ESPIPE:
@@ -170,7 +184,9 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         try:
             yield file
         except OSError as error:
-            raise TargetError(f"could not read {path}: {error.strerror or error}", hint=_COPY) from None
+            raise TargetError(
+                f"could not read {path}: {error.strerror or error}", hint=_COPY
+            ) from None
 
 
 def path_hint(path: str | os.PathLike[str]) -> str:
@@ -178,7 +194,11 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     if not Path(path).is_absolute():
         return "a relative path starts at the working directory"
     missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
-    return f"there is no directory {missing[0]}" if missing else f"ls {Path(path).parent} lists the files there"
+    return (
+        f"there is no directory {missing[0]}"
+        if missing
+        else f"ls {Path(path).parent} lists the files there"
+    )
 
 
 # As long as a file is open, its path in /proc is valid.
@@ -218,7 +238,8 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
 
 
 def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
-    """Return a compressed image or debug file unpacked in the cache; None for another file, or where the cache keeps none.
+    """Return a compressed image or debug file unpacked in the cache; None for another file, or
+    where the cache keeps none.
 
     A copy is kept under the digest of the compressed bytes that it was made of.
     """
@@ -258,7 +279,9 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
 
 
 def _use_copy(kept: Path) -> BinaryIO | None:
-    """Open a copy in the cache, which no other process removes while it is open; None where there is none."""
+    """Open a copy in the cache, which no other process removes while it is open; None where there
+    is none.
+    """
     try:
         copy = open_input(kept, owned=True)
         fcntl.flock(copy, fcntl.LOCK_SH)
@@ -289,11 +312,16 @@ def _make_copy(found: UnchangingFile, kept: Path, path: str | os.PathLike[str]) 
 
     def check() -> None:
         if not found.is_unchanged():
-            raise TargetError(f"{path} was changed while it was read", hint="give it again when nothing writes it")
+            raise TargetError(
+                f"{path} was changed while it was read", hint="give it again when nothing writes it"
+            )
 
     found.file.seek(0)
     # It gets its name when it is complete.
-    with open_output(kept, mode=PRIVATE, check=check) as target, _decompressor(found.file, path) as stream:
+    with (
+        open_output(kept, mode=PRIVATE, check=check) as target,
+        _decompressor(found.file, path) as stream,
+    ):
         _copy(stream, target, path)
 
 
@@ -302,7 +330,8 @@ _OLD: Final = 30 * 86400
 
 
 def _remove_old_copies(folder: Path) -> bool:
-    """Remove the copies that were not used for a month, and, as long as all together are too large, those used longest ago.
+    """Remove the copies that were not used for a month, and, as long as all together are too large,
+    those used longest ago.
 
     :return: whether they are within the limit; copies that a process uses stay.
     """
@@ -344,7 +373,8 @@ def _open_path(stream: IO[bytes]) -> Path:
 
 
 def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
-    """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what is missing.
+    """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what
+    is missing.
 
     :raises TargetError: when it is not a dump, or nothing in it can be read.
     """
@@ -360,10 +390,13 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
             if pages.missing:
                 file.seek(0)
                 unpacked = unpacked._replace(
-                    path=_mend(file, pages, path), problem=f"{pages.missing:,} of {pages.total:,} pages are missing"
+                    path=_mend(file, pages, path),
+                    problem=f"{pages.missing:,} of {pages.total:,} pages are missing",
                 )
         elif kind is FileKind.CORE:
-            unpacked = unpacked._replace(problem=_find_missing_memory(file, unpacked, str(path)) or unpacked.problem)
+            unpacked = unpacked._replace(
+                problem=_find_missing_memory(file, unpacked, str(path)) or unpacked.problem
+            )
         elif unpacked.problem is not None:
             raise _truncated(path, unpacked.problem)
         elif kind is FileKind.EMPTY:
@@ -373,7 +406,8 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
                 _refuse_memory_image(file, path)
             problem = "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
             raise TargetError(
-                f"{path} is {problem}", hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
+                f"{path} is {problem}",
+                hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX",
             )
     if unpacked.problem is None:
         return unpacked
@@ -408,7 +442,10 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
             raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
         # Without its notes nothing of the dump can be found.
         core.read_notes()
-    first, end = min(segment.offset for segment in memory), max(segment.offset + segment.filesz for segment in memory)
+    first, end = (
+        min(segment.offset for segment in memory),
+        max(segment.offset + segment.filesz for segment in memory),
+    )
     # stat() has no size of a partition that a dump was written to.
     size = file.seek(0, os.SEEK_END)
     # Files in /proc are memory, and have any size.
@@ -423,13 +460,16 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
 
 
 def _truncated(path: str | os.PathLike[str], problem: str) -> TargetError:
-    return TargetError(f"{path} is truncated: {problem}", hint="copy it again; if it is still being written, wait")
+    return TargetError(
+        f"{path} is truncated: {problem}", hint="copy it again; if it is still being written, wait"
+    )
 
 
 def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> Path:
     """Return a copy of a kdump-compressed dump without its incomplete pages.
 
-    libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
+    libkdumpfile maps the file, and a read of a page behind its end would end the process. It
+    refuses descriptors of zeros.
     """
     with _temporary(path) as (target, made):
         end = _copy_file(file, target)
@@ -458,7 +498,10 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                 what = _NAMES.get(kind, "a compressed file")
                 text = f"{path} begins with text, {what} follows at byte {start.offset}"
                 if found.path == Path(path):
-                    text += f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes the text"
+                    text += (
+                        f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes "
+                        f"the text"
+                    )
                 found = _add_damage(found, text)
             cut = None
             with _temporary(path) as (target, current):
@@ -468,9 +511,12 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                     try:
                         cut = reassemble(file, target)  # type: ignore[arg-type]
                     except FlattenedError as error:
-                        raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
+                        raise TargetError(
+                            f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN
+                        ) from None
                     note = (
-                        f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
+                        f"{path} is in makedumpfile's flattened format and was reassembled in "
+                        f"a temporary file; "
                         "makedumpfile -R does so permanently"
                     )
                 elif is_packed:
@@ -483,18 +529,26 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                 else:
                     _copy_file(file, target)
                     note = f"{path} was copied to a temporary file without the text"
-            found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
+            found = found._replace(
+                path=current, notes=(*found.notes, note), problem=found.problem or cut
+            )
     return found
 
 
-def _copy(source: BinaryIO | FrameReader, target: IO[bytes] | BinaryIO, path: str | os.PathLike[str] | None = None) -> None:
+def _copy(
+    source: BinaryIO | FrameReader,
+    target: IO[bytes] | BinaryIO,
+    path: str | os.PathLike[str] | None = None,
+) -> None:
     """Write the rest of a file, zeros as holes.
 
     :param path: of the user's file, which limits the size of what is unpacked.
     :raises LimitError: when it is too large.
     :raises EOFError: when it is compressed, and ends early.
     """
-    limit = None if path is None else max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
+    limit = (
+        None if path is None else max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
+    )
     try:
         while data := source.read(_CHUNK):
             if data.count(0) == len(data):
@@ -586,7 +640,8 @@ def parse_dump_notes(path: Path) -> Iterator[Note]:
     :raises TargetError: when the dump is damaged.
     """
     notes = read_notes(path)
-    # A kdump-compressed dump does not say in which byte order its notes are; in the wrong one, all of them are too long.
+    # A kdump-compressed dump does not say in which byte order its notes are; in the wrong one, all
+    # of them are too long.
     return iter([*parse_notes(notes, "<")] or [*parse_notes(notes, ">")])
 
 

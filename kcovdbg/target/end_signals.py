@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """C-c and the signals that end a process: exceptions in kcovdbg's own code only.
 
-An exception within a plugin that drgn imports, or within a function that drgn calls, is lost or is taken for that function's
-failure. There, and where a machine is let go on, signals wait.
+An exception within a plugin that drgn imports, or within a function that drgn calls, is lost or is
+taken for that function's failure. There, and where a machine is let go on, signals wait.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ _SIGNALS: Final = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# Their callees may lose exceptions, as may C code that imports a module, which drgn does to log. argparse restores a value that
-# it has not saved yet, and fails.
-_FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "argparse", "logging", "importlib._bootstrap", "_frozen_importlib"})
+# Their callees may lose exceptions, as may C code that imports a module, which drgn does to log.
+# argparse restores a value that it has not saved yet, and fails.
+_FOREIGN_MODULES: Final = frozenset(
+    {"_drgn_util.plugins", "argparse", "logging", "importlib._bootstrap", "_frozen_importlib"}
+)
 # Seconds after which a signal that had to wait is sent again.
 _WAIT: Final = 0.005
 
@@ -148,7 +150,8 @@ def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt in the interrupted code, or send the signal again later where that code has to finish first.
+    """Raise KeyboardInterrupt in the interrupted code, or send the signal again later where that
+    code has to finish first.
 
     For a handler that decides itself whether C-c counts now.
     """
@@ -156,7 +159,8 @@ def raise_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def take_signals() -> list[signal.Signals]:
-    """Let C-c raise KeyboardInterrupt, and the other signals SystemExit, where they do not have to wait; return those taken.
+    """Let C-c raise KeyboardInterrupt, and the other signals SystemExit, where they do not have to
+    wait; return those taken.
 
     Signals that are ignored or handled stay so. Outside of the main thread, nothing can be done.
     """
@@ -176,7 +180,9 @@ def give_back_signals(taken: list[signal.Signals]) -> None:
     # By others at exit, where there are no handlers any more.
     with contextlib.suppress(ValueError):
         for number in taken:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 @contextlib.contextmanager
@@ -217,12 +223,16 @@ def has_hung_up() -> bool:
 
 
 def exit_status(status: int) -> int:
-    """Return the exit status of this process: that of a signal that should have ended it, otherwise the given one."""
+    """Return the exit status of this process: that of a signal that should have ended it, otherwise
+    the given one.
+    """
     if _PROCESS.received is not None:
         return 128 + _PROCESS.received
     return 128 + signal.SIGHUP if has_hung_up() else status
 
 
 def end_handling() -> None:
-    """Let no signal change how the process ends, because it ends: what is left is to let machines go on and delete files."""
+    """Let no signal change how the process ends, because it ends: what is left is to let machines
+    go on and delete files.
+    """
     _PROCESS.is_over = True

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kdump-compressed dump: its notes, and which of its pages are missing; and the flattened format of dumps.
+"""A kdump-compressed dump: its notes, and which of its pages are missing; and the flattened format
+of dumps.
 
-The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct disk_dump_header``, the sub-header,
-the bitmaps, a descriptor for each page that is set in the second bitmap, the pages.
+The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct
+disk_dump_header``, the sub-header, the bitmaps, a descriptor for each page that is set in the
+second bitmap, the pages.
 
-makedumpfile's flattened format is a dump as a stream of pieces, each with its offset in the dump. QEMU before 8.2 and
-``makedumpfile -F`` write kdump-compressed dumps in it. Reading one in place needs an index of its pieces, one for each page,
-which takes minutes for a large dump each time (60 us a piece): it is reassembled once instead.
+makedumpfile's flattened format is a dump as a stream of pieces, each with its offset in the dump.
+QEMU before 8.2 and ``makedumpfile -F`` write kdump-compressed dumps in it. Reading one in place
+needs an index of its pieces, one for each page, which takes minutes for a large dump each time (60
+us a piece): it is reassembled once instead.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ _HEADER_SIZE: Final = 464
 _VERSION: Final = 8
 # After six strings of utsname, a timestamp and the status: block_size, sub_hdr_size, bitmap_blocks.
 _BLOCK_SIZE: Final = 428
-# struct kdump_sub_header of 64-bit machines: phys_base, dump_level, split, start_pfn, end_pfn, offset_vmcoreinfo,
-# size_vmcoreinfo (version 3 on), offset_note, size_note (version 4 on).
+# struct kdump_sub_header of 64-bit machines: phys_base, dump_level, split, start_pfn, end_pfn,
+# offset_vmcoreinfo, size_vmcoreinfo (version 3 on), offset_note, size_note (version 4 on).
 _SUB_HEADER_SIZE: Final = 64
 _OFFSET_VMCOREINFO: Final = 32
 _CHUNK: Final = 1 << 20
@@ -76,12 +79,21 @@ class KdumpFile:
         self._page = functools.lru_cache(_KEPT_PAGES)(self._unpack_page)
         self._present: bytes | None = None
         self._before: tuple[int, ...] = ()
-        self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(self._order + "III", start, _BLOCK_SIZE)
-        if not 512 <= self._block <= 1 << 20 or self._sub_blocks > 1 << 20 or self._bitmap_blocks > 1 << 32:
+        self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(
+            self._order + "III", start, _BLOCK_SIZE
+        )
+        if (
+            not 512 <= self._block <= 1 << 20
+            or self._sub_blocks > 1 << 20
+            or self._bitmap_blocks > 1 << 32
+        ):
             raise self._damaged("invalid sizes in its header")
 
     def _damaged(self, problem: str) -> TargetError:
-        return TargetError(f"{self._name} is truncated or damaged: {problem}", hint="copy it again, or take another dump")
+        return TargetError(
+            f"{self._name} is truncated or damaged: {problem}",
+            hint="copy it again, or take another dump",
+        )
 
     def _read_at(self, offset: int, size: int) -> bytes:
         try:
@@ -113,7 +125,9 @@ class KdumpFile:
         return MissingPages(missing, total, tuple(runs), start + total * _DESCRIPTOR_SIZE)
 
     def _find_descriptors(self) -> tuple[int, int]:
-        """Return the position and the number of the descriptors: one for each page in the second bitmap."""
+        """Return the position and the number of the descriptors: one for each page in the second
+        bitmap.
+        """
         position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
         start = position - self._bitmap_blocks * self._block // 2
         if position > self._file.seek(0, os.SEEK_END):
@@ -137,7 +151,8 @@ class KdumpFile:
         if (self._order == "<") != (sys.byteorder == "little"):
             words.byteswap()
         offsets = words[::3]
-        # A page never takes more than a block. Whole chunks of most dumps need no look at each page.
+        # A page never takes more than a block. Whole chunks of most dumps need no look at each
+        # page.
         if present == number and min(offsets) and max(offsets) + self._block <= size:
             return []
         shift = 0 if self._order == "<" else 32
@@ -175,16 +190,22 @@ class KdumpFile:
         if not 0 <= byte < len(self._present) or not self._present[byte] >> bit & 1:
             raise missing
         part = byte // _PART
-        earlier = int.from_bytes(self._present[part * _PART : byte + 1], "little") & (1 << number - 8 * part * _PART) - 1
+        earlier = (
+            int.from_bytes(self._present[part * _PART : byte + 1], "little")
+            & (1 << number - 8 * part * _PART) - 1
+        )
         position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
         position += (self._before[part] + earlier.bit_count()) * _DESCRIPTOR_SIZE
-        offset, length, flags = struct.unpack_from(self._order + "QII", self._read_at(position, _DESCRIPTOR_SIZE))
+        offset, length, flags = struct.unpack_from(
+            self._order + "QII", self._read_at(position, _DESCRIPTOR_SIZE)
+        )
         if not offset or not 0 < length <= self._block:
             raise missing
         data = self._read_at(offset, length)
         if flags & ~_ZLIB:
             raise TargetError(
-                f"{self._name}: pages are compressed by another method than zlib", hint="dump again, as ELF or with -z"
+                f"{self._name}: pages are compressed by another method than zlib",
+                hint="dump again, as ELF or with -z",
             )
         try:
             page = zlib.decompress(data) if flags & _ZLIB else data
@@ -195,9 +216,13 @@ class KdumpFile:
         return page
 
     def read_notes(self) -> bytes:
-        """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty without that."""
+        """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty
+        without that.
+        """
         sub_header = self._read_at(self._block, _SUB_HEADER_SIZE)
-        offset, size, note_offset, note_size = struct.unpack_from(self._order + "QQQQ", sub_header, _OFFSET_VMCOREINFO)
+        offset, size, note_offset, note_size = struct.unpack_from(
+            self._order + "QQQQ", sub_header, _OFFSET_VMCOREINFO
+        )
         if self._version >= 4 and note_size:
             return self._read_at(note_offset, note_size)
         if self._version >= 3 and size:
@@ -205,7 +230,8 @@ class KdumpFile:
         return b""
 
 
-# struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always big-endian.
+# struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always
+# big-endian.
 _HEADER: Final = 4096
 _SIGNATURE_SIZE: Final = 16
 _PIECE: Final = struct.Struct(">qq")
@@ -247,7 +273,9 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
         if offset == size == _END:
             break
         if offset < 0 or size <= 0 or offset + size > _MAX_OFFSET:
-            raise FlattenedError(f"invalid piece at {position:#x}: {size} bytes for offset {offset:#x}")
+            raise FlattenedError(
+                f"invalid piece at {position:#x}: {size} bytes for offset {offset:#x}"
+            )
         position += _PIECE.size
         if offset != current:
             target.seek(offset)

@@ -26,7 +26,9 @@ def running_build_id(path: str | Path = "/sys/kernel/notes") -> str | None:
 
 
 def has_loaded_module(build_id: str | None, folder: str | Path = "/sys/module") -> bool:
-    """Return whether the running kernel has loaded the module with a build ID, hexadecimal; an unknown one it has not."""
+    """Return whether the running kernel has loaded the module with a build ID, hexadecimal; an
+    unknown one it has not.
+    """
     notes = Path(folder).glob("*/notes/.note.gnu.build-id")
     return build_id is not None and any(running_build_id(path) == build_id for path in notes)
 
@@ -41,8 +43,14 @@ def read_config() -> dict[str, str] | None:
     for path in (Path("/proc/config.gz"), Path(f"/boot/config-{running_release()}")):
         with contextlib.suppress(OSError, EOFError):
             data = path.read_bytes()
-            text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")
-            return dict(line.split("=", 1) for line in text.splitlines() if line.startswith("CONFIG_") and "=" in line)
+            text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(
+                "utf-8", "replace"
+            )
+            return dict(
+                line.split("=", 1)
+                for line in text.splitlines()
+                if line.startswith("CONFIG_") and "=" in line
+            )
     return None
 
 
@@ -51,14 +59,17 @@ def is_this_machine(target: Target) -> bool:
     if target.release != running_release():
         return False
     ours = running_build_id()
-    return target.live and (ours is None or target.build_id is None or ours == target.build_id.lower())
+    return target.live and (
+        ours is None or target.build_id is None or ours == target.build_id.lower()
+    )
 
 
 def running_kaslr_offset(path: str | Path = "/proc/kcore") -> int | None:
     """Return the KASLR offset of the running kernel; None if it is unknown.
 
-    It is the value of KERNELOFFSET, hexadecimal without 0x, in the VMCOREINFO note that /proc/kcore has since Linux kernel
-    commit 23c85094fe18 ("proc/kcore: add vmcoreinfo note to /proc/kcore") (in v4.19).
+    It is the value of KERNELOFFSET, hexadecimal without 0x, in the VMCOREINFO note that /proc/kcore
+    has since Linux kernel commit 23c85094fe18 ("proc/kcore: add vmcoreinfo note to /proc/kcore")
+    (in v4.19).
     """
     try:
         with Path(path).open("rb") as file:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Mappings of user address spaces, the maple trees that hold them, and the kernel's vmalloc areas, walked with bounds.
+"""Mappings of user address spaces, the maple trees that hold them, and the kernel's vmalloc areas,
+walked with bounds.
 
-Maple trees came with Linux kernel commit 54a611b60590 ("Maple Tree: add new data structure") (in v6.1).
+Maple trees came with Linux kernel commit 54a611b60590 ("Maple Tree: add new data structure") (in
+v6.1).
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import word_mask
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_pointer, read_word, strip_tag
+from kcovdbg.target.pointer import (
+    Links,
+    check_pointer,
+    finish,
+    follow_chain,
+    follow_list,
+    read_pointer,
+    read_word,
+    strip_tag,
+)
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 
@@ -51,8 +62,13 @@ class MapleTrees:
         self._words = struct.Struct(f"{order}{self._node_size // target.word_size}{code}")
 
     def _find_shape(self, name: str) -> tuple[slice, slice]:
-        arrays = [self._target.member("struct maple_node", f"{name}.{array}") for array in ("pivot", "slot")]
-        pivots, slots = ((array.offset // self._target.word_size, array.length or 0) for array in arrays)
+        arrays = [
+            self._target.member("struct maple_node", f"{name}.{array}")
+            for array in ("pivot", "slot")
+        ]
+        pivots, slots = (
+            (array.offset // self._target.word_size, array.length or 0) for array in arrays
+        )
         return slice(pivots[0], sum(pivots)), slice(slots[0], sum(slots))
 
     def for_each_entry(self, tree: int) -> Iterator[int]:
@@ -72,7 +88,8 @@ class MapleTrees:
     def _walk(self, root: int, first: int, last: int, height: int) -> Iterator[int]:
         """Yield the pointers below a node that covers the indices from ``first`` to ``last``.
 
-        Ranges of nodes that are inside each other and become smaller, and the limit of the height, end any cycle.
+        Ranges of nodes that are inside each other and become smaller, and the limit of the height,
+        end any cycle.
         """
         node, kind = root & -_NODE_ALIGNMENT, root >> _TYPE_SHIFT & _TYPE_MASK
         if height > _MAX_HEIGHT:
@@ -86,7 +103,8 @@ class MapleTrees:
         start = first
         for index, entry in enumerate(slots):
             end = pivots[index] if index < len(pivots) else last
-            # A pivot of 0 beyond the first one is unused: the slot before the unused ones goes to the end of the node's range.
+            # A pivot of 0 beyond the first one is unused: the slot before the unused ones goes to
+            # the end of the node's range.
             if end == 0 and index:
                 end = last
             if not start <= end <= last:
@@ -191,11 +209,17 @@ class VmallocWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._area = BlockLayout(target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}).require()
+        self._area = BlockLayout(
+            target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}
+        ).require()
         names = ("addr", "size", "requested_size", "caller", "flags", "pages")
-        # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in stable kernels since 6.12).
-        self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names}).require("requested_size")
-        # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root rb-tree") (in v6.9).
+        # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in
+        # stable kernels since 6.12).
+        self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names}).require(
+            "requested_size"
+        )
+        # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root
+        # rb-tree") (in v6.9).
         self._nodes = find_kernel_symbol(target, "vmap_nodes")
         if self._nodes is None:
             self._list = target.symbol("vmap_area_list").address
@@ -220,7 +244,9 @@ class VmallocWalk:
             guard = 0 if area.flags & _VM_NO_GUARD else self._target.page_size
             size = area.requested_size or area.size - guard
             name = self._target.symbol_name(area.caller) or f"{area.caller:#x}"
-            yield VmallocArea(area.address, size, name, bool(area.flags & _VM_USERMAP), area.address in arrays)
+            yield VmallocArea(
+                area.address, size, name, bool(area.flags & _VM_USERMAP), area.address in arrays
+            )
         if problem is not None:
             raise problem
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Images of memory in formats that are not read, by their first bytes: what each is, and how to get a dump that is read."""
+"""Images of memory in formats that are not read, by their first bytes: what each is, and how to get
+a dump that is read.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,31 @@ class MemoryImage(NamedTuple):
 _OF_A_GUEST: Final = "virsh dump --memory-only, or QMP's dump-guest-memory"
 _TAKE_ANOTHER: Final = f"take an ELF core: of a guest by {_OF_A_GUEST}; of a machine by kdump"
 _LIBVIRT: Final = MemoryImage(
-    "a guest that libvirt saved", "virsh restore --paused FILE, then virsh dump --memory-only DOMAIN CORE"
+    "a guest that libvirt saved",
+    "virsh restore --paused FILE, then virsh dump --memory-only DOMAIN CORE",
 )
-_VMWARE: Final = MemoryImage("a suspended guest or a snapshot of VMware", "vmss2core -N FILE.vmss FILE.vmem writes an ELF core")
-_WINDOWS: Final = MemoryImage("a dump in Windows' format", "dump-guest-memory without -w writes an ELF core of a guest")
+_VMWARE: Final = MemoryImage(
+    "a suspended guest or a snapshot of VMware",
+    "vmss2core -N FILE.vmss FILE.vmem writes an ELF core",
+)
+_WINDOWS: Final = MemoryImage(
+    "a dump in Windows' format", "dump-guest-memory without -w writes an ELF core of a guest"
+)
 _S390: Final = MemoryImage("a stand-alone dump of s390", "zgetdump -f elf FILE > CORE")
-_XEN: Final = MemoryImage("a guest that Xen saved", "xl restore -p FILE, then xl dump-core DOMAIN CORE")
+_XEN: Final = MemoryImage(
+    "a guest that Xen saved", "xl restore -p FILE, then xl dump-core DOMAIN CORE"
+)
 RAW: Final = MemoryImage("raw memory", f"it has no addresses; {_TAKE_ANOTHER}")
-# The magic numbers are in: migration.h, qcow2.h and win_dump_defs.h of QEMU; qemu_saveimage.h of libvirt; lime.h of LiME;
-# image.rs of AVML; vmware.py of Volatility; zdump of s390-tools; the specification of Xen's stream; dump.h of LKCD; libewf.
+# The magic numbers are in: migration.h, qcow2.h and win_dump_defs.h of QEMU; qemu_saveimage.h of
+# libvirt; lime.h of LiME; image.rs of AVML; vmware.py of Volatility; zdump of s390-tools; the
+# specification of Xen's stream; dump.h of LKCD; libewf.
 _MAGICS: Final = (
     (
         b"QEVM",
         MemoryImage(
             "a migration stream of QEMU (savevm, migrate)",
-            f"start it paused, qemu -S -incoming 'exec:cat FILE', and dump that guest: {_OF_A_GUEST}",
+            f"start it paused, qemu -S -incoming 'exec:cat FILE', and dump that guest: "
+            f"{_OF_A_GUEST}",
         ),
     ),
     (b"LibvirtQemudSave", _LIBVIRT),
@@ -42,7 +54,8 @@ _MAGICS: Final = (
     (
         b"QFI\xfb",
         MemoryImage(
-            "a disk in QEMU's qcow2 format", f"load its snapshot, qemu -loadvm NAME, and dump that guest: {_OF_A_GUEST}"
+            "a disk in QEMU's qcow2 format",
+            f"load its snapshot, qemu -loadvm NAME, and dump that guest: {_OF_A_GUEST}",
         ),
     ),
     (b"EMiL", MemoryImage("memory in LiME's format", _TAKE_ANOTHER)),
@@ -56,7 +69,9 @@ _MAGICS: Final = (
     (b"MDMP", _WINDOWS),
     (
         b"\x7fVirtualBox SavedState",
-        MemoryImage("a guest that VirtualBox saved", "VBoxManage debugvm VM dumpvmcore --filename CORE"),
+        MemoryImage(
+            "a guest that VirtualBox saved", "VBoxManage debugvm VM dumpvmcore --filename CORE"
+        ),
     ),
     (struct.pack(">Q", 0xA8190173618F23FD), _S390),
     (struct.pack(">Q", 0xA8190173618F23FE), _S390),
@@ -67,11 +82,14 @@ _MAGICS: Final = (
     (b"\xff" * 8 + b"XENF", _XEN),
     (
         b"EVF\x09\x0d\x0a\xff\x00",
-        MemoryImage("an image in the Expert Witness format", "ewfexport -f raw FILE, if it is an ELF core"),
+        MemoryImage(
+            "an image in the Expert Witness format", "ewfexport -f raw FILE, if it is an ELF core"
+        ),
     ),
 )
 _PAGE: Final = 4096
-# Interrupt vectors of the BIOS, with which the memory of a PC starts: nearly all are in its segment.
+# Interrupt vectors of the BIOS, with which the memory of a PC starts: nearly all are in its
+# segment.
 _VECTORS: Final = 64
 _BIOS: Final = 0xF000
 _LEAST: Final = 1 << 20
@@ -97,14 +115,19 @@ def _has_vectors(start: bytes) -> bool:
 
 
 def is_raw_memory(file: BinaryIO) -> bool:
-    """Return whether a file may be memory of a kernel without any header: whole pages, with the kernel's banner in one.
+    """Return whether a file may be memory of a kernel without any header: whole pages, with the
+    kernel's banner in one.
 
     :param file: of none of the formats with a header; read to an unknown position.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(_PAGE)
-    if size < _LEAST or size % _PAGE or any(start[at : at + len(mark)] == mark for at, mark in _KERNELS):
+    if (
+        size < _LEAST
+        or size % _PAGE
+        or any(start[at : at + len(mark)] == mark for at, mark in _KERNELS)
+    ):
         return False
     before = b""
     while file.tell() < _MOST and (data := file.read(_PIECE)):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The target that the command line names; drgn is imported only to open it. And the bundled demo."""
+"""The target that the command line names; drgn is imported only to open it.
+
+And the bundled demo.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +63,36 @@ def list_demo_files() -> tuple[DemoFile, ...]:
         # In this order, since GDB warns of an image that is newer than its core.
         DemoFile("vmlinux", "the kernel image with debug info", folder / "vmlinux.zst"),
         DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", folder / _SLICE),
-        DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", folder / "kcovlab_keep.ko.zst"),
-        DemoFile("kcovlab_damage.ko", "the module that damaged KCOV's state", folder / "kcovlab_damage.ko.zst"),
-        DemoFile("modules/kcovlab_keep.c", "the source of kcovlab_keep", find_demo_source() / "modules" / "kcovlab_keep.c"),
-        DemoFile("calls/vmlinux", "another kernel image, with function names only", calls / "vmlinux.zst"),
-        DemoFile("calls/vmcore", "its guest, whose kernel records entries and exits of functions", calls / "slice.zst"),
+        DemoFile(
+            "kcovlab_keep.ko",
+            "a module of the guest with debug info",
+            folder / "kcovlab_keep.ko.zst",
+        ),
+        DemoFile(
+            "kcovlab_damage.ko",
+            "the module that damaged KCOV's state",
+            folder / "kcovlab_damage.ko.zst",
+        ),
+        DemoFile(
+            "modules/kcovlab_keep.c",
+            "the source of kcovlab_keep",
+            find_demo_source() / "modules" / "kcovlab_keep.c",
+        ),
+        DemoFile(
+            "calls/vmlinux", "another kernel image, with function names only", calls / "vmlinux.zst"
+        ),
+        DemoFile(
+            "calls/vmcore",
+            "its guest, whose kernel records entries and exits of functions",
+            calls / "slice.zst",
+        ),
     )
     return tuple(file for file in files if file.path.exists())
 
 
 def find_demo_source() -> Path:
-    """Return the directory below which the source of the demo's module is, under its name in debug info.
+    """Return the directory below which the source of the demo's module is, under its name in debug
+    info.
 
     :raises TargetError: when this installation has no demo.
     """
@@ -84,7 +106,9 @@ def open_arguments() -> tuple[str, tuple[str, ...]]:
     :raises TargetError: when this installation has none.
     """
     folder = find_demo()
-    return str(folder / _SLICE), tuple(str(path) for path in sorted((*folder.glob("vmlinux*"), *folder.glob("*.ko*"))))
+    return str(folder / _SLICE), tuple(
+        str(path) for path in sorted((*folder.glob("vmlinux*"), *folder.glob("*.ko*")))
+    )
 
 
 _TRACE_SUFFIX: Final = ".kcov"
@@ -92,7 +116,9 @@ _TRACE_SUFFIX: Final = ".kcov"
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """The target options of the command line; without any, the running kernel, or the kernel image among the debug info."""
+    """The target options of the command line; without any, the running kernel, or the kernel image
+    among the debug info.
+    """
 
     core: str | None = None
     kernel: bool = False
@@ -110,7 +136,9 @@ class TargetOptions:
     @property
     def is_named(self) -> bool:
         """Whether they name a dump, a machine or files."""
-        return bool(self.core or self.qemu or self.gdb_remote or self.demo or self.symbols or self.files)
+        return bool(
+            self.core or self.qemu or self.gdb_remote or self.demo or self.symbols or self.files
+        )
 
 
 def sort_files(options: TargetOptions) -> TargetOptions:
@@ -125,12 +153,18 @@ def sort_files(options: TargetOptions) -> TargetOptions:
         kind = dumpfile.identify(name)
         if kind.is_dump:
             if core is not None:
-                raise UsageError(f"more than one dump given: {core} and {name}", hint="to compare two, use the command diff")
+                raise UsageError(
+                    f"more than one dump given: {core} and {name}",
+                    hint="to compare two, use the command diff",
+                )
             core = name
         elif kind is dumpfile.FileKind.ELF:
             symbols.append(name)
         elif kind is dumpfile.FileKind.EMPTY:
-            raise TargetError(f"{name} is empty: nothing was extracted", hint="copy it again, or take another dump")
+            raise TargetError(
+                f"{name} is empty: nothing was extracted",
+                hint="copy it again, or take another dump",
+            )
         elif name.endswith(_TRACE_SUFFIX):
             raise TargetError(f"{name} is a trace, not a dump", hint=f"kcovdbg top file:{name}")
         else:
@@ -144,8 +178,8 @@ def sort_files(options: TargetOptions) -> TargetOptions:
 def _find_images(options: TargetOptions) -> dict[str, str | None]:
     """Return the kernel images among the debug info, with their build IDs; modules are none.
 
-    :raises UsageError: when they are of more than one kernel, --image has none, or modules alone are given that the running
-        kernel does not have.
+    :raises UsageError: when they are of more than one kernel, --image has none, or modules alone
+        are given that the running kernel does not have.
     """
     images: dict[str, str | None] = {}
     modules: dict[str, str | None] = {}
@@ -163,7 +197,11 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
     # Only for what is not a dump.
     from kcovdbg.target.local_kernel import has_loaded_module
 
-    strange = [name for name, build_id in modules.items() if not has_loaded_module(build_id)] if not images else []
+    strange = (
+        [name for name, build_id in modules.items() if not has_loaded_module(build_id)]
+        if not images
+        else []
+    )
     if strange:
         raise UsageError(
             f"no vmlinux is given, and the running kernel has not loaded {', '.join(strange)}",
@@ -173,7 +211,8 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
 
 
 def find_gdb_arguments(options: TargetOptions) -> list[str]:
-    """Return the arguments with which GDB opens the target that the options name, empty where they name none.
+    """Return the arguments with which GDB opens the target that the options name, empty where they
+    name none.
 
     Paths are absolute: GDB takes a file called ``-ex=COMMAND`` for an option.
 
@@ -190,7 +229,8 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
         path = dumpfile.unpack_dump(core).path
         if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
             raise TargetError(
-                f"{core} is kdump-compressed, which GDB cannot read", hint="slice -o FILE writes an ELF core that GDB reads"
+                f"{core} is kdump-compressed, which GDB cannot read",
+                hint="slice -o FILE writes an ELF core that GDB reads",
             )
         arguments.append(str(path.absolute()))
     elif options.gdb_remote is not None:
@@ -199,10 +239,16 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
         address = parse_socket_address(options.gdb_remote)
         # GDB takes what begins with | for a command to run.
         host = f"[{address.host}]" if ":" in address.host else address.host
-        stub = f"tcp:{host}:{address.port}" if address.path is None else str(Path(address.path).absolute())
+        stub = (
+            f"tcp:{host}:{address.port}"
+            if address.path is None
+            else str(Path(address.path).absolute())
+        )
         arguments += ["-ex", f"target remote {stub}"]
     elif options.qemu is not None:
-        raise TargetError("GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote")
+        raise TargetError(
+            "GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote"
+        )
     return arguments
 
 
@@ -225,7 +271,9 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     }
     chosen = [name for name, given in named.items() if given]
     if len(chosen) > 1:
-        raise UsageError(f"more than one target given: {', '.join(chosen)}", hint="give one of them")
+        raise UsageError(
+            f"more than one target given: {', '.join(chosen)}", hint="give one of them"
+        )
     images = _find_images(options) if options.image or not chosen else {}
     try:
         from kcovdbg.target.drgn import programs
@@ -254,4 +302,6 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
         return programs.open_kernel(options.symbols)
     except TargetError as error:
         # It is the running kernel's vmlinux, which names traces without its memory.
-        return programs.open_image_target(options.symbols, [f"the running kernel is not read: {error}"])
+        return programs.open_image_target(
+            options.symbols, [f"the running kernel is not read: {error}"]
+        )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The array of ``struct page``, and the address at which the kernel maps each page, over any target."""
+"""The array of ``struct page``, and the address at which the kernel maps each page, over any
+target.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,22 @@ PAGE: Final = "struct page"
 _PAGE_TYPE: Final = ("page_type", "_mapcount.counter")
 
 _MACHINES: Final = frozenset({"x86_64", "aarch64", "riscv64", "s390x"})
-# arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT remap out of KASLR region on
-# 5-level paging") (in v4.20), and before.
+# arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT
+# remap out of KASLR region on 5-level paging") (in v4.20), and before.
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
-# arch/arm64/mm/init.c: a kernel for 52 bits on a CPU for 48 moves memstart_addr by the difference, KASLR by less than half of
-# the 52 bits.
+# arch/arm64/mm/init.c: a kernel for 52 bits on a CPU for 48 moves memstart_addr by the difference,
+# KASLR by less than half of the 52 bits.
 _ARM64_WIDE_BITS: Final = 52
 _ARM64_MOVED: Final = -(1 << _ARM64_WIDE_BITS - 1)
 # A section's part of the array.
 _CHUNK: Final = 2 << 20
 # MAX_PAGE_ORDER is 10 on most machines, 13 on arm64 with pages of 64 KiB.
 _MAX_ORDER: Final = 16
-# Linux kernel commit 6e292b9be7f4 ("mm: split page_type out from _mapcount") (in v4.18): PG_buddy, 0x80, is cleared.
+# Linux kernel commit 6e292b9be7f4 ("mm: split page_type out from _mapcount") (in v4.18): PG_buddy,
+# 0x80, is cleared.
 _OLD_BUDDY_TYPE: Final = 0xFFFF_FF7F
-# After so many missing pages in a row, the rest of a part counts as missing: on a large machine, all of it may be missing.
+# After so many missing pages in a row, the rest of a part counts as missing: on a large machine,
+# all of it may be missing.
 _PATIENCE: Final = 4
 
 
@@ -84,17 +88,25 @@ class PageArray:
         return base
 
     def _read_variable(self, name: str, type_name: str, member: str) -> int:
-        return read_word(self._target, self._target.symbol(name).address + self._target.member(type_name, member).offset)
+        return read_word(
+            self._target,
+            self._target.symbol(name).address + self._target.member(type_name, member).offset,
+        )
 
     def _find_s390x_map(self) -> int:
-        """Return the start of the direct map: 0, unless CONFIG_RANDOMIZE_IDENTITY_BASE (in v6.10) moves it."""
+        """Return the start of the direct map: 0, unless CONFIG_RANDOMIZE_IDENTITY_BASE (in v6.10)
+        moves it.
+        """
         try:
             return self._read_variable("vm_layout", "struct vm_layout", "identity_base")
         except MissingTypeError:
             return 0
         except ReadError:
             # Older slices lack it. It is moved behind all memory.
-            end = max(part.first + part.length for part in self._target.page_ranges()) * self._target.page_size
+            end = (
+                max(part.first + part.length for part in self._target.page_ranges())
+                * self._target.page_size
+            )
             if read_pointer(self._target, self._target.symbol("slab_caches").address) >= end:
                 raise
             return 0
@@ -121,11 +133,17 @@ class PageArray:
             step = _CHUNK // size
             for start in range(0, count, step):
                 length = min(step, count - start)
-                data, gaps = self._read_elements(first + start, address + start * size, length * size)
+                data, gaps = self._read_elements(
+                    first + start, address + start * size, length * size
+                )
                 missing = sum(-(-gap // self._target.page_size) for _, gap in gaps)
-                yield PageBlock(first + start, address + start * size, data[: len(data) // size * size], missing)
+                yield PageBlock(
+                    first + start, address + start * size, data[: len(data) // size * size], missing
+                )
 
-    def _read_elements(self, first: int, address: int, size: int) -> tuple[bytes, list[tuple[int, int]]]:
+    def _read_elements(
+        self, first: int, address: int, size: int
+    ) -> tuple[bytes, list[tuple[int, int]]]:
         """Read elements as :func:`~kcovdbg.target.struct_layout.read_partly` does.
 
         :param first: page frame number of the first one.
@@ -134,7 +152,9 @@ class PageArray:
         while self._free_order is not None and len(data) < size:
             start = address + len(data)
             try:
-                page = self._target.read(start, min(PAGE_SIZE - start % PAGE_SIZE, size - len(data)))
+                page = self._target.read(
+                    start, min(PAGE_SIZE - start % PAGE_SIZE, size - len(data))
+                )
             except ReadError:
                 break
             index = len(data) // self.element_size
@@ -142,7 +162,9 @@ class PageArray:
             while (end := (index + 1) * self.element_size) <= len(data):
                 order = self._free_order(bytes(data[end - self.element_size : end]))
                 # The allocator aligns a block to its size.
-                index += 1 << order if order <= _MAX_ORDER and not (first + index) % (1 << order) else 1
+                index += (
+                    1 << order if order <= _MAX_ORDER and not (first + index) % (1 << order) else 1
+                )
             data += bytes(max(min(index * self.element_size, size) - len(data), 0))
         rest, gaps = read_partly(self._target, address + len(data), size - len(data), _PATIENCE)
         return bytes(data) + rest, [(len(data) + offset, length) for offset, length in gaps]
@@ -160,7 +182,8 @@ class PageArray:
 
 
 def find_page_type(target: Target, name: str) -> Callable[[bytes], bool] | None:
-    """Return a function that returns whether a ``struct page`` has a type, None if it is not one of ``enum pagetype``.
+    """Return a function that returns whether a ``struct page`` has a type, None if it is not one of
+    ``enum pagetype``.
 
     :param name: ``slab`` or ``buddy``.
     :raises MissingTypeError: when the debug info lacks the member that has the type.
@@ -170,11 +193,13 @@ def find_page_type(target: Target, name: str) -> Callable[[bytes], bool] | None:
     except MissingTypeError:
         return None
     if f"PGTY_{name}" in types:
-        # Since Linux kernel commit 4ffca5a96678 ("mm: support only one page_type per page") (in v6.12).
+        # Since Linux kernel commit 4ffca5a96678 ("mm: support only one page_type per page") (in
+        # v6.12).
         read, value = page_reader(target, _PAGE_TYPE), types[f"PGTY_{name}"]
         return lambda page: read(page) >> 24 == value
     if f"PG_{name}" in types:
-        # Since Linux kernel commit ff202303c398 ("mm: convert page type macros to enum") (in v6.11): bits are cleared.
+        # Since Linux kernel commit ff202303c398 ("mm: convert page type macros to enum") (in
+        # v6.11): bits are cleared.
         read, value = page_reader(target, _PAGE_TYPE), types[f"PG_{name}"]
         return lambda page: not read(page) & value
     return None
@@ -193,7 +218,8 @@ def page_reader(target: Target, paths: Sequence[str]) -> Callable[[bytes], int]:
 
 
 def _find_free_order(target: Target) -> Callable[[bytes], int] | None:
-    """Return a function that returns the order of the free block that begins with a ``struct page``, 0 for other pages.
+    """Return a function that returns the order of the free block that begins with a ``struct
+    page``, 0 for other pages.
 
     None if the debug info does not show which pages are free.
     """

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pointers found in a kernel's memory: their tags, their checks, and the lists that they link, walked with bounds.
+"""Pointers found in a kernel's memory: their tags, their checks, and the lists that they link,
+walked with bounds.
 
-Reading a bad pointer need not fault: a QEMU dump without paging has physical memory at small addresses.
+Reading a bad pointer need not fault: a QEMU dump without paging has physical memory at small
+addresses.
 
-The top byte of an arm64 kernel's pointer may be a tag of KASAN's, which loads and stores ignore. It is removed where pointers
-are read, by :func:`read_pointer`, :func:`strip_tag` and :class:`~kcovdbg.target.struct_layout.BlockLayout`: everything above
-knows an object by one address, the one that debuggers take.
+The top byte of an arm64 kernel's pointer may be a tag of KASAN's, which loads and stores ignore. It
+is removed where pointers are read, by :func:`read_pointer`, :func:`strip_tag` and
+:class:`~kcovdbg.target.struct_layout.BlockLayout`: everything above knows an object by one address,
+the one that debuggers take.
 """
 
 from __future__ import annotations
@@ -17,20 +20,22 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, R
 from kcovdbg.target.protocol import Target
 
 UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
-"""The lowest address of a kernel in the upper half: five-level page tables (x86-64, riscv64) and 52-bit addresses (arm64) have
-room for 56 bits at most.
+"""The lowest address of a kernel in the upper half: five-level page tables (x86-64, riscv64) and
+52-bit addresses (arm64) have room for 56 bits at most.
 """
-# The bits below the tag that are set in all addresses of arm64 kernels, which have 52 bits at most: a pointer that lacks one is
-# damaged.
+# The bits below the tag that are set in all addresses of arm64 kernels, which have 52 bits at most:
+# a pointer that lacks one is damaged.
 _ARM64_UPPER: Final = 0xF << 52
 _TAG_SHIFT: Final = 56
-# CONFIG_KASAN_SW_TAGS, since Linux kernel commit 7f94ffbc4c6a ("kasan: add hooks implementation for tag-based mode") (in v5.0):
-# tags of 8 bits, by the callback of the compiler's own code. No other kernel has it.
+# CONFIG_KASAN_SW_TAGS, since Linux kernel commit 7f94ffbc4c6a ("kasan: add hooks implementation for
+# tag-based mode") (in v5.0): tags of 8 bits, by the callback of the compiler's own code. No other
+# kernel has it.
 _SOFTWARE_TAGS: Final = ("__hwasan_tag_memory", 0xFF)
-# CONFIG_KASAN_HW_TAGS, since 2e903b914797 ("kasan, arm64: implement HW_TAGS runtime") (in v5.11): the tags of the Memory
-# Tagging Extension, whose 4 bits have set ones above them.
+# CONFIG_KASAN_HW_TAGS, since 2e903b914797 ("kasan, arm64: implement HW_TAGS runtime") (in v5.11):
+# the tags of the Memory Tagging Extension, whose 4 bits have set ones above them.
 _HARDWARE_TAGS: Final = ("kasan_init_hw_tags", 0x0F)
-# Linux kernel commit 8028caaca7a8 ("kasan: add and integrate kasan boot parameters") (in v5.11): off without the extension.
+# Linux kernel commit 8028caaca7a8 ("kasan: add and integrate kasan boot parameters") (in v5.11):
+# off without the extension.
 _FLAG: Final = "kasan_flag_enabled"
 
 
@@ -58,7 +63,9 @@ def _is_kasan_enabled(target: Target) -> bool:
 
 
 def strip_tag(target: Target, pointer: int) -> int:
-    """Return the address that a pointer stored in the kernel's memory leads to: the pointer itself in kernels without tags."""
+    """Return the address that a pointer stored in the kernel's memory leads to: the pointer itself
+    in kernels without tags.
+    """
     return pointer | target.pointer_tag if pointer & _ARM64_UPPER == _ARM64_UPPER else pointer
 
 
@@ -103,7 +110,9 @@ def read_word(target: Target, address: int, size: int | None = None) -> int:
     :param size: in bytes; those of an ``unsigned long`` by default.
     :raises ReadError: when it cannot be read.
     """
-    return int.from_bytes(target.read(address, size or target.word_size), "big" if target.big_endian else "little")
+    return int.from_bytes(
+        target.read(address, size or target.word_size), "big" if target.big_endian else "little"
+    )
 
 
 _SHOWN: Final = 40
@@ -146,14 +155,19 @@ def read_links(target: Target, address: int) -> tuple[int, int]:
 
 
 def follow_chain(
-    first: int, end: int, read: Callable[[int, int], tuple[Node, int | None]], limit: int, start: int = 0
+    first: int,
+    end: int,
+    read: Callable[[int, int], tuple[Node, int | None]],
+    limit: int,
+    start: int = 0,
 ) -> Generator[Node, None, str | None]:
     """Yield the elements of a hash chain, or of a list in one direction.
 
     :param first: address of the first link.
-    :param end: the link that ends it: the address of the head of a ``list_head``, 0 for an ``hlist_head``.
-    :param read: called with a link and the one before it; returns the element and the next link; raises :class:`ReadError` when
-        it cannot be read or is not an element.
+    :param end: the link that ends it: the address of the head of a ``list_head``, 0 for an
+        ``hlist_head``.
+    :param read: called with a link and the one before it; returns the element and the next link;
+        raises :class:`ReadError` when it cannot be read or is not an element.
     :param limit: the greatest plausible number of elements.
     :param start: the link before the first one.
     :return: why it stopped before the end, None when it reached the end.
@@ -193,11 +207,12 @@ def follow_list(
 ) -> Generator[Node, None, str | None]:
     """Yield the elements of a ``list_head``; of a broken one, those reachable from either end.
 
-    An element is valid if its link back points to the one before: a stray pointer does not lead to one. In a live kernel, where
-    the list may change between two reads, links back are not checked.
+    An element is valid if its link back points to the one before: a stray pointer does not lead to
+    one. In a live kernel, where the list may change between two reads, links back are not checked.
 
     :param head: address of the head.
-    :param read: returns the element at a link, and its links; raises :class:`ReadError` when it cannot be read or is not one.
+    :param read: returns the element at a link, and its links; raises :class:`ReadError` when it
+        cannot be read or is not one.
     :return: why it is incomplete, None when it is complete.
     """
     found: set[int] = set()
@@ -214,7 +229,9 @@ def follow_list(
         found.add(link)
         return node, onwards
 
-    broken = yield from follow_chain(first, head, lambda link, before: step(link, before, True), limit, head)
+    broken = yield from follow_chain(
+        first, head, lambda link, before: step(link, before, True), limit, head
+    )
     if broken is None:
         return None
 

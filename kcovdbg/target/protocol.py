@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A kernel that can be read: memory, symbols and types, and the connection to its machine.
 
-What some targets lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a capability: an attribute that is None when
-it is missing.
+What some targets lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a capability: an
+attribute that is None when it is missing.
 """
 
 from __future__ import annotations
@@ -115,10 +115,12 @@ class StackSource(Protocol):
     """Kernel stacks."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first; a dead task has none. Errors do not name the task.
+        """Return a task's kernel stack, innermost frame first; a dead task has none. Errors do not
+        name the task.
 
         :param task: ``struct task_struct *``.
-        :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
+        :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose
+            registers are not saved.
         :raises ReadError: when the task or its stack cannot be read.
         """
 
@@ -135,12 +137,15 @@ class SourceLines:
         return None
 
     def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the source location of an instruction, innermost frame first; empty when debug info does not cover it."""
+        """Return the source location of an instruction, innermost frame first; empty when debug
+        info does not cover it.
+        """
         del address
         return ()
 
     def frames_in_section(self, path: str, section: str, offset: int) -> Sequence[Frame]:
-        """Return the source location of an instruction of a module that is not loaded, as :meth:`frames_at` does.
+        """Return the source location of an instruction of a module that is not loaded, as
+        :meth:`frames_at` does.
 
         :param path: of the module's file with debug info.
         :param offset: in the section.
@@ -149,7 +154,9 @@ class SourceLines:
         return ()
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        """Return whether debug info has a function with a name, one that is inlined everywhere
+        included.
+        """
         raise NotImplementedError
 
     def name_at(self, address: int) -> str | None:
@@ -161,7 +168,9 @@ class SourceLines:
         raise NotImplementedError
 
     def code_at(self, address: int) -> tuple[str, int] | None:
-        """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
+        """Return the name and the address of ``.text`` of the loaded module that an address is in,
+        None when it is in none.
+        """
         del address
         return None
 
@@ -185,8 +194,8 @@ class SourceLines:
 class Target:
     """A kernel that can be read.
 
-    Attributes are fixed once the target is open; reads are answered from the target each time. What a kind of target does not
-    override is refused.
+    Attributes are fixed once the target is open; reads are answered from the target each time. What
+    a kind of target does not override is refused.
     """
 
     name: str
@@ -213,9 +222,13 @@ class Target:
     damage: Sequence[str] = ()
     """Damage of a dump, a line each; the notes have these lines as well."""
     memory_problem: str | None = None
-    """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
+    """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has
+    memory.
+    """
     code: str | None = None
-    """Path of the stripped image that has the kernel's code, None where the image with debug info has it."""
+    """Path of the stripped image that has the kernel's code, None where the image with debug info
+    has it.
+    """
     connection: Connection = Connection()
     watchpoints: Watchpoints | None = None
     """Hardware watchpoints."""
@@ -224,7 +237,9 @@ class Target:
 
     @property
     def pointer_tag(self) -> int:
-        """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in kernels without tags."""
+        """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in
+        kernels without tags.
+        """
         return 0
 
     @property
@@ -288,7 +303,8 @@ class Target:
         self._refuse_type(type_name)
 
     def member(self, type_name: str, path: str) -> Member:
-        """Find a member by its path, such as ``refcount.refs.counter``, in anonymous structures as well.
+        """Find a member by its path, such as ``refcount.refs.counter``, in anonymous structures as
+        well.
 
         :raises MissingTypeError: when there is no such type or member.
         """
@@ -309,10 +325,14 @@ class Target:
         self._refuse_type(type_name)
 
     def _refuse_type(self, name: str) -> NoReturn:
-        raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")
+        raise MissingTypeError(
+            f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX"
+        )
 
     def has_name(self, name: str) -> bool:
-        """Return whether debug info or symbols have a function, inlined ones included, a variable or an enumerator."""
+        """Return whether debug info or symbols have a function, inlined ones included, a variable
+        or an enumerator.
+        """
         del name
         return False
 
@@ -324,7 +344,8 @@ class Target:
         raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
 
     def member_at(self, name: str, address: int, offset: int) -> str | None:
-        """Return what of a variable is at an offset: ``.connect``, ``[3].call``, or nothing for a plain variable.
+        """Return what of a variable is at an offset: ``.connect``, ``[3].call``, or nothing for a
+        plain variable.
 
         :param name: of the variable.
         :param address: of the variable, KASLR offset included: several may have the name.
@@ -351,19 +372,24 @@ class Target:
     def per_cpu(self, name: str, cpu: int) -> int:
         """Return the address of a CPU's instance of a per-CPU variable.
 
-        :raises MissingSymbolError: when the kernel has no such variable; debug info may have one of size 0.
+        :raises MissingSymbolError: when the kernel has no such variable; debug info may have one of
+            size 0.
         :raises ReadError: when the offset of the CPU cannot be read.
         """
         raise make_memory_error(f"{name} of CPU {cpu}", self.memory_problem)
 
 
-_MEMORY_HINT: Final = "give its dump: -c VMCORE, or its machine: --qemu ADDR, --gdb-remote ADDR, or -k on the machine itself"
+_MEMORY_HINT: Final = (
+    "give its dump: -c VMCORE, or its machine: --qemu ADDR, --gdb-remote ADDR, or -k on the "
+    "machine itself"
+)
 
 
 def make_memory_error(subject: str, problem: str | None) -> CapabilityError:
     """Return the error of what needs the memory of a kernel that has none.
 
     :param subject: a command, or what is to be read.
-    :param problem: what was given instead, as in :attr:`~kcovdbg.target.protocol.Target.memory_problem`.
+    :param problem: what was given instead, as in
+        :attr:`~kcovdbg.target.protocol.Target.memory_problem`.
     """
     return CapabilityError(f"{subject} needs the kernel's memory; {problem}", hint=_MEMORY_HINT)

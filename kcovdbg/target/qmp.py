@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """QMP, QEMU's machine protocol, on the connection that drgn reads a guest through.
 
-A QMP socket serves one client at a time, so drgn and kcovdbg share a connection. drgn reads all replies to its commands before
-it returns: between its calls the stream is free.
+A QMP socket serves one client at a time, so drgn and kcovdbg share a connection. drgn reads all
+replies to its commands before it returns: between its calls the stream is free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import GoneError, ReadError, TargetError
 from kcovdbg.input_file import parse_json
-from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, count_wait, find_limit, over_limit, time_for_replies
+from kcovdbg.limits import (
+    REPLY_SIZE,
+    REPLY_TIME,
+    count_wait,
+    find_limit,
+    over_limit,
+    time_for_replies,
+)
 from kcovdbg.target.connection import (
     Connection,
     MachineState,
@@ -45,9 +52,11 @@ if TYPE_CHECKING:
 
 _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
-# drgn doubles its buffer for a reply, the old one beside the new one, and parses it: times the size of a reply.
+# drgn doubles its buffer for a reply, the old one beside the new one, and parses it: times the size
+# of a reply.
 _ROOM: Final = 4
-# For threads that start meanwhile, whose stacks count as data; the address space that their allocators reserve does not.
+# For threads that start meanwhile, whose stacks count as data; the address space that their
+# allocators reserve does not.
 _STACKS: Final = 24 << 20
 # The monitor prints six characters and more for a byte.
 _LARGEST_READ: Final = 1 << 16
@@ -74,20 +83,25 @@ class Qmp(Connection):
         self._socket.settimeout(None)
 
     def duplicate(self) -> int:
-        """Return a file descriptor of the connection, with the greeting unread, for drgn, whose Program closes it."""
+        """Return a file descriptor of the connection, with the greeting unread, for drgn, whose
+        Program closes it.
+        """
         return os.dup(self._socket.fileno())
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply may, and limit its memory.
+        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply
+        may, and limit its memory.
 
-        By another process: drgn waits without letting other threads of Python or handlers of signals run.
+        By another process: drgn waits without letting other threads of Python or handlers of
+        signals run.
         """
         seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
         room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
-        # Before the other clock starts: when that one has ended the talk, the time is over by this one too.
+        # Before the other clock starts: when that one has ended the talk, the time is over by this
+        # one too.
         start = time.monotonic()
         watch = os.fork()
         if not watch:
@@ -113,17 +127,24 @@ class Qmp(Connection):
             os.waitpid(watch, 0)
 
     def close(self) -> None:
-        """Close the connection, drgn's duplicate included, so that QEMU serves the next client. May be called twice."""
+        """Close the connection, drgn's duplicate included, so that QEMU serves the next client.
+
+        May be called twice.
+        """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def peer_memory_is_readable(self) -> bool:
-        """Return whether drgn can read QEMU's memory directly: on this machine, with permission to trace it."""
+        """Return whether drgn can read QEMU's memory directly: on this machine, with permission to
+        trace it.
+        """
         if self._socket.family != socket.AF_UNIX:
             return False
         size = struct.calcsize("3i")
-        pid = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0]
+        pid = struct.unpack(
+            "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        )[0]
         try:
             # Opening it needs the same permissions as process_vm_readv().
             os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
@@ -131,8 +152,11 @@ class Qmp(Connection):
             return False
         return True
 
-    def execute(self, command: str, arguments: Mapping[str, Any] | None = None, fd: int | None = None) -> Any:
-        """Run a command and return its result. Capabilities must have been negotiated, as drgn does.
+    def execute(
+        self, command: str, arguments: Mapping[str, Any] | None = None, fd: int | None = None
+    ) -> Any:
+        """Run a command and return its result. Capabilities must have been negotiated, as drgn
+        does.
 
         :param fd: a file descriptor to send with it, for getfd.
         :raises TargetError: when QEMU refuses the command or is gone.
@@ -142,7 +166,11 @@ class Qmp(Connection):
         message: dict[str, Any] = {"execute": command, "id": ident}
         if arguments:
             message["arguments"] = arguments
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
+        ancillary = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+            if fd is not None
+            else []
+        )
         deadline = time.monotonic() + time_for_replies()
         try:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
@@ -162,7 +190,10 @@ class Qmp(Connection):
                 self._socket.settimeout(None)
         if "error" in reply:
             problem = reply["error"]
-            raise TargetError(f"QEMU refused {command}: {problem.get('desc') if isinstance(problem, dict) else problem}")
+            raise TargetError(
+                f"QEMU refused {command}: "
+                f"{problem.get('desc') if isinstance(problem, dict) else problem}"
+            )
         return reply.get("return")
 
     def _query_status(self) -> tuple[bool, str]:
@@ -238,7 +269,11 @@ class Qmp(Connection):
         while len(data) < size:
             start, count = address + len(data), min(size - len(data), _LARGEST_READ)
             text = self.monitor(f"xp /{count}xb {start:#x}")
-            found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
+            found = bytes(
+                int(byte, 16)
+                for line in text.splitlines()
+                for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line)
+            )
             if len(found) != count:
                 raise ReadError(f"could not read physical {start:#x}", start)
             data += found
@@ -260,25 +295,38 @@ class Qmp(Connection):
                 return core.read_notes()
 
     def _check_greeting(self, timeout: float) -> None:
-        hint = "it serves one client at a time: end the other one, or start QEMU with a second -qmp for kcovdbg"
+        hint = (
+            "it serves one client at a time: end the other one, or start QEMU with a second -qmp "
+            "for kcovdbg"
+        )
         deadline = time.monotonic() + timeout
         start = b""
         while b"\n" not in start:
             if len(start) == _MAX_GREETING or (start and time.monotonic() > deadline):
                 # Peeking returns the same bytes again at once.
-                raise TargetError(f"QMP at {self.address.text}: incomplete greeting after {timeout:g} s", hint=hint)
+                raise TargetError(
+                    f"QMP at {self.address.text}: incomplete greeting after {timeout:g} s",
+                    hint=hint,
+                )
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 # Left in the stream, for drgn to read.
                 start = self._socket.recv(_MAX_GREETING, socket.MSG_PEEK)
             except TimeoutError:
-                raise TargetError(f"QMP at {self.address.text}: no greeting within {timeout:g} s", hint=hint) from None
+                raise TargetError(
+                    f"QMP at {self.address.text}: no greeting within {timeout:g} s", hint=hint
+                ) from None
             except OSError as error:
-                raise TargetError(f"QMP at {self.address.text}: {error.strerror or error}", hint=hint) from None
+                raise TargetError(
+                    f"QMP at {self.address.text}: {error.strerror or error}", hint=hint
+                ) from None
             if not start:
                 raise TargetError(f"QMP at {self.address.text}: connection closed", hint=hint)
             if not start.lstrip().startswith(b"{"):
-                raise TargetError(f"{self.address.text} is not a QMP socket", hint=f"{_HINT}; a human monitor is not QMP")
+                raise TargetError(
+                    f"{self.address.text} is not a QMP socket",
+                    hint=f"{_HINT}; a human monitor is not QMP",
+                )
             if b"\n" not in start:
                 time.sleep(0.01)
 

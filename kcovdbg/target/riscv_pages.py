@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Virtual memory of 64-bit RISC-V kernels, whose page tables drgn does not walk.
 
-The tables are those of the privileged architecture: Sv39, Sv48 and Sv57 with 512 entries of 8 bytes each, Svnapot included. A
-kernel's VMCOREINFO (arch/riscv/kernel/vmcore_info.c) has what they are found by.
+The tables are those of the privileged architecture: Sv39, Sv48 and Sv57 with 512 entries of 8 bytes
+each, Svnapot included. A kernel's VMCOREINFO (arch/riscv/kernel/vmcore_info.c) has what they are
+found by.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class PageTables:
         return None if found is None else found[0]
 
     def _pieces(self, address: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield physical address and size of each piece of virtual memory that is in one mapping."""
+        """Yield physical address and size of each piece of virtual memory that is in one
+        mapping.
+        """
         end = address + size
         while address < end:
             found = self._walk(address)
@@ -68,9 +71,14 @@ class PageTables:
             address += length
 
     def _walk(self, address: int) -> tuple[int, int] | None:
-        """Return the physical address of a virtual one, and the bytes from there to the end of its mapping."""
+        """Return the physical address of a virtual one, and the bytes from there to the end of its
+        mapping.
+        """
         # The bits above those that the tables translate are copies of the highest one.
-        if (address >> self._shift + _INDEX_BITS - 1) not in (0, (1 << 65 - self._shift - _INDEX_BITS) - 1):
+        if (address >> self._shift + _INDEX_BITS - 1) not in (
+            0,
+            (1 << 65 - self._shift - _INDEX_BITS) - 1,
+        ):
             return None
         table = self._root
         for shift in range(self._shift, _PAGE_SHIFT - 1, -_INDEX_BITS):
@@ -106,11 +114,14 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
     :raises TargetError: when it does not say where they are.
     """
     try:
-        root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)") - _number(vmcoreinfo, "NUMBER(va_kernel_pa_offset)")
+        root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)") - _number(
+            vmcoreinfo, "NUMBER(va_kernel_pa_offset)"
+        )
         levels = _LEVELS[_number(vmcoreinfo, "NUMBER(VA_BITS)", 10)]
     except (KeyError, ValueError) as error:
         raise TargetError(
-            f"VMCOREINFO does not say where the page tables are: {error}", hint="the kernel may be too old for dumps"
+            f"VMCOREINFO does not say where the page tables are: {error}",
+            hint="the kernel may be too old for dumps",
         ) from None
     return PageTables(read, root, levels)
 
@@ -118,7 +129,9 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
 def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
     """Return the virtual address of physical address 0, None when VMCOREINFO does not say."""
     try:
-        return _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)") - _number(vmcoreinfo, "NUMBER(phys_ram_base)", 10)
+        return _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)") - _number(
+            vmcoreinfo, "NUMBER(phys_ram_base)", 10
+        )
     except (KeyError, ValueError):
         return None
 
@@ -128,10 +141,12 @@ _CHUNK: Final = 16 << 20
 
 
 def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
-    """Return the VMCOREINFO of the kernel in a dump that has no note of it, None when there is none.
+    """Return the VMCOREINFO of the kernel in a dump that has no note of it, None when there is
+    none.
 
-    It is a page of the kernel's memory, and right where its page tables map what it names. QEMU cannot have a note of it from
-    machines of RISC-V, at least up to version 7.2: their configuration device comes too late.
+    It is a page of the kernel's memory, and right where its page tables map what it names. QEMU
+    cannot have a note of it from machines of RISC-V, at least up to version 7.2: their
+    configuration device comes too late.
 
     :param core: the dump.
     :param read: reads its physical memory; raises ReadError where there is none.
@@ -141,7 +156,9 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
         for offset in (at for first, size in spans for at in range(first, first + size, _CHUNK)):
             # Whole pages of memory, wherever in the file they are.
             start = segment.offset + page_align_down(offset - segment.offset)
-            data = core.read_at(start, min(_CHUNK + PAGE_SIZE, segment.offset + segment.filesz - start))
+            data = core.read_at(
+                start, min(_CHUNK + PAGE_SIZE, segment.offset + segment.filesz - start)
+            )
             at = data.find(_FIRST_LINE)
             while at >= 0:
                 page = data[at : at + PAGE_SIZE].split(b"\0", 1)[0]
@@ -152,9 +169,13 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
 
 
 def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
-    """Return whether the page tables that VMCOREINFO describes map the start of the text where it says."""
+    """Return whether the page tables that VMCOREINFO describes map the start of the text where it
+    says.
+    """
     try:
-        text, offset = (_number(vmcoreinfo, key) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)"))
+        text, offset = (
+            _number(vmcoreinfo, key) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)")
+        )
         return find_page_tables(vmcoreinfo, read).translate(text) == text - offset
     except (KeyError, ValueError, TargetError, ReadError):
         return False
@@ -174,5 +195,7 @@ def add_kaslr_offset(vmcoreinfo: bytes, linked: Mapping[str, int]) -> bytes:
     for name in LINKED_SYMBOLS:
         address = parse_number(lines.get(f"SYMBOL({name})", ""), 16)
         if "KERNELOFFSET" not in lines and address is not None and name in linked:
-            return vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={address - linked[name]:x}\n".encode()
+            return (
+                vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={address - linked[name]:x}\n".encode()
+            )
     return vmcoreinfo

@@ -31,7 +31,9 @@ from kcovdbg.target.connection import (
 )
 from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
 
-_HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
+_HINT: Final = (
+    "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
+)
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
 # Of a machine that ran: it may have ended as well.
@@ -50,7 +52,9 @@ class StopReply(NamedTuple):
     thread: int | None
     """The stub's number of the CPU, from 1; None if not reported."""
     watch: int | None
-    """An address in the memory of the watchpoint that was hit; None if none was, or if not reported."""
+    """An address in the memory of the watchpoint that was hit; None if none was, or if not
+    reported.
+    """
     signal: int
     """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
 
@@ -86,18 +90,22 @@ class Stub(Connection):
         raise NotImplementedError
 
     def monitor(self, command: str) -> str | None:
-        """Run a command of the stub's monitor and return its output, None when it has no such command."""
+        """Run a command of the stub's monitor and return its output, None when it has no such
+        command.
+        """
         raise NotImplementedError
 
     def registers(self, thread: int | None = None) -> bytes:
-        """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
+        """Return the general registers of a CPU in GDB's order, empty when the stub does not have
+        them.
 
         :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
         """
         raise NotImplementedError
 
     def register(self, name: str) -> int | None:
-        """Return a register by its name in the stub's description of the machine, None when it has none.
+        """Return a register by its name in the stub's description of the machine, None when it has
+        none.
 
         Of the CPU that :meth:`registers` was last asked for.
         """
@@ -139,7 +147,8 @@ class RspClient(Stub):
         self._taken = take_signals()
         previous = read_record(self.address)
         is_left = previous is not None and (previous.reason != "" or not previous.is_running)
-        # A machine that a killed run left stopped is already recorded, and this client does not let it go on.
+        # A machine that a killed run left stopped is already recorded, and this client does not let
+        # it go on.
         self.was_running = not is_left
         try:
             if not is_left:
@@ -158,7 +167,8 @@ class RspClient(Stub):
 
     @holds_signals
     def _connect(self) -> None:
-        # A signal between the connection and its assignment would lose it, and with it the packet that lets the machine go on.
+        # A signal between the connection and its assignment would lose it, and with it the packet
+        # that lets the machine go on.
         self._socket.close()
         self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
         if self._socket.family == socket.AF_INET:
@@ -169,8 +179,8 @@ class RspClient(Stub):
     def _give_up(self, previous: StopRecord | None) -> None:
         """Close a connection that is not attached yet.
 
-        A busy stub accepts this connection when its client leaves, and stops the machine; it then reads this packet, which
-        continues it.
+        A busy stub accepts this connection when its client leaves, and stops the machine; it then
+        reads this packet, which continues it.
 
         :param previous: the record of the machine from before.
         """
@@ -189,14 +199,16 @@ class RspClient(Stub):
     def _attach(self, is_left: bool) -> None:
         """Find out what the stub can do, and whether the machine ran.
 
-        :param is_left: whether a run of kcovdbg that has ended left it stopped, as far as is recorded.
+        :param is_left: whether a run of kcovdbg that has ended left it stopped, as far as is
+            recorded.
         """
-        # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process: always ask for it, always
-        # send the process.
+        # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process:
+        # always ask for it, always send the process.
         self._send(b"qSupported:multiprocess+;hwbreak+")
         deadline = self._deadline()
         reply = self._receive(deadline)
-        # A machine that ran sends a stop reply before any answer; one that was stopped already sends none.
+        # A machine that ran sends a stop reply before any answer; one that was stopped already
+        # sends none.
         was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
             reply = self._receive(deadline)
@@ -205,7 +217,9 @@ class RspClient(Stub):
         self._is_multiprocess = b"multiprocess+" in reply.split(b";")
         stop = self._ask(b"?")
         if not stop.startswith(_STOP):
-            raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
+            raise TargetError(
+                f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT
+            )
         if match := re.search(rb"thread:p([0-9a-fA-F]{1,16})\.", stop):
             self._process = f"{int(match[1], 16):x}"
         if not was_running and not is_left:
@@ -213,8 +227,9 @@ class RspClient(Stub):
         self.was_running = was_running
 
     def _may_have_run(self) -> bool:
-        """Return whether a machine that sent no stop reply may have run before: QEMU commit "gdbstub: only send stop-reply
-        packets when allowed to" (in v8.1) sends none to a client that connects.
+        """Return whether a machine that sent no stop reply may have run before: QEMU commit
+        "gdbstub: only send stop-reply packets when allowed to" (in v8.1) sends none to a client
+        that connects.
         """
         version = re.match(r"(\d{1,9})\.(\d{1,9})", self.monitor("info version") or "")
         if version is None or (int(version[1]), int(version[2])) < _SILENT_SINCE:
@@ -256,7 +271,9 @@ class RspClient(Stub):
         self._release()
 
     def leave_stopped(self, reason: str) -> str:
-        """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg; return a note for the user."""
+        """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg;
+        return a note for the user.
+        """
         if not self.was_running:
             return self.describe_run()
         self.was_running = False
@@ -293,14 +310,18 @@ class RspClient(Stub):
         reply = self._ask(b"Z2,%x,%x" % (address, size))
         if reply != b"OK":
             detail = f": {reply[:20].decode(errors='replace')}" if reply else ""
-            raise CapabilityError(f"the stub at {self.address.text} has no hardware watchpoint for {address:#x}{detail}")
+            raise CapabilityError(
+                f"the stub at {self.address.text} has no hardware watchpoint for "
+                f"{address:#x}{detail}"
+            )
 
     def remove_watchpoint(self, address: int, size: int) -> None:
         """Remove a watchpoint; one that is not set is no error."""
         self._ask(b"z2,%x,%x" % (address, size))
 
     def run(self, seconds: float | None) -> StopReply | None:
-        """Let the machine run until it stops; return how, None when the time has passed, after which it still runs.
+        """Let the machine run until it stops; return how, None when the time has passed, after
+        which it still runs.
 
         :raises TargetError: when the connection is lost.
         """
@@ -329,7 +350,9 @@ class RspClient(Stub):
                 return _parse_stop(reply)
 
     def stop(self) -> StopReply | None:
-        """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not run."""
+        """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not
+        run.
+        """
         if not self._is_running:
             return None
         self._write(b"\x03")
@@ -358,7 +381,9 @@ class RspClient(Stub):
                 with contextlib.suppress(ValueError):
                     text += bytes.fromhex(reply.removeprefix(b"O").decode())
                     if len(text) > find_limit(REPLY_SIZE):
-                        raise over_limit(REPLY_SIZE, f"output of '{command}' by the stub at {self.address.text}")
+                        raise over_limit(
+                            REPLY_SIZE, f"output of '{command}' by the stub at {self.address.text}"
+                        )
                     if not reply.startswith(b"O"):
                         return text.decode(errors="replace")
 
@@ -366,7 +391,8 @@ class RspClient(Stub):
         """Let one CPU execute one instruction, while the others are stopped; return how it stopped.
 
         :param thread: the stub's number of the CPU, from 1.
-        :param seconds: after which it is stopped anyway, as one that waits for an interrupt executes nothing; None: never.
+        :param seconds: after which it is stopped anyway, as one that waits for an interrupt
+            executes nothing; None: never.
         :raises CapabilityError: when the stub cannot, or has no such CPU.
         """
         with self._exchange():
@@ -379,11 +405,18 @@ class RspClient(Stub):
             while reply.startswith(b"O"):
                 reply = self._receive(deadline)
         if reply[:1] not in _STOPS:
-            raise CapabilityError(f"the stub at {self.address.text} cannot step one CPU: {reply[:20].decode(errors='replace')}")
+            raise CapabilityError(
+                f"the stub at {self.address.text} cannot step one CPU: "
+                f"{reply[:20].decode(errors='replace')}"
+            )
         return _parse_stop(reply)
 
     def _thread_name(self, thread: int) -> bytes:
-        return f"p{self._process}.{thread:x}".encode() if self._is_multiprocess else f"{thread:x}".encode()
+        return (
+            f"p{self._process}.{thread:x}".encode()
+            if self._is_multiprocess
+            else f"{thread:x}".encode()
+        )
 
     def registers(self, thread: int | None = None) -> bytes:
         if thread is not None and self._ask(b"Hg" + self._thread_name(thread)) != b"OK":
@@ -409,7 +442,9 @@ class RspClient(Stub):
         """Return a part of the description of the machine, empty when there is none."""
         text = b""
         while len(text) < _MAX_FEATURE:
-            reply = self._ask(b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self._packet_size - 4))
+            reply = self._ask(
+                b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self._packet_size - 4)
+            )
             text += reply[1:]
             if not reply.startswith(b"m") or len(reply) == 1:
                 return text.decode(errors="replace") if reply.startswith(b"l") else ""
@@ -433,8 +468,14 @@ class RspClient(Stub):
             except ValueError:
                 pass
         if not reply or reply.startswith(b"E") or len(reply) < 2 * size:
-            raise ReadError(f"could not read {address:#x} through the stub: {reply[:20].decode(errors='replace')}", address)
-        raise TargetError(f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}")
+            raise ReadError(
+                f"could not read {address:#x} through the stub: "
+                f"{reply[:20].decode(errors='replace')}",
+                address,
+            )
+        raise TargetError(
+            f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}"
+        )
 
     def _ask(self, command: bytes) -> bytes:
         with self._exchange():
@@ -443,12 +484,14 @@ class RspClient(Stub):
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Send a packet and receive its answers in a block; what C-c left of the exchange before is received first.
+        """Send a packet and receive its answers in a block; what C-c left of the exchange before is
+        received first.
 
         Its answer would be taken for the next one, and so on.
         """
         if self._is_unfinished:
-            # Whether it has an answer is unknown, as the packet may not have been sent. This one's cannot be mistaken.
+            # Whether it has an answer is unknown, as the packet may not have been sent. This one's
+            # cannot be mistaken.
             self._send(b"?")
             deadline = self._deadline()
             while not self._receive(deadline).startswith(_STOP):

@@ -35,8 +35,8 @@ _CPU_CACHE: Final = "struct kmem_cache_cpu"
 _CPU_SHEAVES: Final = "struct slub_percpu_sheaves"
 _SHEAF: Final = "struct slab_sheaf"
 _FILES: Final = "filp"
-# General caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without those
-# for DMA and for accounted or reclaimable objects.
+# General caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES),
+# kmalloc-part-02-64; without those for DMA and for accounted or reclaimable objects.
 _GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
 
 # Machines have some hundred.
@@ -48,7 +48,8 @@ _NAME_SIZE: Final = 64
 _MAX_OBJECTS: Final = (1 << 16) - 1
 # Slabs of larger orders are those of objects larger than a page, of which each has its own.
 _MAX_SLAB_SIZE: Final = 16 << 20
-# arch/x86/Kconfig: one byte of shadow memory for 8 bytes, which is at most 7 where the first byte may be accessed.
+# arch/x86/Kconfig: one byte of shadow memory for 8 bytes, which is at most 7 where the first byte
+# may be accessed.
 _SHADOW_OFFSET: Final = 0xDFFF_FC00_0000_0000
 _SHADOW_SHIFT: Final = 3
 _ACCESSIBLE: Final = 8
@@ -103,30 +104,43 @@ class SlabWalk:
         self._caches = target.symbol("slab_caches").address
         optional = ("red_left_pad", "random", "cpu_slab", "cpu_sheaves")
         members = ("list.next", "list.prev", "name", "object_size", "size", "offset", *optional)
-        self._cache = BlockLayout(target, _CACHE, {name: (name,) for name in members}).require(*optional)
-        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing
-        # else since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
+        self._cache = BlockLayout(target, _CACHE, {name: (name,) for name in members}).require(
+            *optional
+        )
+        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in
+        # v6.18). CPUs have nothing else since 32c894c7274b ("slab: remove struct kmem_cache_cpu")
+        # (in v7.0).
         self._sheaves = _SheafWalk(target) if self._cache.has("cpu_sheaves") else None
         self._cpu_cache: BlockLayout | None = None
         if self._cache.has("cpu_slab") or self._sheaves is None:
-            # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by spatch") (in v5.17).
-            self._cpu_cache = BlockLayout(target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")}).require()
+            # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by
+            # spatch") (in v5.17).
+            self._cpu_cache = BlockLayout(
+                target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")}
+            ).require()
             self._cache.offset("cpu_slab")
-        # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It overlays struct page.
+        # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It
+        # overlays struct page.
         try:
             self._slab = self._find_slab_layout("struct slab")
         except MissingTypeError:
             self._slab = self._find_slab_layout(PAGE)
         self._is_slab = _find_slab_test(target)
-        # Linux kernel commit 80a9201a5965 ("mm, kasan: switch SLUB to stackdepot, enable memory quarantine for SLUB") (in
-        # v4.8). Modes with tags have no quarantine.
-        self._has_quarantine = find_member(target, _CACHE, ("kasan_info",)) is not None and not target.pointer_tag
+        # Linux kernel commit 80a9201a5965 ("mm, kasan: switch SLUB to stackdepot, enable memory
+        # quarantine for SLUB") (in v4.8). Modes with tags have no quarantine.
+        self._has_quarantine = (
+            find_member(target, _CACHE, ("kasan_info",)) is not None and not target.pointer_tag
+        )
         if self._has_quarantine and target.machine != "x86_64":
             raise MissingTypeError("the shadow memory of this machine is unknown")
         self._files: tuple[int, ...] | None = None
 
     def _find_slab_layout(self, type_name: str) -> BlockLayout:
-        return BlockLayout(self._target, type_name, {name: (name,) for name in ("slab_cache", "freelist", "objects")}).require()
+        return BlockLayout(
+            self._target,
+            type_name,
+            {name: (name,) for name in ("slab_cache", "freelist", "objects")},
+        ).require()
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         problem: ReadError | None = None
@@ -143,7 +157,9 @@ class SlabWalk:
             yield from self._files
             return
         seen: list[int] = []
-        for address in self._for_each_object(lambda caches: [cache for cache in caches if cache.name == _FILES]):
+        for address in self._for_each_object(
+            lambda caches: [cache for cache in caches if cache.name == _FILES]
+        ):
             seen.append(address)
             yield address
         if not self._target.live:
@@ -164,7 +180,9 @@ class SlabWalk:
         nameless = next((cache.address for cache in caches if cache.name is None), None)
         if nameless is not None:
             # It may be one of those that are wanted.
-            problem = problem or ReadError(f"the name of the slab cache {nameless:#x} could not be read", nameless)
+            problem = problem or ReadError(
+                f"the name of the slab cache {nameless:#x} could not be read", nameless
+            )
         free: set[int] = set()
         for address, cache in list(chosen.items()):
             try:
@@ -194,13 +212,33 @@ class SlabWalk:
         def read(link: int) -> tuple[_Cache, Links]:
             address = link - offset
             check_pointer(self._target, address, _CACHE)
-            following, before, name, object_size, size, free_link, pad, random, cpu_slab, sheaves = self._cache.read(
-                self._target, address
-            )
+            (
+                following,
+                before,
+                name,
+                object_size,
+                size,
+                free_link,
+                pad,
+                random,
+                cpu_slab,
+                sheaves,
+            ) = self._cache.read(self._target, address)
             if not 0 < object_size <= size or free_link >= size:
-                raise ReadError(f"the slab cache {address:#x} has objects of {object_size} bytes in {size}", address)
+                raise ReadError(
+                    f"the slab cache {address:#x} has objects of {object_size} bytes in {size}",
+                    address,
+                )
             cache = _Cache(
-                address, self._read_name(name), object_size, size, free_link, pad or 0, random, cpu_slab or 0, sheaves or 0
+                address,
+                self._read_name(name),
+                object_size,
+                size,
+                free_link,
+                pad or 0,
+                random,
+                cpu_slab or 0,
+                sheaves or 0,
             )
             return cache, Links(following, before)
 
@@ -234,10 +272,15 @@ class SlabWalk:
                     yield block.address + start, slab
         if missing:
             count = sum(block.missing for block in missing)
-            raise ReadError(f"{count} pages of the array of {PAGE} are missing: their slabs are not found", missing[0].address)
+            raise ReadError(
+                f"{count} pages of the array of {PAGE} are missing: their slabs are not found",
+                missing[0].address,
+            )
 
     def _find_candidates(self, block: PageBlock, caches: Iterable[int]) -> Iterator[int]:
-        """Yield the numbers of elements that have one of these addresses where a slab has its cache."""
+        """Yield the numbers of elements that have one of these addresses where a slab has its
+        cache.
+        """
         word = self._target.word_size
         words = array("Q" if word == 8 else "I", block.data)
         if (sys.byteorder == "big") != self._target.big_endian:
@@ -249,9 +292,15 @@ class SlabWalk:
         yield from (number for number, cache in enumerate(column) if cache in wanted)
 
     def _decode(self, page: bytes, address: int, caches: Mapping[int, _Cache]) -> _Slab | None:
-        cache, free, count = self._slab.decode(page[self._slab.start : self._slab.start + self._slab.span])
+        cache, free, count = self._slab.decode(
+            page[self._slab.start : self._slab.start + self._slab.span]
+        )
         found = caches.get(cache)
-        if found is None or not 0 < count <= _MAX_OBJECTS or found.first + count * found.size > _MAX_SLAB_SIZE:
+        if (
+            found is None
+            or not 0 < count <= _MAX_OBJECTS
+            or found.first + count * found.size > _MAX_SLAB_SIZE
+        ):
             return None
         return _Slab(found, address + found.first, count, free)
 
@@ -266,8 +315,8 @@ class SlabWalk:
     def _find_poisoned(self, slab: _Slab) -> set[int]:
         """Return the objects that KASAN lets nobody access.
 
-        SLUB takes those in KASAN's quarantine for allocated. Since Linux kernel commit b8c8ba73c68b ("slub: Introduce
-        CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
+        SLUB takes those in KASAN's quarantine for allocated. Since Linux kernel commit b8c8ba73c68b
+        ("slub: Introduce CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
         """
         if not self._has_quarantine:
             return set()
@@ -275,7 +324,9 @@ class SlabWalk:
         start = (slab.start >> _SHADOW_SHIFT) + _SHADOW_OFFSET & WORD_MASK
         shadow = self._target.read(start, (slab.length * size >> _SHADOW_SHIFT) or 1)
         return {
-            slab.start + number * size for number in range(slab.length) if shadow[number * size >> _SHADOW_SHIFT] >= _ACCESSIBLE
+            slab.start + number * size
+            for number in range(slab.length)
+            if shadow[number * size >> _SHADOW_SHIFT] >= _ACCESSIBLE
         }
 
     def _follow_free(self, slab: _Slab) -> set[int]:
@@ -317,8 +368,8 @@ class SlabWalk:
         random = slab.cache.random
         if random is None:
             return strip_tag(self._target, stored)
-        # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr obfuscation") (in v5.7 and
-        # stable kernels), and before.
+        # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr
+        # obfuscation") (in v5.7 and stable kernels), and before.
         swapped = int.from_bytes(address.to_bytes(self._target.word_size, "little"), "big")
         links = [strip_tag(self._target, stored ^ random ^ other) for other in (swapped, address)]
         end = slab.start + slab.length * slab.cache.size
@@ -329,7 +380,9 @@ class SlabWalk:
         found: set[int] = set()
         for offset in self._find_cpu_offsets():
             if cache.cpu_slab and self._cpu_cache is not None:
-                found |= self._find_free_on_cpu(self._cpu_cache, cache, cache.cpu_slab + offset & WORD_MASK)
+                found |= self._find_free_on_cpu(
+                    self._cpu_cache, cache, cache.cpu_slab + offset & WORD_MASK
+                )
             if cache.sheaves and self._sheaves is not None:
                 found |= self._sheaves.find_on_cpu(cache.sheaves + offset & WORD_MASK)
         if cache.sheaves and self._sheaves is not None:
@@ -363,7 +416,10 @@ class SlabWalk:
         if table is None:
             # CONFIG_SMP=n.
             return [0]
-        return [read_word(self._target, table.address + cpu * self._target.word_size) for cpu in self._target.cpus()]
+        return [
+            read_word(self._target, table.address + cpu * self._target.word_size)
+            for cpu in self._target.cpus()
+        ]
 
 
 class _SheafWalk:
@@ -374,12 +430,15 @@ class _SheafWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._cpu = BlockLayout(target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")}).require()
+        self._cpu = BlockLayout(
+            target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")}
+        ).require()
         names = {"next": ("barn_list.next",), "prev": ("barn_list.prev",), "size": ("size",)}
         self._sheaf = BlockLayout(target, _SHEAF, names).require()
         self._objects = target.member(_SHEAF, "objects").offset
         self._full = target.member("struct node_barn", "sheaves_full").offset
-        # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from kmem_cache_node") (in v7.1).
+        # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from
+        # kmem_cache_node") (in v7.1).
         pointers = find_member(target, _CACHE, ("per_node",))
         self._has_nodes = pointers is None
         self._nodes = (pointers or target.member(_CACHE, "node")).offset
@@ -445,7 +504,9 @@ class _SheafWalk:
     def _read_objects(self, sheaf: int, size: int) -> tuple[int, ...]:
         if size > _MAX_OBJECTS:
             raise ReadError(f"the sheaf {sheaf:#x} has {size} objects", sheaf)
-        code = f"{'>' if self._target.big_endian else '<'}{size}{'Q' if self._target.word_size == 8 else 'I'}"
+        order = ">" if self._target.big_endian else "<"
+        letter = "Q" if self._target.word_size == 8 else "I"
+        code = f"{order}{size}{letter}"
         data = self._target.read(sheaf + self._objects, size * self._target.word_size)
         return tuple(strip_tag(self._target, pointer) for pointer in struct.unpack(code, data))
 

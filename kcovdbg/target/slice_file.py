@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slices: ELF cores that have chosen pages of a kernel's memory and nothing else.
 
-Each page is in the file once. A program header has its physical address and, as ``p_vaddr``, its address in the direct map;
-further headers have the addresses of the same bytes in the kernel's image and in the vmalloc space, for GDB, which does not
-walk page tables. Pages that were not recorded are absent, never zeros.
+Each page is in the file once. A program header has its physical address and, as ``p_vaddr``, its
+address in the direct map; further headers have the addresses of the same bytes in the kernel's
+image and in the vmalloc space, for GDB, which does not walk page tables. Pages that were not
+recorded are absent, never zeros.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
-from kcovdbg.elf.header import EHDR, EM_S390, ET_CORE, IDENT_SIZE, MAGIC, PHDR, PN_XNUM, PT_LOAD, PT_NOTE, SHDR, Segment
+from kcovdbg.elf.header import (
+    EHDR,
+    EM_S390,
+    ET_CORE,
+    IDENT_SIZE,
+    MAGIC,
+    PHDR,
+    PN_XNUM,
+    PT_LOAD,
+    PT_NOTE,
+    SHDR,
+    Segment,
+)
 from kcovdbg.errors import TargetError
 from kcovdbg.output_file import PRIVATE, accept, open_output
 
@@ -48,18 +61,26 @@ def merge_pages(pages: Iterable[tuple[int, int]]) -> list[PageRun]:
 
 
 def build_slice(
-    machine: int, notes: bytes, pages: Mapping[int, bytes], direct_map: int | None, mapped: Iterable[PageRun]
+    machine: int,
+    notes: bytes,
+    pages: Mapping[int, bytes],
+    direct_map: int | None,
+    mapped: Iterable[PageRun],
 ) -> Iterator[bytes]:
     """Yield the bytes of a slice, piece by piece.
 
-    :param machine: ``e_machine`` of a 64-bit kernel; big-endian for s390x, little-endian for all others.
+    :param machine: ``e_machine`` of a 64-bit kernel; big-endian for s390x, little-endian for all
+        others.
     :param notes: ELF notes, written as they are.
     :param pages: contents of each recorded page by physical address.
-    :param direct_map: the virtual address of physical address 0; None when the kernel does not map it.
+    :param direct_map: the virtual address of physical address 0; None when the kernel does not map
+        it.
     :param mapped: other mappings of recorded pages.
     """
     order = ">" if machine in _BIG_ENDIAN else "<"
-    header, program_header, section_header = (layout.make(True, order) for layout in (EHDR, PHDR, SHDR))
+    header, program_header, section_header = (
+        layout.make(True, order) for layout in (EHDR, PHDR, SHDR)
+    )
     header_size = IDENT_SIZE + header.size
     addresses = sorted(pages)
     runs = merge_pages((address, address) for address in addresses)
@@ -90,7 +111,10 @@ def build_slice(
         0,
     )
     yield program_header.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
-    headers = [_segment(offsets[run.paddr], direct_map + run.paddr if direct_map is not None else 0, run) for run in runs]
+    headers = [
+        _segment(offsets[run.paddr], direct_map + run.paddr if direct_map is not None else 0, run)
+        for run in runs
+    ]
     headers += [_segment(offsets[piece.paddr], piece.vaddr, piece) for piece in others]
     yield b"".join(program_header.pack(*segment) for segment in headers)
     yield notes.ljust(section_offset - notes_offset, b"\0")
@@ -103,7 +127,9 @@ def build_slice(
 
 
 def _segment(offset: int, vaddr: int, run: PageRun) -> Segment:
-    return Segment(PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE)
+    return Segment(
+        PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE
+    )
 
 
 def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> list[PageRun]:
@@ -115,7 +141,9 @@ def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> list[PageRun]:
     )
 
 
-def write_slice(path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept) -> int:
+def write_slice(
+    path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept
+) -> int:
     """Write a file completely or not at all, for its owner alone.
 
     :param path: compressed with zstd if it ends in ``.zst``.
@@ -130,7 +158,8 @@ def write_slice(path: str | os.PathLike[str], content: Iterable[bytes], *, check
         raise
     except OSError as error:
         raise TargetError(
-            f"could not write '{path}': {error.strerror or error}", hint="give a path with enough space"
+            f"could not write '{path}': {error.strerror or error}",
+            hint="give a path with enough space",
         ) from None
 
 
@@ -154,13 +183,16 @@ def _compress(content: Iterable[bytes], destination: Path) -> Iterator[bytes]:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
 
         parameter = zstd.CompressionParameter
-        compressor = zstd.ZstdCompressor(options={parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1})
+        compressor = zstd.ZstdCompressor(
+            options={parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1}
+        )
     except ImportError:
         try:
             import zstandard
         except ImportError:
             raise TargetError(
-                f"cannot compress {destination}: this Python has no zstd", hint="pip install zstandard, or leave out .zst"
+                f"cannot compress {destination}: this Python has no zstd",
+                hint="pip install zstandard, or leave out .zst",
             ) from None
         compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
     yield from map(compressor.compress, content)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Members of a structure, decoded from one block of memory.
 
-Each read of a target costs: a :class:`BlockLayout` reads the span that has all wanted members at once.
+Each read of a target costs: a :class:`BlockLayout` reads the span that has all wanted members at
+once.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ def find_kernel_symbol(target: Target, name: str) -> Symbol | None:
         return None
 
 
-def read_partly(target: Target, address: int, size: int, patience: int | None = None) -> tuple[bytes, list[tuple[int, int]]]:
+def read_partly(
+    target: Target, address: int, size: int, patience: int | None = None
+) -> tuple[bytes, list[tuple[int, int]]]:
     """Read the pages of a span that can be read.
 
-    :param patience: the number of missing pages in a row after which the rest counts as missing and the bytes end: a damaged
-        size may be terabytes.
+    :param patience: the number of missing pages in a row after which the rest counts as missing and
+        the bytes end: a damaged size may be terabytes.
     :return: the bytes, zero on missing pages, and the missing spans (offset, size).
     """
     data = bytearray()
@@ -93,16 +96,21 @@ class BlockLayout:
         self.type_name = type_name
         self.size = target.type_size(type_name)
         self.names = tuple(fields)
-        self.members = {name: find_member(target, type_name, paths) for name, paths in fields.items()}
+        self.members = {
+            name: find_member(target, type_name, paths) for name, paths in fields.items()
+        }
         present = sorted(
             ((name, member) for name, member in self.members.items() if member is not None),
             key=lambda item: item[1].offset,
         )
         self.start = present[0][1].offset if present else 0
-        self.span = max((member.offset + member.size for _, member in present), default=self.start) - self.start
+        self.span = (
+            max((member.offset + member.size for _, member in present), default=self.start)
+            - self.start
+        )
         order = ">" if target.big_endian else "<"
-        # One struct.Struct for the whole span; members that share bytes with the one before (bit-fields of a unit, unions) are
-        # unpacked separately.
+        # One struct.Struct for the whole span; members that share bytes with the one before
+        # (bit-fields of a unit, unions) are unpacked separately.
         code = order
         position = self.start
         index: dict[str, int] = {}
@@ -110,7 +118,9 @@ class BlockLayout:
         self._apart: list[tuple[int, Callable[[bytes], Any]]] = []
         for name, member in present:
             if member.bit_size is not None or member.offset < position:
-                self._apart.append((self.names.index(name), _decode_apart(order, self.start, member)))
+                self._apart.append(
+                    (self.names.index(name), _decode_apart(order, self.start, member))
+                )
                 continue
             code += f"{member.offset - position}x" + _member_code(member)
             index[name] = len(index)
@@ -120,13 +130,20 @@ class BlockLayout:
         # Missing members are None: index -1 is a None appended to the values.
         self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
         indices = [index.get(name, -1) for name in self.names]
-        self._pick = operator.itemgetter(*indices) if len(indices) > 1 else lambda values: (values[indices[0]],)
+        self._pick = (
+            operator.itemgetter(*indices)
+            if len(indices) > 1
+            else lambda values: (values[indices[0]],)
+        )
         self._target = target
         # Places of pointers in kernels where they have tags.
         self._tagged_at = [
             index
             for index, member in enumerate(self.members.values())
-            if target.pointer_tag and member is not None and member.length is None and "*" in member.type_name
+            if target.pointer_tag
+            and member is not None
+            and member.length is None
+            and "*" in member.type_name
         ]
 
     def has(self, name: str) -> bool:
@@ -154,7 +171,8 @@ class BlockLayout:
         return member.offset
 
     def decode(self, block: bytes) -> tuple[Any, ...]:
-        """Decode a block that starts at ``start``; return a value for each name in order, None for a missing member.
+        """Decode a block that starts at ``start``; return a value for each name in order, None for
+        a missing member.
 
         Pointers are without their tags.
         """
@@ -178,7 +196,8 @@ class BlockLayout:
     def read_partly(self, target: Target, address: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Read the members that can be read.
 
-        :return: the values, None for those that are missing or unreadable, and the names of the unreadable ones.
+        :return: the values, None for those that are missing or unreadable, and the names of the
+            unreadable ones.
         :raises ReadError: when none can be read.
         """
         block, missing = read_partly(target, address + self.start, self.span)
@@ -191,8 +210,13 @@ class BlockLayout:
             if member is not None and any(_overlaps(member, self.start, gap) for gap in missing)
         )
         if len(lost) == sum(member is not None for member in self.members.values()):
-            raise ReadError(f"could not read {self.type_name} at {address:#x}", address + self.start + missing[0][0])
-        return tuple(None if name in lost else value for name, value in zip(self.names, values, strict=True)), lost
+            raise ReadError(
+                f"could not read {self.type_name} at {address:#x}",
+                address + self.start + missing[0][0],
+            )
+        return tuple(
+            None if name in lost else value for name, value in zip(self.names, values, strict=True)
+        ), lost
 
 
 def _overlaps(member: Member, start: int, gap: tuple[int, int]) -> bool:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in the memory of a machine, or of a dump that has no VMCOREINFO: its KASLR offset, its VMCOREINFO, and whether a
-vmlinux is its image.
+"""A kernel in the memory of a machine, or of a dump that has no VMCOREINFO: its KASLR offset, its
+VMCOREINFO, and whether a vmlinux is its image.
 
-QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has page tables
-without the kernel. On x86-64 the image is found by the interrupt descriptor table; arm64_kernel.py has that of arm64. Other
-stubs: by virtual address. s390x's VMCOREINFO is found by its lowcore.
+QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in
+user space has page tables without the kernel. On x86-64 the image is found by the interrupt
+descriptor table; arm64_kernel.py has that of arm64. Other stubs: by virtual address. s390x's
+VMCOREINFO is found by its lowcore.
 
-Memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from where a target lacks memory.
+Memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from
+where a target lacks memory.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ X86_ALIGNMENT: Final = 2 << 20
 X86_RANGE: Final = 1 << 30
 """KERNEL_IMAGE_SIZE: KASLR offsets of x86-64 are below it."""
 DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
-"""The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to IDTENTRY" (in v5.8)."""
+"""The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to
+IDTENTRY" (in v5.8).
+"""
 _GATE_SIZE: Final = 16
 BANNER: Final = b"Linux version "
 # Enough to recognize the banner; all of it is compared later.
@@ -49,7 +53,11 @@ class MismatchError(TargetError):
 def find_release(banner: bytes) -> str | None:
     """Return the release in ``linux_banner``, None when the bytes are not a banner."""
     words = banner.split(b"\0", 1)[0].split()
-    return words[2].decode("utf-8", "backslashreplace") if banner.startswith(BANNER) and len(words) > 2 else None
+    return (
+        words[2].decode("utf-8", "backslashreplace")
+        if banner.startswith(BANNER) and len(words) > 2
+        else None
+    )
 
 
 def read_banner(image: ElfFile) -> bytes:
@@ -71,7 +79,9 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
     spans = [] if banner is None or not ours else [(banner.address, len(ours))]
     if image.build_id:
         # The .notes of the kernel stay in memory, for /sys/kernel/notes.
-        sections = (section for section in image.sections if section.address and section.name in _NOTES)
+        sections = (
+            section for section in image.sections if section.address and section.name in _NOTES
+        )
         spans += [(section.address, section.size) for section in sections]
     is_known = False
     failure: ReadError | None = None
@@ -83,21 +93,31 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
             continue
         if banner is not None and address == banner.address:
             running = find_release(found)
-            problem = f"the target runs {running}" if running else "linux_banner is not at its address"
+            problem = (
+                f"the target runs {running}" if running else "linux_banner is not at its address"
+            )
             is_same = found == ours
         else:
             build_id = find_build_id(parse_notes(found, image.header.byte_order))
-            problem = f"build ID {build_id} instead of {image.build_id}" if build_id else "its build ID is not at its address"
+            problem = (
+                f"build ID {build_id} instead of {image.build_id}"
+                if build_id
+                else "its build ID is not at its address"
+            )
             is_same = build_id == image.build_id
         if not is_same:
             raise MismatchError(f"{image.name}: not the vmlinux of the target: {problem}")
         is_known = True
     if not is_known:
-        raise failure or ReadError(f"{image.name} has neither linux_banner nor a build ID to compare", 0)
+        raise failure or ReadError(
+            f"{image.name} has neither linux_banner nor a build ID to compare", 0
+        )
 
 
 def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
-    """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have; None when it is at none."""
+    """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have;
+    None when it is at none.
+    """
     banner = image.symbols.find("linux_banner")
     start = read_banner(image)[:_BANNER_START]
     if banner is None or not start:
@@ -129,7 +149,8 @@ def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()
         return found
     raise TargetError(
         f"could not find the KASLR offset through this stub: {failure}",
-        hint="boot the kernel with nokaslr, or use QEMU's stub; in GDB: set kcov kaslr-offset OFFSET",
+        hint="boot the kernel with nokaslr, or use QEMU's stub; in GDB: set kcov kaslr-offset "
+        "OFFSET",
     )
 
 
@@ -141,7 +162,13 @@ _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
 # Data found by symbols of the vmlinux.
-_NAMES: Final = ("early_idt_handler_array", "init_top_pgt", "linux_banner", "vmcoreinfo_data", "vmcoreinfo_size")
+_NAMES: Final = (
+    "early_idt_handler_array",
+    "init_top_pgt",
+    "linux_banner",
+    "vmcoreinfo_data",
+    "vmcoreinfo_size",
+)
 SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
@@ -150,7 +177,10 @@ _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 
-_NEEDS: Final = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
+_NEEDS: Final = (
+    "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC "
+    "selects"
+)
 _READ_HINT: Final = "let the kernel finish booting, or run in kernel mode; then try again"
 
 
@@ -158,8 +188,9 @@ class NotBootedError(TargetError):
     """The machine has not booted far enough to have a kernel that can be found."""
 
 
-# QEMUCPUState (target/i386/arch_dump.c): version and size, 18 general registers, ten segments of 24 bytes of which the base is
-# the last word, cr0 to cr4. Version 1 has had kernel_gs_base behind them since QEMU 3.0.
+# QEMUCPUState (target/i386/arch_dump.c): version and size, 18 general registers, ten segments of 24
+# bytes of which the base is the last word, cr0 to cr4. Version 1 has had kernel_gs_base behind them
+# since QEMU 3.0.
 _QEMU_HEADER: Final = struct.Struct("<II")
 _QEMU_VERSION: Final = 1
 _IDT_BASE: Final = _QEMU_HEADER.size + 18 * 8 + 9 * 24 + 16
@@ -175,7 +206,9 @@ class CpuRegisters(NamedTuple):
     cr4: int
 
     def translate(self, read: ReadMemory, address: int) -> int | None:
-        """Return the physical address of a virtual one by the page tables of the CPU, None when it is not mapped."""
+        """Return the physical address of a virtual one by the page tables of the CPU, None when it
+        is not mapped.
+        """
         table = self.cr3 & _ADDRESS
         for level in range(5 if self.cr4 & _CR4_LA57 else 4, 0, -1):
             shift = 12 + 9 * (level - 1)
@@ -191,8 +224,11 @@ class CpuRegisters(NamedTuple):
                 return table & ~span | address & span
         return None
 
-    def find_kernel(self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
-        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the interrupt descriptor table.
+    def find_kernel(
+        self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
+    ) -> bytes:
+        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the
+        interrupt descriptor table.
 
         :param where: what messages call the machine.
         :param physical: reads physical memory.
@@ -207,8 +243,8 @@ class CpuRegisters(NamedTuple):
         except TargetError:
             if not self.cr3 & _PTI_SWITCH:
                 raise
-            # The CPU may have been stopped in user space, with the page table that lacks most of the kernel. Tried second:
-            # without page-table isolation, this page is not a page table.
+            # The CPU may have been stopped in user space, with the page table that lacks most of
+            # the kernel. Tried second: without page-table isolation, this page is not a page table.
             with contextlib.suppress(TargetError):
                 cpu = self._replace(cr3=self.cr3 & ~_PTI_SWITCH)
                 return _find_by_tables(where, cpu, physical, symbols, check)
@@ -223,11 +259,15 @@ def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
         if _QEMU_HEADER.unpack_from(note.desc)[0] != _QEMU_VERSION:
             continue
         control = _CONTROL.unpack_from(note.desc, _CONTROL_OFFSET)
-        yield CpuRegisters(int.from_bytes(note.desc[_IDT_BASE : _IDT_BASE + 8], "little"), control[3], control[4])
+        yield CpuRegisters(
+            int.from_bytes(note.desc[_IDT_BASE : _IDT_BASE + 8], "little"), control[3], control[4]
+        )
 
 
 def is_before_kernel(text: str) -> bool:
-    """Return whether QEMU's ``info registers`` are of an x86 CPU that is not in 64-bit mode, as in firmware."""
+    """Return whether QEMU's ``info registers`` are of an x86 CPU that is not in 64-bit mode, as in
+    firmware.
+    """
     return re.search(r"\bEIP=", text) is not None
 
 
@@ -257,7 +297,11 @@ def make_virtual_reader(find: Callable[[int], int | None], physical: ReadMemory)
 
 
 def _find_by_tables(
-    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
+    where: str,
+    cpu: CpuRegisters,
+    physical: ReadMemory,
+    symbols: Mapping[str, int],
+    check: CheckImage,
 ) -> bytes:
     virtual = make_virtual_reader(partial(cpu.translate, physical), physical)
     try:
@@ -269,13 +313,17 @@ def _find_by_tables(
         ) from None
     link = next((symbols[name] for name in DIVIDE_ERROR if name in symbols), None)
     if link is None:
-        raise TargetError(f"the vmlinux has no symbol {DIVIDE_ERROR[0]}", hint="is it a kernel for x86-64?")
+        raise TargetError(
+            f"the vmlinux has no symbol {DIVIDE_ERROR[0]}", hint="is it a kernel for x86-64?"
+        )
     # In struct gate_struct.
     handler = int.from_bytes(gate[0:2] + gate[6:12], "little")
     early = symbols.get("early_idt_handler_array")
     # The table of what loads the kernel, or the kernel's before idt_setup_traps().
     if handler < UPPER_HALF_START or (early is not None and (handler - early) % X86_ALIGNMENT == 0):
-        raise NotBootedError(f"the kernel at {where} is still booting", hint="let it run, then try again")
+        raise NotBootedError(
+            f"the kernel at {where} is still booting", hint="let it run, then try again"
+        )
     offset = handler - link
     try:
         if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
@@ -285,10 +333,13 @@ def _find_by_tables(
         release = _search_release(virtual, handler)
         detail = f"its release is {release}" if release is not None else str(error)
         raise MismatchError(
-            f"the vmlinux does not match the kernel at {where}: {detail}", hint="give the vmlinux of the same build"
+            f"the vmlinux does not match the kernel at {where}: {detail}",
+            hint="give the vmlinux of the same build",
         ) from None
     except ReadError as error:
-        raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
+        raise NotBootedError(
+            f"could not read the kernel's memory: {error}", hint=_READ_HINT
+        ) from None
     made = None
     if "vmcoreinfo_data" not in symbols and "init_top_pgt" in symbols:
         table = symbols["init_top_pgt"] + offset
@@ -320,9 +371,15 @@ def _search_release(virtual: ReadMemory, handler: int) -> str | None:
 
 
 def _make_vmcoreinfo(
-    virtual: ReadMemory, symbols: Mapping[str, int], offset: int, base: int = 0, *, has_five_levels: bool = False
+    virtual: ReadMemory,
+    symbols: Mapping[str, int],
+    offset: int,
+    base: int = 0,
+    *,
+    has_five_levels: bool = False,
 ) -> bytes | None:
-    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory is found by.
+    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory
+    is found by.
 
     :param base: ``phys_base``, for a reader of physical memory.
     :return: None when the vmlinux or the kernel lacks what it needs.
@@ -344,7 +401,8 @@ def _make_vmcoreinfo(
 
 
 def describe_virtual(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
-    """Return the VMCOREINFO of a kernel whose virtual memory only is read, or as much as that takes.
+    """Return the VMCOREINFO of a kernel whose virtual memory only is read, or as much as that
+    takes.
 
     :raises TargetError: when the kernel cannot be described.
     """
@@ -372,7 +430,10 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
         data = _WORD.unpack(virtual(symbols["vmcoreinfo_data"] + offset, 8))[0]
         size = _WORD.unpack(virtual(symbols["vmcoreinfo_size"] + offset, 8))[0]
         if not data or not 0 < size <= _MAX_VMCOREINFO:
-            raise NotBootedError("the kernel has not filled its VMCOREINFO yet", hint="let it finish booting, then try again")
+            raise NotBootedError(
+                "the kernel has not filled its VMCOREINFO yet",
+                hint="let it finish booting, then try again",
+            )
         text = b""
         while len(text) < size:
             # It need not be contiguous in physical memory.
@@ -391,15 +452,16 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
     return text
 
 
-# The member vmcore_info of struct lowcore (arch/s390/include/asm/lowcore.h), which dumpers read at this address; odd while the
-# kernel boots.
+# The member vmcore_info of struct lowcore (arch/s390/include/asm/lowcore.h), which dumpers read at
+# this address; odd while the kernel boots.
 _VMCORE_INFO: Final = 0x0E0C
 # VMCOREINFO_BYTES and the head of a note, in whole pages.
 _NOTE_SIZE: Final = 2 * PAGE_SIZE
 
 
 def read_lowcore_vmcoreinfo(read: ReadMemory) -> bytes:
-    """Return the VMCOREINFO of an s390x kernel, whose address is in its lowcore: QEMU's dumps have no note of it.
+    """Return the VMCOREINFO of an s390x kernel, whose address is in its lowcore: QEMU's dumps have
+    no note of it.
 
     :param read: reads physical memory; raises ReadError where there is none.
     :raises TargetError: when there is none.
@@ -408,8 +470,12 @@ def read_lowcore_vmcoreinfo(read: ReadMemory) -> bytes:
         address = int.from_bytes(read(_VMCORE_INFO, 8), "big")
         data = b"" if not address or address & 1 else read(address, _NOTE_SIZE)
     except ReadError as error:
-        raise TargetError(f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged") from None
+        raise TargetError(
+            f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged"
+        ) from None
     for note in parse_notes(data, ">"):
         if note.name == VMCOREINFO:
             return note.desc.rstrip(b"\0")
-    raise TargetError("the lowcore has no VMCOREINFO", hint="the guest needs CONFIG_KEXEC, and to have booted")
+    raise TargetError(
+        "the lowcore has no VMCOREINFO", hint="the guest needs CONFIG_KEXEC, and to have booted"
+    )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The general registers of a machine in a stub's ``g`` packet, by the names and in the order that others want them."""
+"""The general registers of a machine in a stub's ``g`` packet, by the names and in the order that
+others want them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PtRegs = Mapping[str, Any]
 # struct elf_prstatus of 64-bit machines: pr_pid, pr_reg, and behind it pr_fpvalid.
 _PID_OFFSET: Final = 32
 PRSTATUS_REGISTERS: Final = 112
-"""Offset of pr_reg, whose words are laid out as ``struct pt_regs`` on x86-64 and ``struct user_pt_regs`` on arm64."""
+"""Offset of pr_reg, whose words are laid out as ``struct pt_regs`` on x86-64 and ``struct
+user_pt_regs`` on arm64.
+"""
 _TAIL: Final = 8
 
 
@@ -62,7 +66,9 @@ class StubRegisters(NamedTuple):
         return {**found, self.pc: found[self.pc] + offset} if found else {}
 
     def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
-        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the registers are unknown."""
+        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the
+        registers are unknown.
+        """
         values = self._unpack(registers)
         if not values:
             return None
@@ -75,11 +81,18 @@ class StubRegisters(NamedTuple):
         return bytes(status)
 
 
-_X86_NAMES: Final = tuple("rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs".split())
-_X86_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+_X86_NAMES: Final = tuple(
+    (
+        "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs"
+    ).split()
+)
+_X86_PT_REGS: Final = tuple(
+    "ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split()
+)
 # struct user_regs_struct; unwinding does not use orig_rax, fs_base and gs_base.
 _X86_PRSTATUS: Final = tuple(
-    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi 0 rip cs eflags rsp ss 0 0 ds es fs gs".split()
+    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi 0 rip cs eflags rsp ss 0 0 ds "
+    "es fs gs".split()
 )
 _ARM64_NAMES: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
 _MACHINES: Final = {
@@ -96,12 +109,19 @@ _MACHINES: Final = {
         _ARM64_NAMES,
         struct.Struct("<33QI"),
         "pc",
-        lambda values: {"regs": values[:31], "sp": values[31], "pc": values[32], "pstate": values[33]},
+        lambda values: {
+            "regs": values[:31],
+            "sp": values[31],
+            "pc": values[32],
+            "pstate": values[33],
+        },
         _ARM64_NAMES,
         stops_before_write=True,
     ),
 }
-_UNKNOWN: Final = StubRegisters((), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False)
+_UNKNOWN: Final = StubRegisters(
+    (), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False
+)
 
 
 def stub_registers_of(machine: int) -> StubRegisters:

@@ -64,11 +64,15 @@ class Watchpoints:
         self.cpu: int | None = None
         """The CPU that stopped, None where that is unknown."""
 
-    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
-        """Let the machine run until a wanted write to some memory, then stop it. The watchpoints are removed however it ends.
+    def run(
+        self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None
+    ) -> RunEnd:
+        """Let the machine run until a wanted write to some memory, then stop it. The watchpoints
+        are removed however it ends.
 
         :param spans: the memory.
-        :param is_wanted: called after each write, while the machine is stopped; False lets it go on.
+        :param is_wanted: called after each write, while the machine is stopped; False lets it go
+            on.
         :param seconds: after which the machine is stopped without one; None: never.
         :raises CapabilityError: when the machine has no hardware watchpoints for it.
         :raises GoneError: when the machine ends.
@@ -81,7 +85,9 @@ class Watchpoints:
         return self._registers.find_pc(self._stub.registers(self._thread))
 
     def stack(self) -> Sequence[StackFrame]:
-        """Return the stack of the CPU that stopped, innermost frame first; at least the frame of :attr:`pc`."""
+        """Return the stack of the CPU that stopped, innermost frame first; at least the frame of
+        :attr:`pc`.
+        """
         return self._unwind(self._stub.registers(self._thread))
 
     def stack_problem(self) -> str | None:
@@ -89,7 +95,9 @@ class Watchpoints:
         return None if self._stub.registers(self._thread) else "the registers are unknown"
 
     def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
-        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user mode."""
+        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user
+        mode.
+        """
         return iter(())
 
     def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
@@ -107,18 +115,22 @@ _STEP_SECONDS: Final = 0.1
 class StubWatchpoints(Watchpoints):
     """Watchpoints that kcovdbg sets.
 
-    Where a watchpoint stops a CPU before the instruction that writes, as on arm64, it would do so again at once: the
-    instruction is executed without watchpoints.
+    Where a watchpoint stops a CPU before the instruction that writes, as on arm64, it would do so
+    again at once: the instruction is executed without watchpoints.
     """
 
     _stub: RspClient
 
-    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
+    def run(
+        self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None
+    ) -> RunEnd:
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._watching(spans):
             try:
                 while True:
-                    end = self._run(spans, None if deadline is None else max(deadline - time.monotonic(), 0))
+                    end = self._run(
+                        spans, None if deadline is None else max(deadline - time.monotonic(), 0)
+                    )
                     if end is not RunEnd.WRITE or is_wanted():
                         return end
             except KeyboardInterrupt:
@@ -156,22 +168,28 @@ class StubWatchpoints(Watchpoints):
                 self._note_stop(reply)
             if not _is_hit(reply, spans):
                 return RunEnd.OTHER
-            if self._registers.stops_before_write and reply.watch is not None and reply.thread is not None:
+            if (
+                self._registers.stops_before_write
+                and reply.watch is not None
+                and reply.thread is not None
+            ):
                 self._execute_write(spans, reply.thread)
             return RunEnd.WRITE
 
     def _stop(self, spans: Sequence[MemorySpan]) -> StopReply | None:
-        """Stop a machine that runs; return how it stopped, or a hit that it had not reported; None when it did not run.
+        """Stop a machine that runs; return how it stopped, or a hit that it had not reported; None
+        when it did not run.
 
-        A CPU of QEMU that is stopped between a hit and its report remembers the watchpoint beyond its removal, and then loses
-        the first hit of the next one, because only the report clears ``cpu->watchpoint_hit`` (seen in v7.2). The CPU's next
-        instruction brings the report.
+        A CPU of QEMU that is stopped between a hit and its report remembers the watchpoint beyond
+        its removal, and then loses the first hit of the next one, because only the report clears
+        ``cpu->watchpoint_hit`` (seen in v7.2). The CPU's next instruction brings the report.
         """
         stop = self._stub.stop()
         self._note_stop(stop)
         if stop is None or _is_hit(stop, spans):
             return stop
-        # Stubs of real machines may not be able to execute one instruction of one CPU, and have nothing to report late.
+        # Stubs of real machines may not be able to execute one instruction of one CPU, and have
+        # nothing to report late.
         with contextlib.suppress(CapabilityError):
             for thread in range(1, _MAX_CPUS + 1):
                 reply = self._stub.step(thread, _STEP_SECONDS)
@@ -221,7 +239,9 @@ class StubWatchpoints(Watchpoints):
 
 def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
     """Return whether a watchpoint was hit, as far as the stub reports it."""
-    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as a trap, and perhaps of a
-    # watchpoint that is removed by then.
-    is_span = reply.watch is not None and any(span.address <= reply.watch < span.address + span.size for span in spans)
+    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as
+    # a trap, and perhaps of a watchpoint that is removed by then.
+    is_span = reply.watch is not None and any(
+        span.address <= reply.watch < span.address + span.size for span in spans
+    )
     return is_span or reply.signal == _SIGTRAP

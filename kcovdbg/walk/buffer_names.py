@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names of buffers, and where the buffers are: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``, ``saved:t41``."""
+"""Names of buffers, and where the buffers are: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``,
+``saved:0``, ``saved:t41``.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,20 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_count
 
-_FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
-_FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
+_FORMS: Final = (
+    "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
+)
+_FREE_LIST_REMARK: Final = (
+    "on the free list: list pointers overlay the count, and records are left over from earlier use"
+)
 
 
 def parse_name(name: str) -> tuple[str, int, int, bool]:
     """Return the parts of a buffer's name, without looking for the buffer.
 
-    :return: the kind (``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a task's own); a
-        thread id, a CPU or an address; a descriptor; whether the number is a thread id, where it may be something else.
+    :return: the kind (``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device,
+        or empty for a task's own); a thread id, a CPU or an address; a descriptor; whether the
+        number is a thread id, where it may be something else.
     :raises UsageError: if it has no such form.
     """
 
@@ -38,19 +45,25 @@ def parse_name(name: str) -> tuple[str, int, int, bool]:
         try:
             return int(text, base)
         except ValueError:
-            raise UsageError(f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS) from None
+            raise UsageError(
+                f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS
+            ) from None
 
     kind, colon, rest = name.partition(":")
     if not colon:
         if not name.isdecimal():
-            raise UsageError(f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS)
+            raise UsageError(
+                f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS
+            )
         return "", int(name), 0, True
     if kind in ("kcov", "area"):
         return kind, number(rest), 0, False
     if kind == "fd":
         pid, slash, fd = rest.partition("/")
         if not slash:
-            raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
+            raise UsageError(
+                f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3"
+            )
         return kind, number(pid, 10), number(fd, 10), False
     if kind == "saved":
         return kind, number(rest.removeprefix("t"), 10), 0, rest.startswith("t")
@@ -59,7 +72,9 @@ def parse_name(name: str) -> tuple[str, int, int, bool]:
     raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
 
 
-def find_buffer_facts(target: Target, layout: Layout, source: StateSource, name: str) -> BufferFacts:
+def find_buffer_facts(
+    target: Target, layout: Layout, source: StateSource, name: str
+) -> BufferFacts:
     """Find the buffer with this name.
 
     :raises UsageError: if the name has no such form.
@@ -122,7 +137,9 @@ class _BufferSearch:
         problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
         if task.errors:
             problem += f": {task.errors[0]}"
-        raise KcovdbgError(problem, hint="tasks lists those that have one, objects lists all buffers")
+        raise KcovdbgError(
+            problem, hint="tasks lists those that have one, objects lists all buffers"
+        )
 
     def _doubt_mode(self, whose: str, word: int | None, kcov: int | None = None) -> str | None:
         """Return why a mode, on which the format of records depends, is unknown; None if it is not.
@@ -152,7 +169,9 @@ class _BufferSearch:
         return self._facts(
             address=kcov.area,
             size=kcov.size,
-            mode=None if kcov.mode is None else self._layout.object_mode_name(kcov.mode, kcov.mode_flag),
+            mode=None
+            if kcov.mode is None
+            else self._layout.object_mode_name(kcov.mode, kcov.mode_flag),
             kcov=kcov.address,
             pid=None if owner is None else owner.pid,
             comm=None if owner is None else owner.comm,
@@ -168,14 +187,16 @@ class _BufferSearch:
 
         A task's own fields only know the object's first buffer.
 
-        :raises KcovdbgError: if only the second buffer is written and cannot be found: the first one would mislead.
+        :raises KcovdbgError: if only the second buffer is written and cannot be found: the first
+            one would mislead.
         """
         second = self._second
         if second is None or facts.private:
             return facts
         is_alone = facts.mode in second.alone
         is_written = is_alone or facts.mode in second.both
-        # The kernel does not keep the last mode of an object that is not enabled: it may have left edges.
+        # The kernel does not keep the last mode of an object that is not enabled: it may have left
+        # edges.
         if not is_written and (facts.kcov is None or facts.mode is None or is_tracing(facts.mode)):
             return facts
         try:
@@ -187,15 +208,23 @@ class _BufferSearch:
         except (MissingTypeError, ReadError) as error:
             problem = f"buffer of edges cannot be found: {error}"
             if is_alone:
-                raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{facts.address:#x}") from None
+                raise KcovdbgError(
+                    problem, hint=f"the buffer of addresses is area:{facts.address:#x}"
+                ) from None
             # Of an object that is not enabled, objects reports it.
             return replace(facts, remarks=(*facts.remarks, problem)) if is_written else facts
         if is_alone:
-            remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{facts.address:#x}"
+            remark = (
+                f"edges, in area:{edges:#x}; the object's buffer of addresses is "
+                f"area:{facts.address:#x}"
+            )
             return replace(facts, address=edges, remarks=(*facts.remarks, remark))
         remark = f"edges are left in the object's other buffer: area:{edges:#x}"
         if is_written:
-            remark = f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
+            remark = (
+                f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: "
+                f"area:{edges:#x}"
+            )
         return replace(facts, remarks=(*facts.remarks, remark), edges=edges)
 
     def find_descriptor(self, pid: int, fd: int) -> BufferFacts:
@@ -204,12 +233,17 @@ class _BufferSearch:
         task = next((task for task in tasks if task.pid == pid), None)
         sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
         for kcov in (*self._source.read(Part.OBJECTS).objects.values(), *self._device_objects):
-            if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
+            if any(
+                found.kind == "fd" and found.fd == fd and found.pid in sharers
+                for found in kcov.references
+            ):
                 if kcov.device is not None:
                     return self._of_device_object(kcov)
                 return self.of_object(self._source.kcov(kcov.address or 0))
         state = self._source.read(Part.OBJECTS)
-        problem = state.say_absent(f"descriptor {fd} of task {pid} is not KCOV's", Part.OBJECTS | Part.FILES)
+        problem = state.say_absent(
+            f"descriptor {fd} of task {pid} is not KCOV's", Part.OBJECTS | Part.FILES
+        )
         raise KcovdbgError(problem, hint="objects lists those that are")
 
     def find_device_session(self, device: str, tid: int) -> BufferFacts:
@@ -230,14 +264,29 @@ class _BufferSearch:
 
     @property
     def _device_sessions(self) -> tuple[DeviceSession, ...]:
-        return tuple(session for device in self._source.read(Part.DEVICES).devices for session in device.sessions)
+        return tuple(
+            session
+            for device in self._source.read(Part.DEVICES).devices
+            for session in device.sessions
+        )
 
     @property
     def _device_objects(self) -> tuple[Kcov, ...]:
-        return tuple(kcov for device in self._source.read(Part.DEVICES).devices for kcov in device.objects.values())
+        return tuple(
+            kcov
+            for device in self._source.read(Part.DEVICES).devices
+            for kcov in device.objects.values()
+        )
 
     def _of_device_session(self, session: DeviceSession) -> BufferFacts:
-        own = next((kcov.fields for kcov in self._device_objects if session.kcov and kcov.address == session.kcov), None)
+        own = next(
+            (
+                kcov.fields
+                for kcov in self._device_objects
+                if session.kcov and kcov.address == session.kcov
+            ),
+            None,
+        )
         return self._facts(
             address=session.area or 0,
             size=session.size,
@@ -248,12 +297,16 @@ class _BufferSearch:
         )
 
     def _of_device_object(self, kcov: Kcov) -> BufferFacts:
-        device = next(device for device in self._layout.traits.devices if device.name == kcov.device)
+        device = next(
+            device for device in self._layout.traits.devices if device.name == kcov.device
+        )
         fields = kcov.fields
         if fields is None or not fields.area:
             problem = f"the object of {device.name} at {kcov.address or 0:#x} has no buffer"
             raise KcovdbgError(problem, hint=f"it comes with {device.init_request}")
-        return self._facts(address=fields.area, size=fields.size, mode=device.mode, pid=kcov.pid, comm=kcov.comm)
+        return self._facts(
+            address=fields.area, size=fields.size, mode=device.mode, pid=kcov.pid, comm=kcov.comm
+        )
 
     def find_saved(self, number: int, *, is_task: bool) -> BufferFacts:
         for saved in self._source.read(Part.SAVED).saved:
@@ -271,7 +324,9 @@ class _BufferSearch:
         return self._facts(
             address=saved.area or 0,
             size=saved.size,
-            mode=None if saved.mode is None else self._layout.mode_name(saved.mode, saved.mode_flag),
+            mode=None
+            if saved.mode is None
+            else self._layout.mode_name(saved.mode, saved.mode_flag),
             kcov=saved.kcov,
             pid=saved.pid,
             comm=saved.comm,
@@ -289,13 +344,30 @@ class _BufferSearch:
             if area.address == address:
                 # Idle areas of CPUs are on no list: nothing overlays their count.
                 cached = area.state == "cached" and area.cpu is None
-                remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
-                return self._facts(address, area.size, None, cached=cached, private=True, remarks=remarks)
+                remarks = (
+                    (_FREE_LIST_REMARK,)
+                    if cached
+                    else ()
+                    if area.state == "in-use"
+                    else ("no section uses the area",)
+                )
+                return self._facts(
+                    address, area.size, None, cached=cached, private=True, remarks=remarks
+                )
         for kcov, fields in self._source.read(Part.OBJECTS).readable:
             if fields.area == address:
                 return self._as_first(self._of_fields(fields, kcov))
-            if self._second is not None and fields.area and self._is_second(self._second, fields.address, address):
-                return replace(self._of_fields(fields, kcov), address=address, mode=self._second.mode, doubt=None)
+            if (
+                self._second is not None
+                and fields.area
+                and self._is_second(self._second, fields.address, address)
+            ):
+                return replace(
+                    self._of_fields(fields, kcov),
+                    address=address,
+                    mode=self._second.mode,
+                    doubt=None,
+                )
         for session in self._device_sessions:
             if session.area == address and session.depth:
                 return self._of_device_session(session)
@@ -304,10 +376,14 @@ class _BufferSearch:
                 return self._of_device_object(kcov)
         size = self._vmalloc_size(address)
         words = None if size is None else size // self._layout.buffer_word
-        return self._facts(address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+        return self._facts(
+            address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",)
+        )
 
     def _vmalloc_size(self, address: int) -> int | None:
-        """Return the size in bytes of the vmalloc area at an address; None if none is known, as behind damage to the lists."""
+        """Return the size in bytes of the vmalloc area at an address; None if none is known, as
+        behind damage to the lists.
+        """
         source = self._target.vmalloc
         # The lists raise their damage when all that can be read was yielded.
         with contextlib.suppress(ReadError):

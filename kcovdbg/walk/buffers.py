@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage buffers, read by name (``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``), and how their words are read.
+"""Coverage buffers, read by name (``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``),
+and how their words are read.
 
-A buffer is read in one piece. User space can write its count, which is therefore clamped; only the kernel writes the area of a
-section, and a count there that is too large is corruption. The kernel raises the count before it writes the record, so the last
-record of a live kernel's buffer may be old: it is read again (:func:`_settle`).
+A buffer is read in one piece. User space can write its count, which is therefore clamped; only the
+kernel writes the area of a section, and a count there that is too large is corruption. The kernel
+raises the count before it writes the record, so the last record of a live kernel's buffer may be
+old: it is read again (:func:`_settle`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import BITMAP_LEFT, find_recorded_code, may_be_bitmap
 
 
-def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[Encoding, tuple[str, ...]]:
+def find_encoding(
+    target: Target, layout: Layout, facts: BufferFacts
+) -> tuple[Encoding, tuple[str, ...]]:
     """Return how to read a buffer, and what to say about it."""
     codec = table.codec_of_mode(facts.mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
@@ -45,7 +49,9 @@ def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[E
     return encoding, tuple(remarks)
 
 
-def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int) -> Encoding | None:
+def _guess(
+    target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int
+) -> Encoding | None:
     """Guess the format of a buffer by its first words; return None if nothing fits."""
     code = find_recorded_code(target)
     if code is None or target.word_size != 8:
@@ -57,13 +63,17 @@ def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encodin
     has_mode = facts.doubt is not None and facts.mode is not None and is_known(facts.mode)
     codecs = table.guessable_codecs(None if has_mode else layout.generation.features)
     found = record.guess_codec(record.decode_words(data, encoding), stored, *code, codecs)
-    return None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
+    return (
+        None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
+    )
 
 
 def read_stored_count(target: Target, address: int, encoding: Encoding) -> int | None:
     """Return a buffer's count as stored, in records; None if it cannot be read."""
     try:
-        return record.decode_word(target.read(address + encoding.count_offset, encoding.word_size), encoding)
+        return record.decode_word(
+            target.read(address + encoding.count_offset, encoding.word_size), encoding
+        )
     except ReadError:
         return None
 
@@ -82,8 +92,9 @@ _Bytes: TypeAlias = "tuple[bytes, list[tuple[int, int]]]"
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
     """Read the buffer with this name.
 
-    :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE owns), ``kcov:0x…``,
-        ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU), ``saved:t41`` (task).
+    :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE
+        owns), ``kcov:0x…``, ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU),
+        ``saved:t41`` (task).
     :return: the buffer, with the second one in ``edges`` if both are being written.
     :raises UsageError: if the name has no such form.
     :raises KcovdbgError: if there is no such buffer.
@@ -94,11 +105,20 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
     if facts.edges is None:
         return buffer
     second = layout.traits.second_buffer
-    part = replace(facts, address=facts.edges, mode=None if second is None else second.mode, edges=None, remarks=(), doubt=None)
+    part = replace(
+        facts,
+        address=facts.edges,
+        mode=None if second is None else second.mode,
+        edges=None,
+        remarks=(),
+        doubt=None,
+    )
     try:
         return replace(buffer, edges=read_buffer_at(target, layout, part))
     except ReadError as error:
-        return replace(buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}"))
+        return replace(
+            buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}")
+        )
 
 
 def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
@@ -112,12 +132,20 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
     remarks = [*facts.remarks, *said]
     stored = read_stored_count(target, facts.address, encoding)
     size = _UNKNOWN_SIZE if facts.size is None else facts.size
-    is_idle = not (facts.cached or facts.mode == DISABLED or (facts.mode is not None and is_tracing(facts.mode)))
+    is_idle = not (
+        facts.cached
+        or facts.mode == DISABLED
+        or (facts.mode is not None and is_tracing(facts.mode))
+    )
     if facts.doubt is not None:
         # A prefix, which members show, is there in one mode alone.
         if not encoding.prefix_words:
             by_mode = layout.traits.is_laid_out_by_mode or not stored
-            guessed = None if by_mode else _guess(target, layout, facts, encoding, stored or 0, record.GUESS_WORDS)
+            guessed = (
+                None
+                if by_mode
+                else _guess(target, layout, facts, encoding, stored or 0, record.GUESS_WORDS)
+            )
             has_mode = facts.mode is not None and is_known(facts.mode)
             if guessed is None and has_mode:
                 # Only a bit beside the mode is unknown.
@@ -125,7 +153,8 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
             if guessed is None:
                 raise KcovdbgError(
                     f"format of {facts.name} is unknown: {facts.doubt}",
-                    hint="info names what the debug info lacks; area:ADDRESS shows the words as they are",
+                    hint="info names what the debug info lacks; area:ADDRESS shows the words as "
+                    "they are",
                 )
             encoding = guessed
         remarks.append(f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess")
@@ -134,30 +163,47 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
         guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
         if guessed is not None and guessed.codec != PC:
             encoding = guessed
-            remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
+            remarks.append(
+                f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess"
+            )
     is_incomplete = stored is None
     if stored is None:
-        remarks.append("page with the count cannot be read: records may be left over from an earlier use")
+        remarks.append(
+            "page with the count cannot be read: records may be left over from an earlier use"
+        )
     capacity = encoding.capacity(size, layout.buffer_word)
     bits_set = None
     if encoding.prefix_words:
         bitmap, missing = read_partly(target, facts.address, encoding.count_offset)
         bits_set = record.count_bits(bitmap)
         is_incomplete = is_incomplete or bool(missing)
-        remarks += [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"] if missing else []
+        remarks += (
+            [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"]
+            if missing
+            else []
+        )
     used = 0 if facts.cached else capacity if stored is None else min(stored, capacity)
     if stored is not None and stored > capacity and not facts.cached:
         remarks.append(_clamp_remark(facts, stored, capacity))
-    if stored and not facts.cached and may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity):
+    if (
+        stored
+        and not facts.cached
+        and may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity)
+    ):
         remarks.append(BITMAP_LEFT)
     data, missing = _read_records(target, facts.address, encoding, used)
     is_incomplete = is_incomplete or bool(missing) or len(data) < used * encoding.record_size
     if len(data) < used * encoding.record_size:
-        remarks.append(f"count is {used}, but pages are missing from record {len(data) // encoding.record_size} on")
+        remarks.append(
+            f"count is {used}, but pages are missing from record "
+            f"{len(data) // encoding.record_size} on"
+        )
         used = len(data) // encoding.record_size
         data = data[: used * encoding.record_size]
     elif target.live and stored is not None and used and not facts.cached:
-        stored, used, (data, missing), settled = _settle(target, facts, encoding, capacity, stored, used, (data, missing))
+        stored, used, (data, missing), settled = _settle(
+            target, facts, encoding, capacity, stored, used, (data, missing)
+        )
         remarks += settled
     words = record.decode_words(data, encoding)
     gaps: tuple[Gap, ...] = ()
@@ -168,9 +214,14 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
         words, encoding = record.split_records(words, encoding)
         lost = used - len(words)
         if lost and missing:
-            remarks.append(f"records in the last {lost} of {used} words cannot be read: pages are missing")
+            remarks.append(
+                f"records in the last {lost} of {used} words cannot be read: pages are missing"
+            )
         elif lost:
-            remarks.append(f"the last {lost} of {used} words are no whole record: being written, or overwritten")
+            remarks.append(
+                f"the last {lost} of {used} words are no whole record: being written, or "
+                f"overwritten"
+            )
         used = record.count_records(words, encoding)
     else:
         if stored is None:
@@ -179,9 +230,14 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
         gaps = _record_gaps(missing, encoding, used)
         if gaps:
             lost = sum(gap.length for gap in gaps)
-            remarks.append(f"{lost} of {used} records cannot be read: pages are missing from record {gaps[0].first} on")
+            remarks.append(
+                f"{lost} of {used} records cannot be read: pages are missing from record "
+                f"{gaps[0].first} on"
+            )
         elif used and record.pc_words(words, encoding)[used - 1] == 0:
-            remarks.append("last record is zero: the kernel raises the count before it writes the record")
+            remarks.append(
+                "last record is zero: the kernel raises the count before it writes the record"
+            )
     buffer = Buffer(
         name=facts.name,
         encoding=encoding,
@@ -198,7 +254,9 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
         kaslr_offset=target.kaslr_offset,
         live=target.live,
         private=facts.private,
-        has_doubtful_format=facts.doubt is not None and facts.mode is not None and is_known(facts.mode),
+        has_doubtful_format=facts.doubt is not None
+        and facts.mode is not None
+        and is_known(facts.mode),
         bits_set=bits_set,
         gaps=gaps,
         is_open=True,
@@ -212,7 +270,8 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 
 
 def full_remark(codec: Codec, capacity: int) -> str:
-    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md 3.3).
+    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md
+    3.3).
 
     :param capacity: in records; in words where records differ in length.
     """
@@ -231,23 +290,41 @@ def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
 
 def _clamp_remark(facts: BufferFacts, stored: int, capacity: int) -> str:
     if facts.private:
-        return f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write it"
-    return f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; clamped"
+        return (
+            f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write "
+            f"it"
+        )
+    return (
+        f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; "
+        f"clamped"
+    )
 
 
 def _read_records(target: Target, address: int, encoding: Encoding, count: int) -> _Bytes:
     if not count:
         return b"", []
-    data, gaps = read_partly(target, address + encoding.records_offset, count * encoding.record_size, _PATIENCE)
+    data, gaps = read_partly(
+        target, address + encoding.records_offset, count * encoding.record_size, _PATIENCE
+    )
     if gaps and sum(size for offset, size in gaps if offset < len(data)) == len(data):
-        raise ReadError(f"no record of the buffer at {address:#x} can be read", address + encoding.records_offset)
+        raise ReadError(
+            f"no record of the buffer at {address:#x} can be read",
+            address + encoding.records_offset,
+        )
     return data, gaps
 
 
 def _settle(
-    target: Target, facts: BufferFacts, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
+    target: Target,
+    facts: BufferFacts,
+    encoding: Encoding,
+    capacity: int,
+    stored: int,
+    used: int,
+    read: _Bytes,
 ) -> tuple[int, int, _Bytes, list[str]]:
-    """Read the end of a live buffer again: its last record may be incomplete, and its user may have reset it.
+    """Read the end of a live buffer again: its last record may be incomplete, and its user may have
+    reset it.
 
     :return: the count, how many records to show, their bytes, and remarks.
     """
@@ -257,7 +334,8 @@ def _settle(
         if now is None:
             return stored, used, read, []
         if now >= stored:
-            # All counted records are written by now, except the last one if its writer was interrupted.
+            # All counted records are written by now, except the last one if its writer was
+            # interrupted.
             offset = (used - 1) * width
             try:
                 last = target.read(facts.address + encoding.records_offset + offset, width)
@@ -271,7 +349,15 @@ def _settle(
         read = _read_records(target, facts.address, encoding, used)
         if not used:
             return stored, used, read, ["the buffer was reset while it was read"]
-    return stored, used, read, ["the buffer was reset repeatedly while it was read: records of several rounds may be mixed"]
+    return (
+        stored,
+        used,
+        read,
+        [
+            "the buffer was reset repeatedly while it was read: records of several rounds may "
+            "be mixed"
+        ],
+    )
 
 
 def _last_written(words: array[int], encoding: Encoding) -> int:
@@ -280,7 +366,9 @@ def _last_written(words: array[int], encoding: Encoding) -> int:
     return next((index + 1 for index in range(len(pcs) - 1, -1, -1) if pcs[index]), 0)
 
 
-def _record_gaps(missing: Sequence[tuple[int, int]], encoding: Encoding, used: int) -> tuple[Gap, ...]:
+def _record_gaps(
+    missing: Sequence[tuple[int, int]], encoding: Encoding, used: int
+) -> tuple[Gap, ...]:
     """Return spans of missing bytes as spans of incomplete records."""
     gaps: list[Gap] = []
     for offset, size in missing:
@@ -300,7 +388,8 @@ def read_window(
 ) -> tuple[tuple[int, ...], int]:
     """Read some records of a buffer that follow each other.
 
-    :return: their PCs minus the KASLR offset, without those that have none, and how many records were read.
+    :return: their PCs minus the KASLR offset, without those that have none, and how many records
+        were read.
     :raises KcovdbgError: when there is no such buffer, or they cannot be read.
     """
     facts = find_buffer_facts(target, layout, source, name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Carriers of a common handle besides tasks: vhost workers and queued packets.
 
-They are found behind descriptors and in each CPU's backlog. Carriers that only a driver refers to are not found, so that the
-list is never known to be complete.
+They are found behind descriptors and in each CPU's backlog. Carriers that only a driver refers to
+are not found, so that the list is never known to be complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.remote import SKB, VHOST, Carrier
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, follow_chain, is_kernel_pointer, read_pointer, read_word
+from kcovdbg.target.pointer import (
+    Remarks,
+    check_pointer,
+    follow_chain,
+    is_kernel_pointer,
+    read_pointer,
+    read_word,
+)
 from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
 from kcovdbg.walk.files import FileWalk
@@ -21,7 +28,11 @@ from kcovdbg.walk.files import FileWalk
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
 _MAX_PACKETS: Final = 1 << 16
 _MAX_QUEUES: Final = 1 << 10
-_SOCKET_QUEUES: Final = (("sk_receive_queue", "receive"), ("sk_write_queue", "write"), ("sk_error_queue", "error"))
+_SOCKET_QUEUES: Final = (
+    ("sk_receive_queue", "receive"),
+    ("sk_write_queue", "write"),
+    ("sk_error_queue", "error"),
+)
 _CPU_QUEUES: Final = ("input_pkt_queue", "process_queue")
 # Devices whose private_data begins with, or has, a struct vhost_dev.
 _VHOST_FILES: Final = (
@@ -114,10 +125,14 @@ class CarrierWalk:
             worker = self._pointer(queue, "struct vhost_virtqueue", "worker")
             if worker:
                 check_pointer(target, worker, "struct vhost_worker")
-                yield Carrier(VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker))
+                yield Carrier(
+                    VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker)
+                )
 
     def _worker_pid(self, worker: int) -> int | None:
-        """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the kernel offers both."""
+        """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the
+        kernel offers both.
+        """
         target = self._target
         try:
             task = 0
@@ -135,7 +150,8 @@ class CarrierWalk:
     def _for_each_packet(self) -> Iterator[Carrier]:
         target = self._target
         try:
-            # Linux kernel commit "net: switch to storing KCOV handle directly in sk_buff" (in v5.11).
+            # Linux kernel commit "net: switch to storing KCOV handle directly in sk_buff" (in
+            # v5.11).
             handle = target.member("struct sk_buff", "kcov_handle")
             following = target.member("struct sk_buff", "next")
         except MissingTypeError:
@@ -149,7 +165,8 @@ class CarrierWalk:
                 return carrier, read_pointer(target, packet + following.offset)
 
             try:
-                # struct sk_buff_head begins as a struct sk_buff does. One without a link was not initialized.
+                # struct sk_buff_head begins as a struct sk_buff does. One without a link was not
+                # initialized.
                 first = read_pointer(target, head + following.offset) or head
                 problem = yield from follow_chain(first, head, read_packet, _MAX_PACKETS)
             except ReadError as error:
@@ -177,7 +194,10 @@ class CarrierWalk:
         for cpu in target.cpus():
             for name in _CPU_QUEUES:
                 try:
-                    head = target.per_cpu("softnet_data", cpu) + target.member("struct softnet_data", name).offset
+                    head = (
+                        target.per_cpu("softnet_data", cpu)
+                        + target.member("struct softnet_data", name).offset
+                    )
                 except (MissingSymbolError, MissingTypeError, ReadError):
                     continue
                 yield head, f"{name} of CPU {cpu}"

@@ -29,7 +29,8 @@ def read_stack(target: Target, task: int) -> TaskStack:
 def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -> CrashEvidence:
     """Return what shows which task crashed the kernel, and where.
 
-    :param log_records: how many of the newest records of the log to read, where records can be read by number.
+    :param log_records: how many of the newest records of the log to read, where records can be read
+        by number.
     """
     if target.stacks is None:
         return CrashEvidence(error=_NO_STACKS)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Devices that posted series add beside KCOV's own: their objects, handles, sessions and free areas."""
+"""Devices that posted series add beside KCOV's own: their objects, handles, sessions and free
+areas.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device, DeviceSections
-from kcovdbg.target.pointer import Links, Remarks, check_pointer, finish, follow_list, read_links, read_word
+from kcovdbg.target.pointer import (
+    Links,
+    Remarks,
+    check_pointer,
+    finish,
+    follow_list,
+    read_links,
+    read_word,
+)
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.remote import read_hash
@@ -36,7 +46,9 @@ class DeviceWalk:
         self.remarks = Remarks()
         """Lines on unreadable data."""
         codec = table.codec_of_mode(device.mode, cache.layout.generation.features)
-        self._encoding = record.make_encoding(codec, cache.target.word_size, cache.target.big_endian)
+        self._encoding = record.make_encoding(
+            codec, cache.target.word_size, cache.target.big_endian
+        )
 
     def read(self) -> DeviceState:
         """Read all of it."""
@@ -45,7 +57,9 @@ class DeviceWalk:
         references: dict[int, list[Reference]] = defaultdict(list)
         for session in sessions:
             if session.kcov:
-                references[session.kcov] += [Reference("section", 1, session.pid)] if session.depth else []
+                references[session.kcov] += (
+                    [Reference("section", 1, session.pid)] if session.depth else []
+                )
         for entry in entries:
             if entry.kcov:
                 # Entries of the hash hold no reference.
@@ -58,14 +72,30 @@ class DeviceWalk:
             if handle is not None:
                 published[address] = handle
         if "kcov" not in self._device.task_members:
-            of_tasks = {kcov.fields.task: address for address, kcov in objects.items() if kcov.fields is not None}
-            sessions = tuple(replace(session, kcov=of_tasks.get(session.task)) for session in sessions)
+            of_tasks = {
+                kcov.fields.task: address
+                for address, kcov in objects.items()
+                if kcov.fields is not None
+            }
+            sessions = tuple(
+                replace(session, kcov=of_tasks.get(session.task)) for session in sessions
+            )
         idle_areas, idle_count = self._idle_areas
         # A handle has no owner: the task that opened the device may have ended.
         errors = {address: kcov.errors for address, kcov in objects.items()}
-        handles = tuple(entry._replace(errors=errors.get(entry.kcov or 0, ()), device=self._device.name) for entry in entries)
+        handles = tuple(
+            entry._replace(errors=errors.get(entry.kcov or 0, ()), device=self._device.name)
+            for entry in entries
+        )
         return DeviceState(
-            self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
+            self._device.name,
+            self._device.feature,
+            objects,
+            handles,
+            published,
+            sessions,
+            idle_areas,
+            idle_count,
         )
 
     def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
@@ -76,7 +106,9 @@ class DeviceWalk:
             return None
         for name, paths in members.items():
             if not layout.has(name):
-                self.remarks.note(f"{self._device.name}: the debug info has no {type_name}.{' or '.join(paths)}")
+                self.remarks.note(
+                    f"{self._device.name}: the debug info has no {type_name}.{' or '.join(paths)}"
+                )
         return layout
 
     @cached_property
@@ -90,7 +122,9 @@ class DeviceWalk:
         for fields in self._cache.tasks.found if layout is not None else ():
             assert layout is not None
             try:
-                values = dict(zip(layout.names, layout.read(self._target, fields.address), strict=True))
+                values = dict(
+                    zip(layout.names, layout.read(self._target, fields.address), strict=True)
+                )
             except ReadError:
                 unread += 1
                 continue
@@ -116,16 +150,24 @@ class DeviceWalk:
                 capacity=capacity,
             )
         if unread:
-            self.remarks.note(f"{self._device.name}: the sessions of {unread} tasks could not be read")
+            self.remarks.note(
+                f"{self._device.name}: the sessions of {unread} tasks could not be read"
+            )
 
-    def _fill(self, area: int | None, size: int | None) -> tuple[int | None, int | None, bool | None]:
-        """Return how many words of a buffer are in use, how many it has, and whether no record fits into the rest."""
+    def _fill(
+        self, area: int | None, size: int | None
+    ) -> tuple[int | None, int | None, bool | None]:
+        """Return how many words of a buffer are in use, how many it has, and whether no record fits
+        into the rest.
+        """
         if not size:
             return None, None, None
         capacity = self._encoding.capacity(size, self._target.word_size)
         try:
             check_pointer(self._target, area or 0, "buffer", self._encoding.word_size)
-            count = record.decode_word(self._target.read(area or 0, self._encoding.word_size), self._encoding)
+            count = record.decode_word(
+                self._target.read(area or 0, self._encoding.word_size), self._encoding
+            )
         except ReadError:
             return None, capacity, None
         return count, capacity, count + self._encoding.codec.least_words > capacity
@@ -134,8 +176,9 @@ class DeviceWalk:
     def _remote(self) -> DeviceSections | None:
         """The remote sections; None if the kernel has none.
 
-        A build of the device without them has neither the hash, nor the type of its entries, nor the list of free areas. Debug
-        info or a symbol table that lacks one of these is incomplete; so is a symbol table without the device's own operations.
+        A build of the device without them has neither the hash, nor the type of its entries, nor
+        the list of free areas. Debug info or a symbol table that lacks one of these is incomplete;
+        so is a symbol table without the device's own operations.
         """
         remote = self._device.remote
         if remote is None or find_kernel_symbol(self._target, self._device.operations) is None:
@@ -170,7 +213,9 @@ class DeviceWalk:
         tasks = self._cache.tasks.found
         for file in (*walk.for_each_descriptor(tasks), *walk.for_each_mapping(tasks)):
             kind = "vma" if file.fd is None else "fd"
-            found = Reference(kind, int(file.file not in counted), file.pid, file.fd, file.file, file.start)
+            found = Reference(
+                kind, int(file.file not in counted), file.pid, file.fd, file.file, file.start
+            )
             counted.add(file.file)
             references[file.kcov].append(found)
         for remark in walk.remarks:
@@ -190,10 +235,14 @@ class DeviceWalk:
             found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
         except (ReadError, MissingTypeError) as error:
             self.remarks.note(f"{name} {address:#x}: {error}")
-            return Kcov(None, address, *(None,) * 6, tuple(references), errors=(str(error),), device=name), None
+            return Kcov(
+                None, address, *(None,) * 6, tuple(references), errors=(str(error),), device=name
+            ), None
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)
-        fields = KcovFields(address, found["refcount"], False, None, size, area, task, is_remote, None, None)
+        fields = KcovFields(
+            address, found["refcount"], False, None, size, area, task, is_remote, None, None
+        )
         pid, comm, errors = self._cache.owner(task)
         if task:
             references.insert(0, Reference("task", int(self._device.tasks_count), pid))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Open files and mappings that lead to a ``struct kcov``: ``f_op == &kcov_fops``, ``private_data`` is the object."""
+"""Open files and mappings that lead to a ``struct kcov``: ``f_op == &kcov_fops``, ``private_data``
+is the object.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Final
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields, find_holders
-from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import (
+    Remarks,
+    check_pointer,
+    is_kernel_pointer,
+    read_pointer,
+    strip_tag,
+)
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -37,10 +45,14 @@ class FileWalk:
         self._has_tables = False
         self._bad = 0
         try:
-            self._file = BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}).require()
+            self._file = BlockLayout(
+                target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}
+            ).require()
             # Since v6.13 it is a file_ref_t.
             self._count = BlockLayout(
-                target, "struct file", {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)}
+                target,
+                "struct file",
+                {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)},
             )
             self._fops = frozenset({target.symbol(operations).address})
         except (MissingSymbolError, MissingTypeError) as error:
@@ -48,7 +60,9 @@ class FileWalk:
             return
         try:
             names = ("max_fds", "fd", "open_fds")
-            self._table = BlockLayout(target, "struct fdtable", {name: (name,) for name in names}).require()
+            self._table = BlockLayout(
+                target, "struct fdtable", {name: (name,) for name in names}
+            ).require()
             self._fdt = target.member("struct files_struct", "fdt").offset
             self._files_of_task = target.member("struct task_struct", "files").offset
             self._has_tables = True
@@ -64,15 +78,27 @@ class FileWalk:
             pid, task = next(iter(holders.items()))
             self._bad = 0
             for fd, file in descriptors:
-                kcov = self.find_kcov(file, f"descriptor {fd} of process {pid}", partial(self._has_file, task, fd, file))
+                kcov = self.find_kcov(
+                    file,
+                    f"descriptor {fd} of process {pid}",
+                    partial(self._has_file, task, fd, file),
+                )
                 if kcov is not None:
-                    yield from (KcovFile(holder, file, kcov, fd=fd, is_repeated=holder != pid) for holder in holders)
+                    yield from (
+                        KcovFile(holder, file, kcov, fd=fd, is_repeated=holder != pid)
+                        for holder in holders
+                    )
                 elif self._bad > _MAX_BAD_FILES:
-                    self.remarks.note(f"the file table of process {pid} is damaged: the rest of it is left out")
+                    self.remarks.note(
+                        f"the file table of process {pid} is damaged: the rest of it is left out"
+                    )
                     break
         unknown = sum(task.files is None for task in tasks)
         if unknown:
-            self.remarks.note(f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be missing")
+            self.remarks.note(
+                f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be "
+                f"missing"
+            )
 
     def _for_each_table(
         self, tasks: Iterable[TaskFields]
@@ -87,14 +113,21 @@ class FileWalk:
                     self.remarks.note(f"the file table of process {pid} could not be read: {error}")
 
     def _has_table(self, task: TaskFields) -> bool:
-        """Return whether a process still has the file table that was read; on a running kernel it may have exited meanwhile."""
+        """Return whether a process still has the file table that was read; on a running kernel it
+        may have exited meanwhile.
+        """
         try:
-            return not self._target.live or read_pointer(self._target, task.address + self._files_of_task) == task.files
+            return (
+                not self._target.live
+                or read_pointer(self._target, task.address + self._files_of_task) == task.files
+            )
         except ReadError:
             return False
 
     def _has_file(self, task: TaskFields, fd: int, file: int) -> bool:
-        """Return whether a descriptor still is what was read; on a running kernel it may have been closed meanwhile."""
+        """Return whether a descriptor still is what was read; on a running kernel it may have been
+        closed meanwhile.
+        """
         if not self._target.live:
             return True
         try:
@@ -102,8 +135,11 @@ class FileWalk:
         except ReadError:
             return self._has_table(task)
 
-    def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[tuple[int, str, int]]:
-        """Yield a descriptor of each file that has one of these ``f_op``: that, process and descriptor, and ``private_data``.
+    def for_each_file(
+        self, tasks: Iterable[TaskFields], operations: Collection[int]
+    ) -> Iterator[tuple[int, str, int]]:
+        """Yield a descriptor of each file that has one of these ``f_op``: that, process and
+        descriptor, and ``private_data``.
 
         Unreadable files are left out here; the walk over KCOV's own files reports them.
         """
@@ -123,12 +159,17 @@ class FileWalk:
                     yield found, f"{next(iter(holders))}/{fd}", private
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield mappings of KCOV's files, whose descriptor may be closed; of memory that processes share, for each of them."""
+        """Yield mappings of KCOV's files, whose descriptor may be closed; of memory that processes
+        share, for each of them.
+        """
         if not self._fops:
             return
         source = self._target.vmas
         if source is None:
-            self.remarks.note("this target cannot list mappings: objects that only a mapping refers to may be missing")
+            self.remarks.note(
+                "this target cannot list mappings: objects that only a mapping refers to may "
+                "be missing"
+            )
             return
         tasks = tuple(tasks)
         for space, holders in find_holders(tasks, "mm").items():
@@ -136,15 +177,25 @@ class FileWalk:
             try:
                 check_pointer(self._target, space, "struct mm_struct")
                 for vma in source.for_each_vma(space):
-                    kcov = vma.file and self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {pid}")
+                    kcov = vma.file and self.find_kcov(
+                        vma.file, f"the mapping at {vma.start:#x} of process {pid}"
+                    )
                     if kcov:
-                        found = KcovFile(None, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
-                        yield from (found._replace(pid=holder, is_repeated=holder != pid) for holder in holders)
+                        found = KcovFile(
+                            None, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff
+                        )
+                        yield from (
+                            found._replace(pid=holder, is_repeated=holder != pid)
+                            for holder in holders
+                        )
             except ReadError as error:
                 self.remarks.note(f"the mappings of process {pid} could not be read: {error}")
         unknown = sum(task.mm is None for task in tasks)
         if unknown:
-            self.remarks.note(f"the address spaces of {unknown} tasks are unknown: mappings of KCOV may be missing")
+            self.remarks.note(
+                f"the address spaces of {unknown} tasks are unknown: mappings of KCOV may be "
+                f"missing"
+            )
 
     def _read_descriptors(self, files: int) -> list[tuple[int, int]]:
         check_pointer(self._target, files, "struct files_struct")
@@ -170,9 +221,11 @@ class FileWalk:
         return [(fd, strip_tag(self._target, pointer)) for fd, pointer in stored]
 
     def is_released(self, file: int) -> bool:
-        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has been freed.
+        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has
+        been freed.
 
-        The allocator may keep what was freed: KASAN in its quarantine, with CONFIG_SLUB_RCU_DEBUG until a grace period is over.
+        The allocator may keep what was freed: KASAN in its quarantine, with CONFIG_SLUB_RCU_DEBUG
+        until a grace period is over.
         """
         try:
             count, reference = self._count.read(self._target, file)
@@ -183,11 +236,14 @@ class FileWalk:
             return bool(reference >> (8 * self._target.word_size - 2) & 3 == 3)
         return bool(count == 0)
 
-    def find_kcov(self, file: int, what: str, is_current: Callable[[], bool] = lambda: True) -> int | None:
+    def find_kcov(
+        self, file: int, what: str, is_current: Callable[[], bool] = lambda: True
+    ) -> int | None:
         """Return the object behind a ``struct file``, None where it is not a file of KCOV.
 
         :param what: names the file in a remark when it is unreadable.
-        :param is_current: returns whether what led to an unreadable file still does; if not, it is not worth a remark.
+        :param is_current: returns whether what led to an unreadable file still does; if not, it is
+            not worth a remark.
         """
         if not self._fops:
             # The walk's remarks say why.

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Detection of a kernel's KCOV: its generation, the posted series in it, and where the members lie that walkers read.
+"""Detection of a kernel's KCOV: its generation, the posted series in it, and where the members lie
+that walkers read.
 
-The detection order is that of kcov-abi.md 9: the first match wins in each group. No release number is looked at. Posted series
-(:mod:`kcovdbg.series`) add their own members to those of mainline, which are here.
+The detection order is that of kcov-abi.md 9: the first match wins in each group. No release number
+is looked at. Posted series (:mod:`kcovdbg.series`) add their own members to those of mainline,
+which are here.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class _Field(NamedTuple):
     paths: tuple[str, ...]
     """Newest kernel first."""
     feature: str | None = None
-    """The feature that brings it, ``_ALWAYS`` where every kernel has it: without it the debug info is incomplete. None for one
-    that a kernel may lack."""
+    """The feature that brings it, ``_ALWAYS`` where every kernel has it: without it the debug info
+    is incomplete. None for one that a kernel may lack."""
 
 
 def _fields(names: str, feature: str | None = None, *, prefix: str = "") -> dict[str, _Field]:
@@ -44,8 +46,9 @@ def _fields(names: str, feature: str | None = None, *, prefix: str = "") -> dict
 _SAVED: Final = "saved_mode saved_size saved_area saved_kcov saved_sequence"
 _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     **_fields("pid tgid comm flags", _ALWAYS),
-    # Linux kernel commit bcf9033e5449 ("sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y") (in v5.16);
-    # before, and since c65eacbe290b (in v4.9), in task_struct itself; before that in the thread_info at the stack's end.
+    # Linux kernel commit bcf9033e5449 ("sched: move CPU field back into thread_info if
+    # THREAD_INFO_IN_TASK=y") (in v5.16); before, and since c65eacbe290b (in v4.9), in task_struct
+    # itself; before that in the thread_info at the stack's end.
     "cpu": _Field(("thread_info.cpu", "cpu")),
     **_fields("on_cpu"),
     **_fields("mm files kcov_mode kcov_size kcov_area kcov", _ALWAYS),
@@ -53,7 +56,8 @@ _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     **_fields("kcov_handle kcov_sequence", Feature.REMOTE),
     **_fields("kcov_softirq", Feature.SOFTIRQ),
     **_fields(_SAVED, Feature.SAVED_IN_TASK, prefix="kcov_"),
-    # The count word and the words from it on, if a prefix may come before it; no mainline kernel has that.
+    # The count word and the words from it on, if a prefix may come before it; no mainline kernel
+    # has that.
     "trace": _Field(()),
     "trace_size": _Field(()),
     # A member that makes the mode another one; no mainline kernel has that.
@@ -74,8 +78,8 @@ _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
         **_TASK_LINKS,
     },
     KCOV: {
-        # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
-        # before.
+        # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to
+        # refcount_t") (in v5.1), atomic_t before.
         "refcount": _Field(("refcount.refs.counter", "refcount.counter"), _ALWAYS),
         **_fields("lock mode size area t", _ALWAYS),
         **_fields("remote remote_size sequence", Feature.REMOTE),
@@ -114,12 +118,15 @@ _KNOWN_MODES: Final = frozenset("DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE".
 class Layout:
     """The places of everything that walkers read in one kernel.
 
-    A structure that the debug info does not have is None; walkers that need it raise an error that names it.
+    A structure that the debug info does not have is None; walkers that need it raise an error that
+    names it.
     """
 
     generation: Generation
     task: BlockLayout
-    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` without the address, then the links."""
+    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` without the
+    address, then the links.
+    """
     kcov: BlockLayout | None
     remote: BlockLayout | None
     area: BlockLayout | None
@@ -135,7 +142,9 @@ class Layout:
     traits: Traits = field(default_factory=Traits)
     """Changes by the posted series in this kernel."""
     stack_cpu: tuple[int, int] | None = None
-    """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
+    """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the
+    thread_info at its base.
+    """
     is_lock_held: Callable[[bytes], bool] = any
     """Returns whether a lock, a ``spinlock_t``, is held."""
 
@@ -160,7 +169,9 @@ class Layout:
         return self.traits.modes_by_member.get(name, name) if mode_flag else name
 
     def split_mode(self, value: int) -> tuple[int, int]:
-        """Return the mode in a mode word without known flags, and the bits beside it that are unknown."""
+        """Return the mode in a mode word without known flags, and the bits beside it that are
+        unknown.
+        """
         if not self.modes:
             return value, 0
         values, all_named = self.traits.mode_values(self.modes), self.generation.names_modes
@@ -179,7 +190,9 @@ TASK_LINKS: Final = tuple(_TASK_LINKS)
 
 
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:
-    """Return the paths under which kernels have a field, mainline's newest first, then those of posted series."""
+    """Return the paths under which kernels have a field, mainline's newest first, then those of
+    posted series.
+    """
     added = (
         path
         for series in table.SERIES
@@ -203,13 +216,17 @@ def detect_layout(target: Target) -> Layout:
         task = BlockLayout(target, TASK, _all_paths(TASK))
     except MissingTypeError:
         raise TargetError(
-            "the debug info has no struct task_struct", hint="give the kernel's vmlinux with debug info: -s VMLINUX"
+            "the debug info has no struct task_struct",
+            hint="give the kernel's vmlinux with debug info: -s VMLINUX",
         ) from None
     if not (task.has("kcov_mode") or task.has("kcov_area") or task.has("kcov")):
         raise TargetError(
-            "this kernel has no KCOV: struct task_struct has no kcov members", hint="KCOV needs a kernel with CONFIG_KCOV=y"
+            "this kernel has no KCOV: struct task_struct has no kcov members",
+            hint="KCOV needs a kernel with CONFIG_KCOV=y",
         )
-    found = {TASK: task} | {name: _find_layout(target, name) for name in (KCOV, REMOTE, AREA, PERCPU)}
+    found = {TASK: task} | {
+        name: _find_layout(target, name) for name in (KCOV, REMOTE, AREA, PERCPU)
+    }
     try:
         modes = dict(target.enumerators(MODE))
     except MissingTypeError:
@@ -219,7 +236,10 @@ def detect_layout(target: Target) -> Layout:
     traits = table.traits_of(generation.features)
     in_ctxsw = flags = 0
     flagged_modes = {
-        name: modes[base] | bit for _, variant in detected for name, base, bit in variant.flagged_modes if base in modes
+        name: modes[base] | bit
+        for _, variant in detected
+        for name, base, bit in variant.flagged_modes
+        if base in modes
     }
     if generation.has(Feature.CTXSW_FLAG):
         in_ctxsw = mode.IN_CTXSW
@@ -235,7 +255,10 @@ def detect_layout(target: Target) -> Layout:
         percpu=found[PERCPU],
         modes={**modes, **flagged_modes},
         mode_flags=in_ctxsw | flags,
-        buffer_word=next((series.word_size for series in traits.series if series.word_size is not None), target.word_size),
+        buffer_word=next(
+            (series.word_size for series in traits.series if series.word_size is not None),
+            target.word_size,
+        ),
         in_ctxsw=in_ctxsw,
         traits=traits,
         stack_cpu=_find_stack_cpu(target, task),
@@ -244,8 +267,8 @@ def detect_layout(target: Target) -> Layout:
 
 
 SPINLOCK: Final = "spinlock_t"
-# Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e ("locking/spinlock: Provide RT
-# variant") (in v5.15), and the series outside of mainline before it.
+# Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e
+# ("locking/spinlock: Provide RT variant") (in v5.15), and the series outside of mainline before it.
 _OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
 
 
@@ -256,13 +279,20 @@ def is_preempt_rt(target: Target) -> bool:
 
 def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
     order: Literal["little", "big"] = "big" if target.big_endian else "little"
-    owner, raw = find_member(target, SPINLOCK, _OWNERS), find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock"))
+    owner, raw = (
+        find_member(target, SPINLOCK, _OWNERS),
+        find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock")),
+    )
     if owner is not None:
         # The lowest bit says that there are waiters.
         return lambda lock: int.from_bytes(lock[owner.offset :][: owner.size], order) > 1
     start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
-    # Of arm; of riscv and others before they queue. A ticket lock is free when it serves the next ticket to be drawn.
-    has_tickets = find_member(target, SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter")) is not None
+    # Of arm; of riscv and others before they queue. A ticket lock is free when it serves the next
+    # ticket to be drawn.
+    has_tickets = (
+        find_member(target, SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter"))
+        is not None
+    )
 
     def is_held(lock: bytes) -> bool:
         word = lock[start:][:size]
@@ -273,7 +303,9 @@ def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
 
 def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:
     """Return the name of a mode whose bits are modes, ``A|B``; None if a bit is none."""
-    parts = [(number, full) for full, number in enumerators.items() if number > 0 and value & number]
+    parts = [
+        (number, full) for full, number in enumerators.items() if number > 0 and value & number
+    ]
     if sum(number for number, _ in parts) != value:
         return None
     return "|".join(mode.mode_name(number, enumerators) for number, _ in sorted(parts))
@@ -291,11 +323,15 @@ def _has_member(target: Target, type_name: str, path: str) -> bool:
 
 
 def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None:
-    """Find the CPU of a task without a member for it: before v4.9, and longer on some architectures."""
+    """Find the CPU of a task without a member for it: before v4.9, and longer on some
+    architectures.
+    """
     if task.has("cpu"):
         return None
     try:
-        return target.member(TASK, "stack").offset, target.member("struct thread_info", "cpu").offset
+        return target.member(TASK, "stack").offset, target.member(
+            "struct thread_info", "cpu"
+        ).offset
     except MissingTypeError:
         return None
 
@@ -310,12 +346,16 @@ def _detect_generation(
     names = frozenset(map(mode.plain_name, modes))
 
     def has_any(type_name: str, *fields: str) -> bool:
-        """Return whether a structure has any of some fields: one that is missing is a gap, not another generation."""
+        """Return whether a structure has any of some fields: one that is missing is a gap, not
+        another generation.
+        """
         layout = layouts[type_name]
         return layout is not None and any(map(layout.has, fields))
 
     has_structures = layouts[REMOTE] is not None or layouts[AREA] is not None
-    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle") or has_structures
+    has_remote = (
+        has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle") or has_structures
+    )
     saved_in_task = has_any(TASK, *_SAVED.split())
     saved_per_cpu = has_any(PERCPU, "irq_area", *_SAVED.split())
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
@@ -338,8 +378,8 @@ def _detect_generation(
         era = "E5-E6"
         features |= {Feature.COMPARISONS, Feature.REMOTE, Feature.SOFTIRQ}
 
-    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
-    # kcov_area during task switch") (in v4.18).
+    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139
+    # ("sched/core / kcov: avoid kcov_area during task switch") (in v4.18).
     member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
     is_word = member is not None and not member.type_name.startswith("enum")
     if has_remote or (is_word and own_era is None and era != "E1"):
@@ -366,13 +406,17 @@ def _detect_generation(
             era = "E4"
         # Group D, whether the buffer exists from KCOV_INIT_TRACE on, is in no type: E5-E6.
     # Group E: one list of areas, or one for tasks and one for softirqs.
-    if Feature.REMOTE in features and (_area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features):
+    if Feature.REMOTE in features and (
+        _area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features
+    ):
         features.add(Feature.AREA_LISTS)
     # Group F: what posted series add.
     for _, variant in detected:
         features |= variant.features
 
-    plain = frozenset(feature.value if isinstance(feature, Feature) else feature for feature in features)
+    plain = frozenset(
+        feature.value if isinstance(feature, Feature) else feature for feature in features
+    )
     return Generation(
         era=era,
         variants=tuple(variant.text for _, variant in detected if variant.text),
@@ -390,12 +434,22 @@ def _find_missing(
     detected: Sequence[tuple[Series, Variant]],
 ) -> Iterator[str]:
     """Iterate over what a kernel of this generation has and the debug info lacks."""
-    added = [member for series, _ in detected for member in series.members if (member.feature or series.feature) in features]
+    added = [
+        member
+        for series, _ in detected
+        for member in series.members
+        if (member.feature or series.feature) in features
+    ]
     for type_name, layout in layouts.items():
         known = _MAINLINE[type_name]
-        moved = {member.field: member.paths for member in added if member.type_name == type_name and member.field}
+        moved = {
+            member.field: member.paths
+            for member in added
+            if member.type_name == type_name and member.field
+        }
         wanted = [name for name, field in known.items() if field.feature in (_ALWAYS, *features)]
-        # A field of mainline is expected where mainline has it, a field of a series alone wherever the series is.
+        # A field of mainline is expected where mainline has it, a field of a series alone wherever
+        # the series is.
         wanted += [name for name in moved if not known[name].paths]
         if layout is None:
             if wanted:
@@ -405,21 +459,37 @@ def _find_missing(
             if not layout.has(name):
                 paths = moved.get(name) or known[name].paths
                 yield f"{type_name}.{_likely_path(target, type_name, paths)}"
-    if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK.value, Feature.SAVED_PER_CPU.value}:
+    if Feature.SOFTIRQ in features and not features & {
+        Feature.SAVED_IN_TASK.value,
+        Feature.SAVED_PER_CPU.value,
+    }:
         yield PERCPU
     yield from (name for name in _expected_modes(features, detected) if name not in modes)
-    if Feature.SAVED_IN_TASK in features and not features & {Feature.OWNER_MEMBER.value, Feature.MODE_REMOTE.value}:
+    if Feature.SAVED_IN_TASK in features and not features & {
+        Feature.OWNER_MEMBER.value,
+        Feature.MODE_REMOTE.value,
+    }:
         yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
             yield f"{type_name}.{name}"
     for member in added:
-        if member.field is None and member.expected and find_member(target, member.type_name, member.paths) is None:
+        if (
+            member.field is None
+            and member.expected
+            and find_member(target, member.type_name, member.paths) is None
+        ):
             yield f"{member.type_name}.{_likely_path(target, member.type_name, member.paths)}"
 
 
-def _expected_modes(features: frozenset[str], detected: Sequence[tuple[Series, Variant]]) -> Iterator[str]:
-    names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT") if Feature.COMPARISONS in features else ("DISABLED", "TRACE")
+def _expected_modes(
+    features: frozenset[str], detected: Sequence[tuple[Series, Variant]]
+) -> Iterator[str]:
+    names = (
+        ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT")
+        if Feature.COMPARISONS in features
+        else ("DISABLED", "TRACE")
+    )
     replaced = frozenset(name for series, _ in detected for name in series.replaced)
     yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
     for _, variant in detected:
@@ -431,10 +501,16 @@ def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
 
     def depth(path: str) -> int:
         parts = path.split(".")
-        return sum(_has_member(target, type_name, ".".join(parts[:count])) for count in range(1, len(parts)))
+        return sum(
+            _has_member(target, type_name, ".".join(parts[:count]))
+            for count in range(1, len(parts))
+        )
 
     deepest = max(depth(path) for path in paths)
-    return min((path for path in paths if depth(path) == deepest), key=lambda path: 0 if deepest else path.count("."))
+    return min(
+        (path for path in paths if depth(path) == deepest),
+        key=lambda path: 0 if deepest else path.count("."),
+    )
 
 
 def _area_list_count(target: Target) -> int:
@@ -451,20 +527,32 @@ def known_members(type_name: str) -> frozenset[str]:
     """Return the names of KCOV's members of a type that some generation or series has."""
     mainline = (path for field in _MAINLINE.get(type_name, {}).values() for path in field.paths)
     added = (
-        path for series in table.SERIES for member in series.members if member.type_name == type_name for path in member.paths
+        path
+        for series in table.SERIES
+        for member in series.members
+        if member.type_name == type_name
+        for path in member.paths
     )
     names = frozenset(path.split(".")[0] for path in (*mainline, *added))
-    return frozenset(name for name in names if name.startswith("kcov")) if type_name == TASK else names
+    return (
+        frozenset(name for name in names if name.startswith("kcov")) if type_name == TASK else names
+    )
 
 
 def known_modes() -> frozenset[str]:
     """Return the names of all modes that some generation or series has, without prefix."""
-    return _KNOWN_MODES.union(mode.plain_name(name) for series in table.SERIES for name in series.enumerators)
+    return _KNOWN_MODES.union(
+        mode.plain_name(name) for series in table.SERIES for name in series.enumerators
+    )
 
 
 def _find_unrecognized(target: Target, names: frozenset[str]) -> tuple[str, ...]:
     of_task = known_members(TASK)
-    found = [f"{TASK}.{name}" for name in target.member_names(TASK) if name.startswith("kcov") and name not in of_task]
+    found = [
+        f"{TASK}.{name}"
+        for name in target.member_names(TASK)
+        if name.startswith("kcov") and name not in of_task
+    ]
     with contextlib.suppress(MissingTypeError):
         of_kcov = known_members(KCOV)
         found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in of_kcov]

@@ -22,7 +22,9 @@ from kcovdbg.walk.layout import Layout
 
 def _require_layout(layout: Layout) -> BlockLayout:
     if layout.kcov is None:
-        raise MissingTypeError(f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info")
+        raise MissingTypeError(
+            f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info"
+        )
     return layout.kcov
 
 
@@ -32,13 +34,27 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
     found = _require_layout(layout)
-    refcount, lock, mode, size, area, task, remote, remote_size, sequence, *posted = found.decode(block)
+    refcount, lock, mode, size, area, task, remote, remote_size, sequence, *posted = found.decode(
+        block
+    )
     member = found.members["lock"]
     if member is not None and not isinstance(lock, bytes):
         lock = lock.to_bytes(member.size, "little", signed=member.signed)
     is_locked = member is not None and layout.is_lock_held(lock)
     collects = None if remote is None else bool(remote)
-    return KcovFields(address, refcount, is_locked, mode, size, area, task, collects, remote_size, sequence, *posted)
+    return KcovFields(
+        address,
+        refcount,
+        is_locked,
+        mode,
+        size,
+        area,
+        task,
+        collects,
+        remote_size,
+        sequence,
+        *posted,
+    )
 
 
 def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
@@ -58,8 +74,10 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
 
     User space can write the count of an object's own buffer.
 
-    :param area: address of the count word: ``kcov->area`` or ``task->kcov_area``, or what lies behind a prefix.
-    :param mode: as :meth:`Layout.mode_name` names it; comparisons have 64-bit words on 32-bit kernels as well.
+    :param area: address of the count word: ``kcov->area`` or ``task->kcov_area``, or what lies
+        behind a prefix.
+    :param mode: as :meth:`Layout.mode_name` names it; comparisons have 64-bit words on 32-bit
+        kernels as well.
     :raises ReadError: if it cannot be read, or is no kernel address.
     """
     check_pointer(target, area, "buffer", layout.buffer_word)
@@ -68,25 +86,31 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
     return record.decode_word(target.read(area, encoding.word_size), encoding)
 
 
-def find_capacity(layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None) -> int | None:
+def find_capacity(
+    layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None
+) -> int | None:
     """Return how many records fit into a buffer, None if there is no buffer or it is not known.
 
-    :param mode: as :meth:`Layout.mode_name` names it. The kernel does not keep the last mode of an object that is not enabled:
-        PC records are assumed.
+    :param mode: as :meth:`Layout.mode_name` names it. The kernel does not keep the last mode of an
+        object that is not enabled: PC records are assumed.
     :param size: in words.
     :param trace_size: in words, in kernels whose buffers may have a prefix.
     """
     if not size:
         return None
     if layout.traits.has_prefix:
-        if trace_size is None and any(mode in series.prefix_modes for series in layout.traits.series):
+        if trace_size is None and any(
+            mode in series.prefix_modes for series in layout.traits.series
+        ):
             return None
         size = min(size, trace_size or size)
     return table.codec_of_mode(mode, layout.generation.features).capacity(size, layout.buffer_word)
 
 
 def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
-    """Return what shows that memory is not, or no longer, a ``struct kcov``; None if nothing does."""
+    """Return what shows that memory is not, or no longer, a ``struct kcov``; None if nothing
+    does.
+    """
     low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"
@@ -94,7 +118,11 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
         return f"its area {fields.area:#x} is no buffer's address"
     if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
         return f"its t {fields.task:#x} is no task's address"
-    if fields.mode is not None and layout.modes and not is_known(layout.object_mode_name(fields.mode)):
+    if (
+        fields.mode is not None
+        and layout.modes
+        and not is_known(layout.object_mode_name(fields.mode))
+    ):
         return f"its mode is {fields.mode:#x}"
     return None
 
@@ -103,7 +131,8 @@ _REACH: Final = 1 << 31
 
 
 def find_recorded_code(target: Target) -> tuple[int, int] | None:
-    """Return the first and the last address that code may have in records: without the KASLR offset.
+    """Return the first and the last address that code may have in records: without the KASLR
+    offset.
 
     :return: None if the kernel has no symbol ``_stext``.
     """
@@ -111,17 +140,22 @@ def find_recorded_code(target: Target) -> tuple[int, int] | None:
     if symbol is None:
         return None
     start = symbol.address - target.kaslr_offset
-    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
-    # linked to 1 MiB, and what is below is no code.
+    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be
+    # code. On s390x the text is linked to 1 MiB, and what is below is no code.
     low = start if start < _REACH else start - _REACH
     return low, min(WORD_MASK, start + _REACH)
 
 
-BITMAP_LEFT: Final = "buffer may start with a bitmap, whose size the kernel does not keep after a session"
+BITMAP_LEFT: Final = (
+    "buffer may start with a bitmap, whose size the kernel does not keep after a session"
+)
 
 
-def may_be_bitmap(target: Target, layout: Layout, mode: str | None, start: int, count: int, capacity: int | None) -> bool:
-    """Return whether the count of a buffer may be a word of a bitmap that an ended session left (kcov-abi.md 6).
+def may_be_bitmap(
+    target: Target, layout: Layout, mode: str | None, start: int, count: int, capacity: int | None
+) -> bool:
+    """Return whether the count of a buffer may be a word of a bitmap that an ended session left
+    (kcov-abi.md 6).
 
     :param start: address of the count word.
     :param count: as stored.
@@ -182,7 +216,10 @@ def find_fill(
     unknown = Fill(capacity=capacity)
     if not area:
         return unknown
-    depends = layout.traits.is_laid_out_by_mode or (target.word_size, target.big_endian) == (4, True)
+    depends = layout.traits.is_laid_out_by_mode or (target.word_size, target.big_endian) == (
+        4,
+        True,
+    )
     if not has_name and (depends or not layout.modes):
         # The place and the width of the count depend on the mode.
         return unknown
@@ -194,7 +231,9 @@ def find_fill(
             if trace is None:
                 return unknown
             if not area <= trace < area + max(size or 1, 1) * layout.buffer_word:
-                return replace(unknown, problems=(f"buffer {area:#x}: its trace {trace:#x} is outside of it",))
+                return replace(
+                    unknown, problems=(f"buffer {area:#x}: its trace {trace:#x} is outside of it",)
+                )
             start = trace
         elif second is not None and is_second:
             if not kcov:
@@ -206,12 +245,18 @@ def find_fill(
         is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return replace(unknown, problems=(f"buffer {area:#x}: {error}",))
-    fill = Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity)
+    fill = Fill(
+        count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity
+    )
     limit = layout.traits.record_limit
     if limit is None or fill.full is not False or not (mode and kcov and size):
         return fill
     try:
         reached = limit.is_reached(target, kcov, mode, size)
     except (ReadError, MissingTypeError) as error:
-        return replace(fill, full=None, problems=(f"buffer {area:#x}: it is unknown whether more is recorded: {error}",))
+        return replace(
+            fill,
+            full=None,
+            problems=(f"buffer {area:#x}: it is unknown whether more is recorded: {error}",),
+        )
     return replace(fill, full=True, full_because=limit.reason) if reached else fill

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The kernel's log: printk()'s ring buffer.
 
-Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (in v5.10) that is ``struct printk_ringbuffer``
-with rings of descriptors, of their details and of text; before, ``struct printk_log`` records one after another. Symbols say
-which one a kernel has.
+Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (in v5.10) that is
+``struct printk_ringbuffer`` with rings of descriptors, of their details and of text; before,
+``struct printk_log`` records one after another. Symbols say which one a kernel has.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
@@ -22,9 +22,11 @@ from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, read_p
 # Limits of a plausible ring: 32 MiB of text is the most that CONFIG_LOG_BUF_SHIFT allows.
 _MOST_TEXT_BITS: Final = 25
 _MOST_RECORD_BITS: Final = 20
-# enum desc_state of kernel/printk/printk_ringbuffer.h, in the upper two bits of a descriptor's state.
+# enum desc_state of kernel/printk/printk_ringbuffer.h, in the upper two bits of a descriptor's
+# state.
 _COMMITTED: Final = (1, 2)
-# EMPTY_LINE_LPOS of kernel/printk/printk_ringbuffer.c; other odd positions are of a record whose text is lost.
+# EMPTY_LINE_LPOS of kernel/printk/printk_ringbuffer.c; other odd positions are of a record whose
+# text is lost.
 _EMPTY_LINE: Final = 3
 # Of a record's caller_id: the rest is a CPU, not a thread.
 _CALLER_IS_CPU: Final = 1 << 31
@@ -35,7 +37,8 @@ _GAP: Final = 256
 def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
     """Read the kernel's log; what is missing of it is among the remarks.
 
-    :param newest: read only so many of the newest records, where records can be read by number; None for all.
+    :param newest: read only so many of the newest records, where records can be read by number;
+        None for all.
     """
     try:
         symbol = find_kernel_symbol(target, "prb")
@@ -65,9 +68,13 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
         },
     ).read(target, ring)
     if None in (count_bits, size_bits, descs, infos, data, head, tail):
-        raise MissingTypeError("a member of struct printk_ringbuffer is missing from the debug info")
+        raise MissingTypeError(
+            "a member of struct printk_ringbuffer is missing from the debug info"
+        )
     if not (0 < count_bits <= _MOST_RECORD_BITS and 0 < size_bits <= _MOST_TEXT_BITS):
-        raise ReadError(f"prb: impossible sizes: 1 << {count_bits} records, 1 << {size_bits} bytes", ring)
+        raise ReadError(
+            f"prb: impossible sizes: 1 << {count_bits} records, 1 << {size_bits} bytes", ring
+        )
     for pointer, what in ((descs, "descs"), (infos, "infos"), (data, "data")):
         check_pointer(target, pointer, f"prb: {what}", 1)
     word = target.word_size
@@ -77,7 +84,10 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
     there = (head - tail & id_mask) + 1
     remarks: list[str] = []
     if there > count_mask + 1:
-        remarks.append(f"the kernel's log: the ring's tail {tail:#x} is not within its size of its head {head:#x}")
+        remarks.append(
+            f"the kernel's log: the ring's tail {tail:#x} is not within its size of its head "
+            f"{head:#x}"
+        )
         there = count_mask + 1
     wanted = there if newest is None else min(there, newest)
     ids = [head - back & id_mask for back in range(wanted - 1, -1, -1)]
@@ -85,7 +95,11 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
     desc = BlockLayout(
         target,
         "struct prb_desc",
-        {"state": ("state_var.counter",), "begin": ("text_blk_lpos.begin",), "next": ("text_blk_lpos.next",)},
+        {
+            "state": ("state_var.counter",),
+            "begin": ("text_blk_lpos.begin",),
+            "next": ("text_blk_lpos.next",),
+        },
     )
     states = _read_elements(target, descs, desc, [number & count_mask for number in ids])
     blocks: dict[int, tuple[int, int]] = {}
@@ -116,20 +130,29 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
     info = BlockLayout(
         target,
         "struct printk_info",
-        {name: (name,) for name in ("seq", "ts_nsec", "text_len", "facility", "level", "caller_id")},
+        {
+            name: (name,)
+            for name in ("seq", "ts_nsec", "text_len", "facility", "level", "caller_id")
+        },
     )
     details = _read_elements(target, infos, info, [number & count_mask for number in blocks])
     text = _read_pieces(target, data, [span for span in blocks.values() if span[1]])
-    order = "big" if target.big_endian else "little"
+    order: Literal["big", "little"] = "big" if target.big_endian else "little"
     records = []
     for number, (offset, length) in blocks.items():
         found, block = details(number & count_mask), text(offset, length)
         # A block of a running kernel may have been overwritten meanwhile.
-        if found is None or block is None or (length and int.from_bytes(block[:word], order) & id_mask != number):  # type: ignore[arg-type]
+        if found is None or block is None:
+            lost += 1
+            continue
+        first_word = int.from_bytes(block[:word], order)
+        if length and first_word & id_mask != number:
             lost += 1
             continue
         seq, time, text_len, facility, level, caller = found
-        records.append(LogRecord(seq, time, level, facility, _caller(caller), _decode(block[word:][:text_len])))
+        records.append(
+            LogRecord(seq, time, level, facility, _caller(caller), _decode(block[word:][:text_len]))
+        )
     if lost:
         remarks.append(f"the kernel's log: {lost} records are lost or unreadable")
     return KernelLog(tuple(records), tuple(remarks))
@@ -139,7 +162,9 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     """Read the log of a kernel before v5.10."""
     first, end, seq, size = (
         read_word(target, symbol.address, symbol.size or 4)
-        for symbol in map(target.symbol, ("log_first_idx", "log_next_idx", "log_first_seq", "log_buf_len"))
+        for symbol in map(
+            target.symbol, ("log_first_idx", "log_next_idx", "log_first_seq", "log_buf_len")
+        )
     )
     buffer = read_pointer(target, log_buf.address)
     if not is_kernel_pointer(target, buffer, 1):
@@ -148,10 +173,13 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     try:
         layout = BlockLayout(target, "struct printk_log", _RECORD)
     except MissingTypeError:
-        # Before Linux kernel commit 62e32ac3505a ("printk: rename struct log to struct printk_log") (in v3.11).
+        # Before Linux kernel commit 62e32ac3505a ("printk: rename struct log to struct printk_log")
+        # (in v3.11).
         layout = BlockLayout(target, "struct log", _RECORD)
     if not (0 < size <= 1 << _MOST_TEXT_BITS and first < size and end < size):
-        raise ReadError(f"log_buf: impossible sizes: {first:#x} to {end:#x} of {size:#x} bytes", buffer)
+        raise ReadError(
+            f"log_buf: impossible sizes: {first:#x} to {end:#x} of {size:#x} bytes", buffer
+        )
     spans = [(first, end - first)] if first <= end else [(first, size - first), (0, end)]
     read = _read_pieces(target, buffer, [span for span in spans if span[1]])
     records: list[LogRecord] = []
@@ -159,8 +187,12 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     while position != end:
         head = read(position, layout.size)
         if head is None:
-            return KernelLog(tuple(records), (f"the kernel's log is unreadable after record {seq}",))
-        time, length, text_len, facility, level, caller = layout.decode(head[layout.start :][: layout.span])
+            return KernelLog(
+                tuple(records), (f"the kernel's log is unreadable after record {seq}",)
+            )
+        time, length, text_len, facility, level, caller = layout.decode(
+            head[layout.start :][: layout.span]
+        )
         if length == 0 and not has_wrapped and position > end:
             # The rest did not fit before the end of the buffer.
             position, has_wrapped = 0, True
@@ -173,7 +205,9 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     return KernelLog(tuple(records))
 
 
-_RECORD: Final = {name: (name,) for name in ("ts_nsec", "len", "text_len", "facility", "level", "caller_id")}
+_RECORD: Final = {
+    name: (name,) for name in ("ts_nsec", "len", "text_len", "facility", "level", "caller_id")
+}
 
 
 def _caller(caller: int | None) -> str | None:
@@ -189,8 +223,12 @@ def _decode(text: bytes) -> str:
 def _read_elements(
     target: Target, array: int, layout: BlockLayout, indexes: Sequence[int]
 ) -> Callable[[int], tuple[int, ...] | None]:
-    """Read elements of an array; return a function of an index that returns its members, None where they are unreadable."""
-    read = _read_pieces(target, array, [(index * layout.size + layout.start, layout.span) for index in indexes])
+    """Read elements of an array; return a function of an index that returns its members, None where
+    they are unreadable.
+    """
+    read = _read_pieces(
+        target, array, [(index * layout.size + layout.start, layout.span) for index in indexes]
+    )
 
     def element(index: int) -> tuple[int, ...] | None:
         block = read(index * layout.size + layout.start, layout.span)
@@ -199,8 +237,11 @@ def _read_elements(
     return element
 
 
-def _read_pieces(target: Target, base: int, pieces: Iterable[tuple[int, int]]) -> Callable[[int, int], bytes | None]:
-    """Read pieces of memory, adjacent ones at once; return a function that returns a piece, None where any of it is unreadable.
+def _read_pieces(
+    target: Target, base: int, pieces: Iterable[tuple[int, int]]
+) -> Callable[[int, int], bytes | None]:
+    """Read pieces of memory, adjacent ones at once; return a function that returns a piece, None
+    where any of it is unreadable.
 
     :param pieces: offset from the base, and size.
     """
@@ -219,7 +260,9 @@ def _read_pieces(target: Target, base: int, pieces: Iterable[tuple[int, int]]) -
             return None
         data, missing = spans[number]
         start = offset - starts[number]
-        if start + size > len(data) or any(first < start + size and start < first + gap for first, gap in missing):
+        if start + size > len(data) or any(
+            first < start + size and start < first + gap for first, gap in missing
+        ):
             return None
         return data[start : start + size]
 

@@ -29,7 +29,10 @@ def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, L
             unread += kcov.errors[:1] if is_kernel_pointer(target, address) else ()
         elif kcov.fields.area and kcov.count is None and BITMAP_LEFT not in kcov.errors:
             uncounted.append(f"the count of the buffer of {name_kcov(address)} could not be read")
-    return {Source.OBJECTS: Lack(tuple(unread), is_total=len(unread) == len(objects)), Source.COUNTS: Lack(tuple(uncounted))}
+    return {
+        Source.OBJECTS: Lack(tuple(unread), is_total=len(unread) == len(objects)),
+        Source.COUNTS: Lack(tuple(uncounted)),
+    }
 
 
 class ReferenceWalk:
@@ -38,7 +41,9 @@ class ReferenceWalk:
     :param searches_slab: whether to search slab memory for objects that nothing leads to.
     """
 
-    def __init__(self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool = True) -> None:
+    def __init__(
+        self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool = True
+    ) -> None:
         self._cache = cache
         self._target = cache.target
         self._searches_slab = searches_slab
@@ -63,7 +68,9 @@ class ReferenceWalk:
         objects = {address: self._object(address) for address in sorted(self._roads)}
         return Reading(objects, {**self._lacking, **_find_lack(self._target, objects)})
 
-    def _add(self, kcov: int, road: str, reference: Reference | None = None, errors: Sequence[str] = ()) -> None:
+    def _add(
+        self, kcov: int, road: str, reference: Reference | None = None, errors: Sequence[str] = ()
+    ) -> None:
         """Add one road to an object.
 
         :param errors: why the reference may be missing or wrong.
@@ -78,8 +85,13 @@ class ReferenceWalk:
         for task in self._sessions.with_state:
             fields = task.fields
             if fields.kcov:
-                # A local session's reference is that of the object's `t`, which _add_enabled() counts.
-                reference = Reference("section", 1, fields.pid, cpu=fields.cpu) if task.session.is_section else None
+                # A local session's reference is that of the object's `t`, which _add_enabled()
+                # counts.
+                reference = (
+                    Reference("section", 1, fields.pid, cpu=fields.cpu)
+                    if task.session.is_section
+                    else None
+                )
                 doubt = f"it is unknown whether {fields.label} refers to it by a section"
                 self._add(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
             if fields.kcov_remote:
@@ -90,7 +102,12 @@ class ReferenceWalk:
                 doubt = f"it is unknown whether {fields.label}'s saved session is a section"
                 cpu = None if task.saved is None else task.saved.cpu
                 reference = Reference("saved", counts, fields.pid, cpu=cpu)
-                self._add(task.interrupted.kcov, "saved", reference, (doubt,) if task.beneath is None else ())
+                self._add(
+                    task.interrupted.kcov,
+                    "saved",
+                    reference,
+                    (doubt,) if task.beneath is None else (),
+                )
         for saved, session in self._sessions.unattributed:
             if saved.kcov:
                 reference = Reference("saved", int(session.is_section), cpu=saved.cpu)
@@ -102,17 +119,28 @@ class ReferenceWalk:
         for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
             if per_mapping and kind == "vma" and file.file not in counted:
-                # The mapping has a reference of its own besides the file's, which nothing else shows.
+                # The mapping has a reference of its own besides the file's, which nothing else
+                # shows.
                 self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
-            counts = int(file.file not in counted or (per_mapping and kind == "vma" and not file.is_repeated))
+            counts = int(
+                file.file not in counted or (per_mapping and kind == "vma" and not file.is_repeated)
+            )
             counted.add(file.file)
-            self._add(file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start))
+            self._add(
+                file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start)
+            )
 
     def _add_enabled(self, address: int) -> None:
-        """Add the reference for the task that an object is enabled for: it has one while ``t`` is set (kcov-abi.md K1)."""
+        """Add the reference for the task that an object is enabled for: it has one while ``t`` is
+        set (kcov-abi.md K1).
+        """
         fields = self._cache.kcov_or_none(address)
         references = self._references[address]
-        if fields is not None and fields.task and not any(found.kind == "task" for found in references):
+        if (
+            fields is not None
+            and fields.task
+            and not any(found.kind == "task" for found in references)
+        ):
             references.insert(0, Reference("task", 1, self._cache.owner(fields.task)[0]))
 
     def _add_unreferenced(self) -> None:
@@ -128,15 +156,23 @@ class ReferenceWalk:
         # Preparing the search reads types of compilation units that nothing else needs.
         slab = self._target.slab if self._searches_slab else None
         if slab is None:
-            why = "this target cannot search slab memory" if self._searches_slab else "slab memory was not searched"
-            self._lacking[Source.SLAB] = Lack((f"{why}: files that no process holds are not found",), is_total=True)
+            why = (
+                "this target cannot search slab memory"
+                if self._searches_slab
+                else "slab memory was not searched"
+            )
+            self._lacking[Source.SLAB] = Lack(
+                (f"{why}: files that no process holds are not found",), is_total=True
+            )
         else:
             self._add_unlisted_files(slab)
             lost = buffers - self._known_areas()
             if lost:
                 self._add_slab_objects(slab, lost)
                 lost = buffers - self._known_areas()
-        lines = (f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost))
+        lines = (
+            f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost)
+        )
         self._lacking[Source.LOST] = Lack(tuple(lines))
 
     def _known_areas(self) -> set[int]:
@@ -150,7 +186,9 @@ class ReferenceWalk:
 
     def _is_unbalanced(self, address: int) -> bool:
         fields = self._cache.kcov_or_none(address)
-        return fields is not None and (fields.refcount or 0) > sum(found.counts for found in self._references[address])
+        return fields is not None and (fields.refcount or 0) > sum(
+            found.counts for found in self._references[address]
+        )
 
     def _add_unlisted_files(self, slab: SlabSource) -> None:
         """Add files that are in flight over a socket, registered with io_uring, or leaked."""
@@ -159,7 +197,11 @@ class ReferenceWalk:
         extra: list[KcovFile] = []
         try:
             for address in slab.for_each_file():
-                kcov = None if address in known else walk.find_kcov(address, "a struct file of the slab cache")
+                kcov = (
+                    None
+                    if address in known
+                    else walk.find_kcov(address, "a struct file of the slab cache")
+                )
                 if kcov is not None:
                     extra.append(KcovFile(0, address, kcov))
         except ReadError as error:
@@ -168,14 +210,18 @@ class ReferenceWalk:
             self._lacking[Source.SLAB] = Lack((*self._lacking[Source.SLAB].lines, *walk.unread))
         released = {file.file for file in extra if walk.is_released(file.file)}
         for file in sorted(extra, key=lambda file: file.file in released):
-            # A file that is about to be closed still has its reference; a freed one has none, and its object may be freed as
-            # well.
-            if file.file not in released or (file.kcov in self._roads and self._is_unbalanced(file.kcov)):
+            # A file that is about to be closed still has its reference; a freed one has none, and
+            # its object may be freed as well.
+            if file.file not in released or (
+                file.kcov in self._roads and self._is_unbalanced(file.kcov)
+            ):
                 self._add(file.kcov, "file", Reference("fd", 1, file=file.file))
                 self._add_enabled(file.kcov)
 
     def _add_slab_objects(self, slab: SlabSource, areas: set[int]) -> None:
-        """Add what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
+        """Add what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md
+        10.7).
+        """
         layout = self._layout.kcov
         assert layout is not None
         try:
@@ -185,7 +231,11 @@ class ReferenceWalk:
                     continue
                 fields = decode_kcov(self._layout, item.address, block)
                 is_whole = bool(fields.size) == bool(fields.mode) and fields.sequence != 0
-                if fields.area in areas and is_whole and find_implausible(self._target, self._layout, fields) is None:
+                if (
+                    fields.area in areas
+                    and is_whole
+                    and find_implausible(self._target, self._layout, fields) is None
+                ):
                     self._add(item.address, "vmalloc")
         except ReadError as error:
             self._lacking[Source.SLAB] = Lack((f"the slab caches are incomplete: {error}",))
@@ -196,18 +246,45 @@ class ReferenceWalk:
         try:
             fields = self._cache.kcov(address)
         except (ReadError, MissingTypeError) as error:
-            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error), *errors))
+            return Kcov(
+                None,
+                address,
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                references,
+                roads,
+                (str(error), *errors),
+            )
         problem = find_implausible(self._target, self._layout, fields)
         if problem is not None:
             errors.append(f"it is no longer a struct kcov: {problem}")
         if fields.task is None:
-            errors.append("the task that it is enabled for is unknown: that reference is not counted")
+            errors.append(
+                "the task that it is enabled for is unknown: that reference is not counted"
+            )
         pid, comm, problems = self._cache.owner(fields.task)
         errors += problems
-        mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode, fields.mode_flag)
+        mode = (
+            None
+            if fields.mode is None
+            else self._layout.object_mode_name(fields.mode, fields.mode_flag)
+        )
         unknown = self._layout.split_mode(fields.mode or 0)[1]
         errors += [f"mode {name_bits(unknown)} is unknown"] if unknown else []
-        fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
+        fill = find_fill(
+            self._target,
+            self._layout,
+            fields.area,
+            fields.size,
+            mode,
+            fields.trace,
+            fields.trace_size,
+            address,
+        )
         errors += fill.problems
         edge_area, edge_count, problem = self._edges(fields)
         if problem is not None:
@@ -234,7 +311,9 @@ class ReferenceWalk:
         )
 
     def _edges(self, fields: KcovFields) -> tuple[int | None, int | None, str | None]:
-        """Return the address and the count of an object's second buffer, which holds edges, and what is unreadable."""
+        """Return the address and the count of an object's second buffer, which holds edges, and
+        what is unreadable.
+        """
         second = self._layout.traits.second_buffer
         if second is None:
             return None, None, None

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcov_remote_map`` and ``kcov_remote_areas``: remote handles, free areas, and the links of both for checking them.
+"""``kcov_remote_map`` and ``kcov_remote_areas``: remote handles, free areas, and the links of both
+for checking them.
 
-While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use they are the count word.
+While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use
+they are the count word.
 """
 
 from __future__ import annotations
@@ -15,12 +17,21 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, R
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Area, RemoteHandle
 from kcovdbg.model.state import Lack, Reading, Source
-from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
+from kcovdbg.target.pointer import (
+    Links,
+    check_pointer,
+    finish,
+    follow_chain,
+    follow_list,
+    read_links,
+    strip_tag,
+)
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.layout import Layout
 
-# DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is known.
+# DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is
+# known.
 _DEFAULT_BUCKETS: Final = 16
 # Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
@@ -41,13 +52,18 @@ class RemoteMap(NamedTuple):
 
     def broken(self, name: str) -> tuple[str, ...]:
         """Return a line on each chain that could not be followed to its end."""
-        return tuple(f"{link.list} of {name} is broken: {link.problem}" for link in self.links if link.problem is not None)
+        return tuple(
+            f"{link.list} of {name} is broken: {link.problem}"
+            for link in self.links
+            if link.problem is not None
+        )
 
 
 def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
     """Read the hash of remote handles.
 
-    ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (v5.5).
+    ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote
+    coverage support") (v5.5).
     """
     if not layout.generation.has(Feature.REMOTE):
         return Reading(RemoteMap(), {Source.REMOTE: Lack()})
@@ -90,20 +106,28 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
             address = link - node
             check_pointer(target, address, layout.type_name)
             handle, kcov, following, back = layout.read(target, address)
-            # An entry in the wrong bucket is shown, and so is one with a damaged link back; one with both is not an entry.
+            # An entry in the wrong bucket is shown, and so is one with a damaged link back; one
+            # with both is not an entry.
             is_linked = target.live or back in (None, before)
-            if not is_linked and (handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket):
-                raise ReadError(f"{address:#x}, which {before:#x} leads to, is not an entry of it", address)
+            if not is_linked and (
+                handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket
+            ):
+                raise ReadError(
+                    f"{address:#x}, which {before:#x} leads to, is not an entry of it", address
+                )
             return RemoteHandle(address, handle, bucket, kcov, None, None), Links(following, back)
 
         limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
-        found, of_chain = _follow(f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit)
+        found, of_chain = _follow(
+            f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit
+        )
         entries += found
         links += of_chain
     return RemoteMap(buckets, tuple(entries), tuple(links))
 
 
-# The cache is never trimmed, but there is an area for each section that ran at once, and each takes at least a page.
+# The cache is never trimmed, but there is an area for each section that ran at once, and each takes
+# at least a page.
 MAX_AREAS: Final = 1 << 16
 """Areas on a list; one with more is damaged."""
 
@@ -150,12 +174,16 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             continue
         found, of_list = _follow(name, first, (head, head), node, read_area, MAX_AREAS)
         if not of_list or of_list[-1].problem is None:
-            of_list.append(ListLink(name, head, last, of_list[-1].address + node if of_list else head))
+            of_list.append(
+                ListLink(name, head, last, of_list[-1].address + node if of_list else head)
+            )
         links += of_list
         if any(link.problem is not None or link.back != link.expected for link in of_list):
             # What can be reached from either end, by valid links only.
             found, problem = finish(follow_list(target, head, read_area, MAX_AREAS))
-            remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
+            remarks += (
+                () if problem is None else (f"the list of {name} areas is broken: {problem}",)
+            )
         areas += found
     lack = Lack(tuple(remarks), is_total=not areas)
     return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: lack})
@@ -172,7 +200,8 @@ def _follow(
     read: Callable[[int, int], tuple[_Element, Links]],
     limit: int,
 ) -> tuple[list[_Element], list[ListLink]]:
-    """Return the elements of a list and a link for each; a broken list has one link more, with the problem.
+    """Return the elements of a list and a link for each; a broken list has one link more, with the
+    problem.
 
     :param ends: the link before the first one, and the one that ends the list.
     """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it, and who serves a softirq."""
+"""The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it,
+and who serves a softirq.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,23 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import Layout
 
-# SOFTIRQ_OFFSET of include/linux/preempt.h: set while a softirq is served; higher bits count local_bh_disable().
+# SOFTIRQ_OFFSET of include/linux/preempt.h: set while a softirq is served; higher bits count
+# local_bh_disable().
 _SERVING_SOFTIRQ: Final = 0x100
-# Of PREEMPT_RT, where softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35 ("softirq: Add RT specific
-# softirq accounting") (in v5.13). The same bits as in the preemption count.
+# Of PREEMPT_RT, where softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35
+# ("softirq: Add RT specific softirq accounting") (in v5.13). The same bits as in the preemption
+# count.
 _TASK_COUNT: Final = "softirq_disable_cnt"
 
 
 def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedState]]:
-    """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps nothing there."""
+    """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps
+    nothing there.
+    """
     features = layout.generation
-    if layout.percpu is None or not (features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)):
+    if layout.percpu is None or not (
+        features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)
+    ):
         return Reading({}, {Source.PER_CPU: Lack()})
     found: dict[int, SavedState] = {}
     remarks: list[str] = []
@@ -38,13 +46,27 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
             remarks.append(f"kcov_percpu_data of CPU {cpu} could not be read: {error}")
             continue
         found[cpu] = SavedState(
-            "cpu", cpu, None, None, None, mode, size, area, kcov, sequence, irq_area=irq_area, mode_flag=flag
+            "cpu",
+            cpu,
+            None,
+            None,
+            None,
+            mode,
+            size,
+            area,
+            kcov,
+            sequence,
+            irq_area=irq_area,
+            mode_flag=flag,
         )
     return Reading(found, {Source.PER_CPU: Lack(tuple(remarks), is_total=not found)})
 
 
 def find_saved(
-    layout: Layout, tasks: Iterable[TaskFields], per_cpu: Mapping[int, SavedState], current: Mapping[int, int]
+    layout: Layout,
+    tasks: Iterable[TaskFields],
+    per_cpu: Mapping[int, SavedState],
+    current: Mapping[int, int],
 ) -> tuple[SavedState, ...]:
     """Return the sessions that are saved now.
 
@@ -61,7 +83,9 @@ def find_saved(
             continue
         task = by_address.get(current.get(cpu, 0))
         if task is None:
-            found.append(saved._replace(errors=(f"the current task of CPU {cpu} could not be read",)))
+            found.append(
+                saved._replace(errors=(f"the current task of CPU {cpu} could not be read",))
+            )
         else:
             found.append(saved._replace(task=task.address, pid=task.pid, comm=task.comm))
     return tuple(found)
@@ -84,14 +108,20 @@ def saved_in_task(task: TaskFields) -> SavedState:
 
 
 def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> bool | None:
-    """Return whether a task, or the softirq on top of it, serves a softirq; None where the debug info does not say.
+    """Return whether a task, or the softirq on top of it, serves a softirq; None where the debug
+    info does not say.
 
     :param task: ``struct task_struct *``.
-    :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count, running or preempted.
+    :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count,
+        running or preempted.
     :raises ReadError: when the count is unreadable.
     """
     try:
-        count = _find_task_count(target, task) if cpu is None else _find_preempt_count(target, cpu, task)
+        count = (
+            _find_task_count(target, task)
+            if cpu is None
+            else _find_preempt_count(target, cpu, task)
+        )
         return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
     except (MissingSymbolError, MissingTypeError):
         return None
@@ -105,8 +135,9 @@ def _find_task_count(target: Target, task: int, *paths: str) -> tuple[int, int] 
 
 def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] | None:
     """Return address and size of a CPU's preemption count."""
-    # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15) gave back what "x86/percpu:
-    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info, or in the lowcore.
+    # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15)
+    # gave back what "x86/percpu: Move preempt_count next to current_task" (in v6.2) had moved.
+    # Elsewhere it is in thread_info, or in the lowcore.
     with suppress(KcovdbgError):
         return target.per_cpu("__preempt_count", cpu), 4
     hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
@@ -115,6 +146,8 @@ def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] 
     lowcore = find_member(target, "struct lowcore", ("preempt_count",))
     if lowcore is not None:
         # s390: each CPU has its own, by whose address all of them see it.
-        own_lowcore = read_pointer(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
+        own_lowcore = read_pointer(
+            target, target.symbol("lowcore_ptr").address + cpu * target.word_size
+        )
         return own_lowcore + lowcore.offset, lowcore.size
     return _find_task_count(target, task, "thread_info.preempt.count", "thread_info.preempt_count")

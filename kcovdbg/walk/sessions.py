@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The session that each task is in, by its fields, its saved state and the object that it refers to; who uses each area."""
+"""The session that each task is in, by its fields, its saved state and the object that it refers
+to; who uses each area.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.tasks import read_stack_cpu, read_task
 
-# How often a task of a live kernel is read again while its fields disagree: they agree again within a system call.
+# How often a task of a live kernel is read again while its fields disagree: they agree again within
+# a system call.
 _RETRIES: Final = 3
 
 
@@ -49,7 +52,9 @@ class SessionWalk:
     @cached_property
     def unattributed(self) -> tuple[tuple[SavedState, Session], ...]:
         """The saved sessions whose task is unknown."""
-        return tuple((saved, self._decide_saved(saved)) for saved in self.saved if saved.task is None)
+        return tuple(
+            (saved, self._decide_saved(saved)) for saved in self.saved if saved.task is None
+        )
 
     @cached_property
     def with_state(self) -> tuple[Task, ...]:
@@ -92,9 +97,13 @@ class SessionWalk:
         """Return a task with its sessions and the fill of its buffer."""
         layout = self._layout
         if fields.cpu is None and layout.stack_cpu is not None:
-            fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
+            fields = fields._replace(
+                cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address)
+            )
         # A member that this kernel has may be on an unreadable page.
-        had = [name for name in layout.task.names if name not in TASK_LINKS and layout.task.has(name)]
+        had = [
+            name for name in layout.task.names if name not in TASK_LINKS and layout.task.has(name)
+        ]
         errors = [f"{name} is unreadable" for name in had if getattr(fields, name) is None]
         word = fields.kcov_mode
         in_ctxsw: bool | None = None
@@ -102,7 +111,11 @@ class SessionWalk:
             in_ctxsw = bool(word & layout.in_ctxsw)
         unknown = self.unknown_bits(word, fields.kcov)
         errors += [f"mode {modes.name_bits(unknown)} is unknown"] if unknown else []
-        flags = [flag for flag in layout.traits.flags if (word or 0) & layout.mode_flags & ~unknown & flag.bit]
+        flags = [
+            flag
+            for flag in layout.traits.flags
+            if (word or 0) & layout.mode_flags & ~unknown & flag.bit
+        ]
         usual = self._usual_flags if in_ctxsw and flags else 0
         errors += [flag.remark for flag in flags if flag.remark and not flag.bit & usual]
         session = self._decide_own(fields)
@@ -114,11 +127,24 @@ class SessionWalk:
             errors.append("the session that its softirq section interrupted is unknown")
         owned, owns, unread = self._find_owned(fields, session, interrupted)
         errors += unread
-        area, size, trace, trace_size = fields.kcov_area, fields.kcov_size, fields.trace, fields.trace_size
+        area, size, trace, trace_size = (
+            fields.kcov_area,
+            fields.kcov_size,
+            fields.trace,
+            fields.trace_size,
+        )
         mode_of_buffer, kcov = session.mode, fields.kcov
         if area == 0 and owned is not None:
-            area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
-            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode, owned.mode_flag)
+            area, size, trace, trace_size, kcov = (
+                owned.area,
+                owned.size,
+                owned.trace,
+                owned.trace_size,
+                owned.address,
+            )
+            mode_of_buffer = (
+                None if owned.mode is None else layout.object_mode_name(owned.mode, owned.mode_flag)
+            )
         fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
         errors += fill.problems
         return Task(
@@ -136,9 +162,11 @@ class SessionWalk:
         )
 
     def unknown_bits(self, word: int | None, kcov: int | None) -> int:
-        """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode nor a known flag.
+        """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode
+        nor a known flag.
 
-        No known flag of a task is in an object's mode. A bit that is in both is unknown, whatever it is in other kernels.
+        No known flag of a task is in an object's mode. A bit that is in both is unknown, whatever
+        it is in other kernels.
 
         :param kcov: the object of the session.
         """
@@ -147,15 +175,24 @@ class SessionWalk:
             with contextlib.suppress(ReadError, MissingTypeError):
                 of_object = self._layout.split_mode(self._cache.kcov(kcov).mode or 0)[1]
         word = word or 0
-        return word & of_object | self._layout.split_mode(modes.strip_flags(word, self._layout.mode_flags))[1]
+        return (
+            word & of_object
+            | self._layout.split_mode(modes.strip_flags(word, self._layout.mode_flags))[1]
+        )
 
     @cached_property
     def _usual_flags(self) -> int:
         """Flag bits that stay set in tasks that are switched out, and are set in most of them."""
         layout = self._layout
-        words = [fields.kcov_mode for fields in self._cache.tasks.found if (fields.kcov_mode or 0) & layout.in_ctxsw]
+        words = [
+            fields.kcov_mode
+            for fields in self._cache.tasks.found
+            if (fields.kcov_mode or 0) & layout.in_ctxsw
+        ]
         bits = (flag.bit for flag in layout.traits.flags if flag.stays_when_switched_out)
-        return sum(bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words))
+        return sum(
+            bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words)
+        )
 
     def _saved_of(self, fields: TaskFields) -> SavedState | None:
         if self._generation.has(Feature.SAVED_IN_TASK):
@@ -170,27 +207,44 @@ class SessionWalk:
         if not self._generation.has(Feature.SAVED_PER_CPU):
             return self._generation.has(Feature.SAVED_IN_TASK)
         return (
-            len(self._cache.per_cpu.found) == len(self._cache.current.found) == len(self._target.cpus())
+            len(self._cache.per_cpu.found)
+            == len(self._cache.current.found)
+            == len(self._target.cpus())
             and percpu is not None
             and percpu.has("saved_kcov")
         )
 
     def _decide_own(self, fields: TaskFields) -> Session:
-        mode = None if fields.kcov_mode is None else self._layout.mode_name(fields.kcov_mode, fields.mode_flag)
+        mode = (
+            None
+            if fields.kcov_mode is None
+            else self._layout.mode_name(fields.kcov_mode, fields.mode_flag)
+        )
         session = Session(
-            fields.address, False, mode, fields.kcov_size, fields.kcov_area, fields.kcov, fields.kcov_sequence, None
+            fields.address,
+            False,
+            mode,
+            fields.kcov_size,
+            fields.kcov_area,
+            fields.kcov,
+            fields.kcov_sequence,
+            None,
         )
         return self.decide_session(session, fields.kcov_softirq)
 
     def _decide_saved(self, saved: SavedState) -> Session:
         mode = None if saved.mode is None else self._layout.mode_name(saved.mode, saved.mode_flag)
-        session = Session(saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None)
+        session = Session(
+            saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None
+        )
         return self.decide_session(session, 0)
 
     def decide_session(self, session: Session, softirq: int | None) -> Session:
-        """Return a session with its role: local, a remote or softirq section, or only the mark of a remote owner.
+        """Return a session with its role: local, a remote or softirq section, or only the mark of a
+        remote owner.
 
-        :param softirq: ``task->kcov_softirq`` where the task's own fields describe the session, 0 for a saved one.
+        :param softirq: ``task->kcov_softirq`` where the task's own fields describe the session, 0
+            for a saved one.
         """
         found = self._decide(session, softirq)
         errors = found.errors
@@ -200,8 +254,14 @@ class SessionWalk:
             return found._replace(role=Role.SOFTIRQ_SECTION, is_certain=True)
         elif softirq:
             errors += ("kcov_softirq is set, but the area is the object's own buffer",)
-        elif softirq is None and found.role is Role.REMOTE_SECTION and self._generation.has(Feature.SOFTIRQ):
-            errors += ("without kcov_softirq it is unknown whether its section is a softirq section",)
+        elif (
+            softirq is None
+            and found.role is Role.REMOTE_SECTION
+            and self._generation.has(Feature.SOFTIRQ)
+        ):
+            errors += (
+                "without kcov_softirq it is unknown whether its section is a softirq section",
+            )
         return found._replace(is_certain=not errors, errors=errors)
 
     def _decide(self, session: Session, softirq: int | None) -> Session:
@@ -220,7 +280,8 @@ class SessionWalk:
                 return decide(None)
             is_idle = not area
         if not kcov:
-            # A mode without an object is that of the boot-time self-test (v6.11), which records nothing.
+            # A mode without an object is that of the boot-time self-test (v6.11), which records
+            # nothing.
             return decide(Role.NONE if is_idle or kcov is not None else None)
         try:
             fields = self._cache.kcov(kcov)
@@ -230,10 +291,13 @@ class SessionWalk:
         if is_idle:
             return decide(Role.NONE)._replace(is_owner_mark=is_owner and bool(fields.remote))
         problem = find_implausible(self._target, self._layout, fields)
-        errors: tuple[str, ...] = () if problem is None else (f"kcov {kcov:#x} is no longer a struct kcov: {problem}",)
+        errors: tuple[str, ...] = (
+            () if problem is None else (f"kcov {kcov:#x} is no longer a struct kcov: {problem}",)
+        )
         if not self._generation.has(Feature.REMOTE):
             return decide(Role.LOCAL, *errors)
-        # The area of a local session is the object's own buffer, that of a section never is (kcov-abi.md T2, T6).
+        # The area of a local session is the object's own buffer, that of a section never is
+        # (kcov-abi.md T2, T6).
         if area is not None and area == fields.area:
             return decide(Role.LOCAL, *errors)
         is_local = is_owner and not fields.remote and not softirq
@@ -243,7 +307,10 @@ class SessionWalk:
             whose = "task" if area is None else "object"
             errors += (f"without the {whose}'s area it is unknown whether the session is local",)
         elif is_local:
-            errors += (f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled for this task",)
+            errors += (
+                f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled "
+                f"for this task",
+            )
         return decide(Role.LOCAL if is_local else Role.REMOTE_SECTION, *errors)
 
     def _find_owned(
@@ -251,7 +318,8 @@ class SessionWalk:
     ) -> tuple[KcovFields | None, bool | None, Sequence[str]]:
         """Find the object of a KCOV_REMOTE_ENABLE that this task did.
 
-        :return: the object, whether the task did one, None where that is unknown, and lines on unreadable objects.
+        :return: the object, whether the task did one, None where that is unknown, and lines on
+            unreadable objects.
         """
         if not self._generation.has(Feature.REMOTE):
             return None, None, ()
@@ -264,11 +332,17 @@ class SessionWalk:
             or (fields.kcov_remote if own_member else fields.kcov) is None
             # From August 2026 on, one of the two marks an owner.
             or (
-                self._generation.has(Feature.SAVED_IN_TASK) and not own_member and not self._generation.has(Feature.MODE_REMOTE)
+                self._generation.has(Feature.SAVED_IN_TASK)
+                and not own_member
+                and not self._generation.has(Feature.MODE_REMOTE)
             )
         )
         errors: list[str] = []
-        pointers = [fields.kcov_remote, fields.kcov, None if interrupted is None else interrupted.kcov]
+        pointers = [
+            fields.kcov_remote,
+            fields.kcov,
+            None if interrupted is None else interrupted.kcov,
+        ]
         for pointer in dict.fromkeys(pointers):
             if not pointer:
                 continue
@@ -279,7 +353,9 @@ class SessionWalk:
                 unknown = True
                 continue
             is_marked = marked or (own_member and pointer == fields.kcov_remote)
-            if (kcov.remote and kcov.task == fields.address) or (is_marked and None in (kcov.remote, kcov.task)):
+            if (kcov.remote and kcov.task == fields.address) or (
+                is_marked and None in (kcov.remote, kcov.task)
+            ):
                 return kcov, True, errors
             unknown = (
                 unknown
@@ -292,7 +368,8 @@ class SessionWalk:
 def has_state(fields: TaskFields, layout: Layout) -> bool:
     """Return whether a task has KCOV state.
 
-    A sequence is not state, because kcov_stop() leaves it behind; nor is the flag of a task that is switched out.
+    A sequence is not state, because kcov_stop() leaves it behind; nor is the flag of a task that is
+    switched out.
     """
     return bool(
         fields.kcov
@@ -308,7 +385,9 @@ def has_state(fields: TaskFields, layout: Layout) -> bool:
 
 
 def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]:
-    """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
+    """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted
+    section, or unclaimed.
+    """
     used = {area.address: area for area in _of_sections(cache, sessions)}
     claimed = (*cache.area_lists.found.areas, *_of_cpus(cache, used), *used.values())
     return (*claimed, *_unlisted(cache, sessions, {area.address for area in claimed}))
@@ -330,7 +409,15 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
         # A CPU's area is in use by the task that has it, even where the task's role is unknown.
         fields = task.fields
         if task.role is None and fields.kcov_area and fields.kcov_area in of_cpus:
-            yield Area(fields.kcov_area, fields.kcov_size, IRQ_LIST, "in-use", fields.pid, fields.cpu, task.errors)
+            yield Area(
+                fields.kcov_area,
+                fields.kcov_size,
+                IRQ_LIST,
+                "in-use",
+                fields.pid,
+                fields.cpu,
+                task.errors,
+            )
 
 
 def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
@@ -341,7 +428,11 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
         area = of_cpu.irq_area
         if area and area not in used:
             # An idle area does not hold its size; all CPUs' areas have the same.
-            allocated = (found.size // cache.layout.buffer_word for found in cache.kcov_areas if found.start == area)
+            allocated = (
+                found.size // cache.layout.buffer_word
+                for found in cache.kcov_areas
+                if found.start == area
+            )
             size = next(iter(known), None) or next(allocated, None)
             is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
             errors = () if is_buffer else ("irq_area is not the address of a buffer",)
@@ -360,7 +451,14 @@ def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -
         if area.start in holders:
             # In use, or left behind; not unclaimed in either case.
             pid = holders[area.start]
-            yield Area(area.start, words, sections, None, pid, errors=(f"task {pid} has it outside of any section",))
+            yield Area(
+                area.start,
+                words,
+                sections,
+                None,
+                pid,
+                errors=(f"task {pid} has it outside of any section",),
+            )
         else:
             yield Area(area.start, words, sections, unclaimed)
 
@@ -373,7 +471,9 @@ def _sees_all_users(cache: StructureCache, sessions: SessionWalk) -> bool:
         and cache.per_cpu.is_whole
         and all(task.role is not None for task in sessions.with_state)
         and (sessions.sees_saved or not cache.layout.generation.has(Feature.SOFTIRQ))
-        and all(task.interrupted is None or task.beneath is not None for task in sessions.with_state)
+        and all(
+            task.interrupted is None or task.beneath is not None for task in sessions.with_state
+        )
         and all(session.certain_role is not None for _, session in sessions.unattributed)
     )
 

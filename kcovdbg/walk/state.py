@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The reader of KCOV's state: :func:`read_state`, and :class:`StateReader` where parts are asked for one after another."""
+"""The reader of KCOV's state: :func:`read_state`, and :class:`StateReader` where parts are asked
+for one after another.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import Carrier, RemoteHandle
-from kcovdbg.model.state import BufferContents, KernelFacts, Lack, Part, PointProof, Reading, Source, State, WrongRecords
+from kcovdbg.model.state import (
+    BufferContents,
+    KernelFacts,
+    Lack,
+    Part,
+    PointProof,
+    Reading,
+    Source,
+    State,
+    WrongRecords,
+)
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
@@ -33,14 +45,17 @@ if TYPE_CHECKING:
 
 
 def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
-    """Return the task, ``struct task_struct *``, that holds the lock of a CPU's ``kcov_percpu_data``; 0 when nobody does.
+    """Return the task, ``struct task_struct *``, that holds the lock of a CPU's
+    ``kcov_percpu_data``; 0 when nobody does.
 
     On PREEMPT_RT the lock is a mutex with an owner; elsewhere it only has one with lock debugging.
 
     :return: None where the lock has no owner.
     :raises ReadError: when it is unreadable.
     """
-    paths = ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
+    paths = (
+        ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
+    )
     member = find_member(target, PERCPU, paths)
     try:
         if member is None:
@@ -63,9 +78,11 @@ _MAX_BRIEF_STACKS: Final = 64
 class StateReader:
     """One look at a kernel. Every part is read once, when it is first asked for.
 
-    :param find_proof: returns what judges records by the kernel's code; None where no image is known.
+    :param find_proof: returns what judges records by the kernel's code; None where no image is
+        known.
     :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
-    :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a few stacks.
+    :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a
+        few stacks.
     """
 
     def __init__(
@@ -91,16 +108,28 @@ class StateReader:
         self._stacks_left = False
         self._syscalls: dict[int, TaskSyscall] = {}
         self._readers: Mapping[Part, Callable[[], Mapping[str, object]]] = {
-            Part.TASKS: lambda: {"task_fields": self._cache.tasks.found, "tasks": self._sessions.with_state},
+            Part.TASKS: lambda: {
+                "task_fields": self._cache.tasks.found,
+                "tasks": self._sessions.with_state,
+            },
             Part.ALL_TASKS: lambda: {"all_tasks": self._sessions.all_tasks},
             Part.CURRENT: lambda: {"current": self._cache.current.found},
-            Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu.found},
-            Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.found.buckets},
+            Part.SAVED: lambda: {
+                "saved": self._sessions.saved,
+                "cpu_states": self._cache.per_cpu.found,
+            },
+            Part.REMOTE: lambda: {
+                "handles": tuple(self._read_handles()),
+                "buckets": self._cache.remote_map.found.buckets,
+            },
             Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.area_lists.found.areas},
             Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
             Part.FILES: lambda: {"files": self._cache.files.found},
             Part.VMALLOC: self._read_vmalloc,
-            Part.OBJECTS: lambda: {"objects": self._objects.found, "lists_vmas": self.target.vmas is not None},
+            Part.OBJECTS: lambda: {
+                "objects": self._objects.found,
+                "lists_vmas": self.target.vmas is not None,
+            },
             Part.LINKS: lambda: {
                 "hash_links": self._cache.remote_map.found.links,
                 "area_links": self._cache.area_lists.found.links,
@@ -110,7 +139,10 @@ class StateReader:
             Part.SOFTIRQS: lambda: {"serving_softirq": self._softirqs.found},
             Part.CARRIERS: lambda: {"carriers": self._carriers.found},
             Part.BUFFERS: lambda: {"buffers": self._buffers.found},
-            Part.PROOF: lambda: {"wrong_records": self._wrong_records.found, "proof_problem": self._proof_problem},
+            Part.PROOF: lambda: {
+                "wrong_records": self._wrong_records.found,
+                "proof_problem": self._proof_problem,
+            },
             Part.SERIES: lambda: {"series": self._series.found},
             Part.DEVICES: lambda: {"devices": self._devices.found},
             Part.DEVICE_SESSIONS: lambda: {"device_sessions": self._device_sessions.found},
@@ -121,7 +153,9 @@ class StateReader:
         """Return a new look at the same kernel."""
         return StateReader(self.target, self.layout, self._find_proof, is_brief=self._is_brief)
 
-    def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
+    def read(
+        self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()
+    ) -> State:
         """Return the State with some parts, and what of them could not be read.
 
         :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
@@ -215,13 +249,18 @@ class StateReader:
 
     def _read_vmalloc(self) -> Mapping[str, object]:
         areas = self._cache.vmalloc_areas
-        return {"vmalloc": areas.found if areas.is_whole else None, "kcov_areas": self._cache.kcov_areas}
+        return {
+            "vmalloc": areas.found if areas.is_whole else None,
+            "kcov_areas": self._cache.kcov_areas,
+        }
 
     @read_once
     def _objects(self) -> Reading[Mapping[int, Kcov]]:
         from kcovdbg.walk.references import ReferenceWalk
 
-        return ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
+        return ReferenceWalk(
+            self._cache, self._sessions, searches_slab=not self._is_brief
+        ).find_objects()
 
     @read_once
     def _devices(self) -> Reading[tuple[DeviceState, ...]]:
@@ -229,7 +268,10 @@ class StateReader:
 
     @read_once
     def _device_sessions(self) -> Reading[tuple[DeviceSession, ...]]:
-        return Reading(tuple(session for walk in self._device_walks for session in walk.sessions), self._lacking_devices())
+        return Reading(
+            tuple(session for walk in self._device_walks for session in walk.sessions),
+            self._lacking_devices(),
+        )
 
     @cached_property
     def _device_walks(self) -> tuple[DeviceWalk, ...]:
@@ -244,7 +286,10 @@ class StateReader:
         if not self._device_walks:
             return {}
         # What leads to a device's objects and sessions are tasks.
-        remarks = (*self._cache.tasks.lines, *(remark for walk in self._device_walks for remark in walk.remarks))
+        remarks = (
+            *self._cache.tasks.lines,
+            *(remark for walk in self._device_walks for remark in walk.remarks),
+        )
         return {Source.DEVICES: Lack(remarks)}
 
     @read_once
@@ -254,7 +299,9 @@ class StateReader:
         try:
             if self._has(Feature.REMOTE):
                 lock = self.target.symbol("kcov_remote_lock").address
-                is_held = self.layout.is_lock_held(self.target.read(lock, self.target.type_size(SPINLOCK)))
+                is_held = self.layout.is_lock_held(
+                    self.target.read(lock, self.target.type_size(SPINLOCK))
+                )
         except ReadError as error:
             is_held = None
             remarks.append(f"kcov_remote_lock could not be read: {error}")
@@ -266,11 +313,16 @@ class StateReader:
             try:
                 owner = read_cpu_lock_owner(self.target, cpu)
             except ReadError as error:
-                remarks.append(f"the lock of CPU {cpu}'s kcov_percpu_data could not be read: {error}")
+                remarks.append(
+                    f"the lock of CPU {cpu}'s kcov_percpu_data could not be read: {error}"
+                )
                 continue
             if owner:
                 owners[cpu] = owner
-        return Reading({"remote_lock_held": is_held, "cpu_lock_owners": owners}, {Source.LOCKS: Lack(tuple(remarks))})
+        return Reading(
+            {"remote_lock_held": is_held, "cpu_lock_owners": owners},
+            {Source.LOCKS: Lack(tuple(remarks))},
+        )
 
     @read_once
     def _exits(self) -> Reading[Mapping[int, bool | None]]:
@@ -284,14 +336,18 @@ class StateReader:
             found[task.address] = None
             try:
                 if exit_state is not None:
-                    found[task.address] = any(self.target.read(task.address + exit_state.offset, exit_state.size))
+                    found[task.address] = any(
+                        self.target.read(task.address + exit_state.offset, exit_state.size)
+                    )
             except ReadError as error:
                 remarks.append(f"{task.label}: exit_state could not be read: {error}")
         return Reading(found, {Source.EXITS: Lack(tuple(remarks))})
 
     @read_once
     def _softirqs(self) -> Reading[Mapping[int, bool | None]]:
-        """For each task in a softirq section, whether a softirq is served there; None where that is unknown."""
+        """For each task in a softirq section, whether a softirq is served there; None where that is
+        unknown.
+        """
         cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
         found: dict[int, bool | None] = {}
         remarks: list[str] = []
@@ -305,7 +361,9 @@ class StateReader:
             try:
                 found[task.address] = is_serving_softirq(self.target, task.address, cpu)
             except ReadError as error:
-                remarks.append(f"{task.label}: whether it serves a softirq could not be read: {error}")
+                remarks.append(
+                    f"{task.label}: whether it serves a softirq could not be read: {error}"
+                )
         return Reading(found, {Source.SOFTIRQS: Lack(tuple(remarks))})
 
     @read_once
@@ -320,7 +378,10 @@ class StateReader:
         """The contents of buffers, within a budget; those that are left out are named."""
         budget = self._make_budget()
         found = (*self._read_user_buffers(budget), *self._read_section_buffers(budget))
-        return Reading(found, {Source.BUFFERS: Lack((*budget.remarks, *self._find_uncounted()), is_total=not found)})
+        return Reading(
+            found,
+            {Source.BUFFERS: Lack((*budget.remarks, *self._find_uncounted()), is_total=not found)},
+        )
 
     def _make_budget(self, held: int = 0) -> _BufferBudget:
         from kcovdbg.walk.buffers import read_buffer
@@ -343,16 +404,26 @@ class StateReader:
         from kcovdbg.walk.wrong_records import WrongRecordWalk
 
         walk = WrongRecordWalk(self._cache, self._proof)
-        budget = self._make_budget(sum(len(contents.buffer.words) for contents in self._buffers.found))
+        budget = self._make_budget(
+            sum(len(contents.buffer.words) for contents in self._buffers.found)
+        )
         found = (
             *(walk.find(contents, is_reused=False) for contents in self._buffers.found),
-            *(walk.find(contents, is_reused=True) for contents in self._read_user_buffers(budget, is_reused=True)),
+            *(
+                walk.find(contents, is_reused=True)
+                for contents in self._read_user_buffers(budget, is_reused=True)
+            ),
         )
-        return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: Lack(budget.remarks)})
+        return Reading(
+            tuple(wrong for wrong in found if wrong is not None),
+            {Source.PROOF: Lack(budget.remarks)},
+        )
 
     @read_once
     def _series(self) -> Reading[Mapping[str, object]]:
-        """The data for the rules of the posted series in this kernel, by the feature of the series."""
+        """The data for the rules of the posted series in this kernel, by the feature of the
+        series.
+        """
         state, budget = self.read(READ_PARTS), self._make_budget()
         found = {
             series.feature: series.read(self.target, state, budget.read)
@@ -364,21 +435,34 @@ class StateReader:
         return Reading(data, {Source.SERIES: Lack((*notes, *budget.remarks))})
 
     def _find_uncounted(self) -> Iterator[str]:
-        """Yield the buffers of enabled objects and of sections whose count is unreadable: whether there is anything in them."""
+        """Yield the buffers of enabled objects and of sections whose count is unreadable: whether
+        there is anything in them.
+        """
         for address, kcov in self._objects.found.items():
             fields = kcov.fields
-            if fields is not None and fields.area and fields.size and kcov.count is None and kcov.is_enabled:
+            if (
+                fields is not None
+                and fields.area
+                and fields.size
+                and kcov.count is None
+                and kcov.is_enabled
+            ):
                 yield f"kcov:{address:#x}: its count could not be read"
 
-    def _read_user_buffers(self, budget: _BufferBudget, *, is_reused: bool = False) -> Iterator[BufferContents]:
-        """Read the buffers of objects in their first session, which hold nothing of an earlier mode.
+    def _read_user_buffers(
+        self, budget: _BufferBudget, *, is_reused: bool = False
+    ) -> Iterator[BufferContents]:
+        """Read the buffers of objects in their first session, which hold nothing of an earlier
+        mode.
 
         :param is_reused: read those of objects in a later session instead.
         """
         for address, kcov in self._objects.found.items():
             fields = kcov.fields
             # Kernels without remote coverage do not count sessions.
-            if fields is None or not (fields.area and fields.size and kcov.count and kcov.is_enabled):
+            if fields is None or not (
+                fields.area and fields.size and kcov.count and kcov.is_enabled
+            ):
                 continue
             if (fields.sequence == 1) is is_reused:
                 continue
@@ -390,7 +474,11 @@ class StateReader:
         """Read the areas that sections collect into."""
         for task in self._sessions.with_state:
             for session in (task.session, task.interrupted):
-                if session is None or not session.is_section or not (session.area and session.size and session.kcov):
+                if (
+                    session is None
+                    or not session.is_section
+                    or not (session.area and session.size and session.kcov)
+                ):
                     continue
                 name, words = f"area:{session.area:#x}", session.size
                 if session.is_saved and task.saved is not None:
@@ -404,7 +492,9 @@ class StateReader:
     def _read_syscall(self, fields: TaskFields) -> TaskSyscall:
         found = self._syscalls.get(fields.address)
         if found is None:
-            found = self._syscalls[fields.address] = self._syscall_walk.read(fields, self._is_in_kernel)
+            found = self._syscalls[fields.address] = self._syscall_walk.read(
+                fields, self._is_in_kernel
+            )
         return found
 
     @cached_property
@@ -414,7 +504,9 @@ class StateReader:
         return SyscallWalk(self.target)
 
     def _is_in_kernel(self, task: int) -> bool | None:
-        """Return whether a task that is on a CPU is in the kernel, None where its registers are unknown."""
+        """Return whether a task that is on a CPU is in the kernel, None where its registers are
+        unknown.
+        """
         stack = self._unwind(task)
         return None if stack is None else bool(stack)
 
@@ -432,7 +524,9 @@ class StateReader:
 
 
 class _BufferBudget:
-    """Reads buffers as long as their words, and those that are held already, stay within a limit."""
+    """Reads buffers as long as their words, and those that are held already, stay within a
+    limit.
+    """
 
     def __init__(self, read: Callable[[str], Buffer], held: int) -> None:
         self._read = read
@@ -443,7 +537,8 @@ class _BufferBudget:
     def read(self, name: str, words: int) -> Buffer | None:
         """Read a buffer of so many words at most.
 
-        :return: None if nothing of it can be read, it exceeds the limit, or the format of its records is a guess.
+        :return: None if nothing of it can be read, it exceeds the limit, or the format of its
+            records is a guess.
         """
         if words > _MAX_WORDS or self._held + words > _HELD_WORDS:
             self._left.add(name)
@@ -463,18 +558,28 @@ class _BufferBudget:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A line on the buffers that exceed the limit, and one on each that could not be read whole."""
+        """A line on the buffers that exceed the limit, and one on each that could not be read
+        whole.
+        """
         left = sorted(self._left)
-        cut = (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",) if left else ()
+        cut = (
+            (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",)
+            if left
+            else ()
+        )
         return (*cut, *self._unread)
 
 
 def _most_words(count: int) -> int:
-    """Return how many words so many records take at most, the count word included: comparisons have four."""
+    """Return how many words so many records take at most, the count word included: comparisons have
+    four.
+    """
     return CMP_WORDS * count + 1
 
 
-def read_state(target: Target, layout: Layout, parts: Part, *, stacks: Collection[int] = ()) -> State:
+def read_state(
+    target: Target, layout: Layout, parts: Part, *, stacks: Collection[int] = ()
+) -> State:
     """Read some parts of KCOV's state.
 
     :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.

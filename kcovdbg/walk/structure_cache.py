@@ -33,7 +33,9 @@ _R = TypeVar("_R", bound=_Reader)
 
 
 def read_once(read: Callable[[_R], Reading[_T]]) -> cached_property[Reading[_T]]:
-    """Make a property of a method that reads: it reads once, and what is lacking is added to that of its object."""
+    """Make a property of a method that reads: it reads once, and what is lacking is added to that
+    of its object.
+    """
 
     @wraps(read)
     def read_and_keep(reader: _R) -> Reading[_T]:
@@ -50,7 +52,9 @@ class StructureCache:
     :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
     """
 
-    def __init__(self, target: Target, layout: Layout, known_tasks: Collection[TaskFields] | None = None) -> None:
+    def __init__(
+        self, target: Target, layout: Layout, known_tasks: Collection[TaskFields] | None = None
+    ) -> None:
         self.target = target
         self.layout = layout
         self._known_tasks = known_tasks
@@ -64,7 +68,10 @@ class StructureCache:
     def tasks(self) -> Reading[tuple[TaskFields, ...]]:
         """Every task as read."""
         if self._known_tasks is not None:
-            return Reading(tuple(read_known_tasks(self.target, self.layout, self._known_tasks)), {Source.TASKS: Lack()})
+            return Reading(
+                tuple(read_known_tasks(self.target, self.layout, self._known_tasks)),
+                {Source.TASKS: Lack()},
+            )
         walk = TaskWalk(self.target, self.layout)
         return Reading(tuple(walk), {Source.TASKS: walk.lack})
 
@@ -75,7 +82,9 @@ class StructureCache:
 
     @read_once
     def current(self) -> Reading[dict[int, int]]:
-        """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+        """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left
+        out.
+        """
         return read_current_tasks(self.target)
 
     @read_once
@@ -108,7 +117,9 @@ class StructureCache:
         """All vmalloc areas by their start, as far as they can be listed."""
         source = self.target.vmalloc
         if source is None:
-            problem = "this target cannot list vmalloc areas: buffers without references are not found"
+            problem = (
+                "this target cannot list vmalloc areas: buffers without references are not found"
+            )
             return Reading({}, {Source.VMALLOC: Lack((problem,), is_total=True)})
         found: dict[int, VmallocArea] = {}
         try:
@@ -167,8 +178,16 @@ class StructureCache:
             return None, None, ()
         fields = self.by_address.get(task)
         if fields is not None:
-            lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self.layout.task.has(name)]
-            return fields.pid, fields.comm, (f"t {task:#x}: {' and '.join(lost)} unreadable",) if lost else ()
+            lost = [
+                name
+                for name in ("pid", "comm")
+                if getattr(fields, name) is None and self.layout.task.has(name)
+            ]
+            return (
+                fields.pid,
+                fields.comm,
+                (f"t {task:#x}: {' and '.join(lost)} unreadable",) if lost else (),
+            )
         try:
             fields = read_task(self.target, self.layout, task)
         except ReadError as error:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The system calls that tasks are in, by the registers that were saved when they entered the kernel.
+"""The system calls that tasks are in, by the registers that were saved when they entered the
+kernel.
 
-The registers are at the top of the kernel stack: ``task_pt_regs()`` of arch/x86/include/asm/processor.h and of
-arch/arm64/include/asm/processor.h.
+The registers are at the top of the kernel stack: ``task_pt_regs()`` of
+arch/x86/include/asm/processor.h and of arch/arm64/include/asm/processor.h.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 
 _PT_REGS: Final = "struct pt_regs"
-# TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED two words.
+# TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED
+# two words.
 _X86_PADDINGS: Final = (0, 16)
 # __USER_CS and __USER32_CS of arch/x86/include/asm/segment.h.
 _USER_CS: Final = 0x33
 _USER32_CS: Final = 0x23
 # __X32_SYSCALL_BIT of arch/x86/include/uapi/asm/unistd.h.
 _X32_BIT: Final = 0x40000000
-# PSR_MODE_MASK and PSR_MODE32_BIT of arch/arm64/include/uapi/asm/ptrace.h; mode 0 is EL0, user space.
+# PSR_MODE_MASK and PSR_MODE32_BIT of arch/arm64/include/uapi/asm/ptrace.h; mode 0 is EL0, user
+# space.
 _ARM64_MODE: Final = 0xF
 _ARM64_MODE32: Final = 0x10
 _MOST_ARGUMENTS: Final = 6
@@ -40,13 +43,16 @@ def _decode_x86(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | 
     if segment not in (_USER_CS, _USER32_CS):
         return False, None
     number = regs["orig_ax"] & 0xFFFFFFFF
-    # Interrupts and exceptions set -1. Threads that never were in user space, of vhost and io_uring, have neither ip nor sp.
+    # Interrupts and exceptions set -1. Threads that never were in user space, of vhost and
+    # io_uring, have neither ip nor sp.
     if number == 0xFFFFFFFF or not (regs["ip"] or regs["sp"]):
         return True, None
     if segment == _USER32_CS:
         args = tuple(regs[name] & 0xFFFFFFFF for name in ("bx", "cx", "dx", "si", "di", "bp"))
         return True, Syscall(number, None, args)
-    return True, _make_syscall(number & ~_X32_BIT, machine, [regs[name] for name in ("di", "si", "dx", "r10", "r8", "r9")])
+    return True, _make_syscall(
+        number & ~_X32_BIT, machine, [regs[name] for name in ("di", "si", "dx", "r10", "r8", "r9")]
+    )
 
 
 def _decode_arm64(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:
@@ -64,7 +70,9 @@ def _decode_arm64(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall 
 
 def _make_syscall(number: int, machine: str, args: list[int]) -> Syscall:
     name = syscall_name(number, machine)
-    return Syscall(number, name, tuple(arg & ((1 << 64) - 1) for arg in args[: argument_count(name)]))
+    return Syscall(
+        number, name, tuple(arg & ((1 << 64) - 1) for arg in args[: argument_count(name)])
+    )
 
 
 _Decode: TypeAlias = Callable[[Mapping[str, Any], str], "tuple[bool, Syscall | None]"]
@@ -74,9 +82,9 @@ _ARM64: Final = {
     "orig_x0": ("orig_x0",),
     "syscallno": ("syscallno",),
 }
-# The saved registers of an architecture that matter: their members of struct pt_regs; possible gaps between them and the end of
-# the stack, in bytes; and a function that returns, by their values and the machine, whether they are those of user space, and
-# the system call.
+# The saved registers of an architecture that matter: their members of struct pt_regs; possible gaps
+# between them and the end of the stack, in bytes; and a function that returns, by their values and
+# the machine, whether they are those of user space, and the system call.
 _REGISTERS: Final[Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[int, ...], _Decode]]] = {
     "x86_64": (_X86, _X86_PADDINGS, _decode_x86),
     "aarch64": (_ARM64, (0,), _decode_arm64),
@@ -93,15 +101,27 @@ class SyscallWalk:
     def read(self, fields: TaskFields, is_in_kernel: Callable[[int], bool | None]) -> TaskSyscall:
         """Return the system call that a task is in.
 
-        :param is_in_kernel: returns whether a task that is on a CPU is in the kernel, None where that is unknown.
+        :param is_in_kernel: returns whether a task that is on a CPU is in the kernel, None where
+            that is unknown.
         """
         machine = self._target.machine
         # A kernel thread never was in user space; a dead task has no stack any more.
-        if machine not in _REGISTERS or fields.is_kernel_thread or fields.pid == 0 or fields.stack == 0:
+        if (
+            machine not in _REGISTERS
+            or fields.is_kernel_thread
+            or fields.pid == 0
+            or fields.stack == 0
+        ):
             return TaskSyscall(None)
         # Of a task in user space, what is saved is from the last time that it was in the kernel.
-        if fields.on_cpu and not fields.kcov_softirq and not (entered := is_in_kernel(fields.address)):
-            problem = "system call unknown: the task is running, and its registers are not available"
+        if (
+            fields.on_cpu
+            and not fields.kcov_softirq
+            and not (entered := is_in_kernel(fields.address))
+        ):
+            problem = (
+                "system call unknown: the task is running, and its registers are not available"
+            )
             return TaskSyscall(None, None if entered is False else problem)
         try:
             return TaskSyscall(self._read_saved(fields))
@@ -125,7 +145,9 @@ class SyscallWalk:
         data = self._target.read(top - size, size)
         for padding in paddings:
             start = size - layout.size - padding + layout.start
-            values = dict(zip(layout.names, layout.decode(data[start : start + layout.span]), strict=True))
+            values = dict(
+                zip(layout.names, layout.decode(data[start : start + layout.span]), strict=True)
+            )
             is_user, call = decode(values, self._target.machine)
             if is_user:
                 return call
@@ -144,15 +166,23 @@ class SyscallWalk:
         mapped = self._find_mapped_size(task, stack)
         if mapped is not None:
             return mapped
-        # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the
-        # symbols for the task. They come second, because looking them up loads the symbol table, which takes 18 MiB.
+        # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h;
+        # older kernels name the symbols for the task. They come second, because looking them up
+        # loads the symbol table, which takes 18 MiB.
         name = "task" if find_kernel_symbol(self._target, "__start_init_stack") is None else "stack"
-        return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
+        return (
+            self._target.symbol(f"__end_init_{name}").address
+            - self._target.symbol(f"__start_init_{name}").address
+        )
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
-        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it has none."""
+        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it
+        has none.
+        """
         try:
-            of_task = BlockLayout(self._target, "struct task_struct", {"area": ("stack_vm_area",)}).require()
+            of_task = BlockLayout(
+                self._target, "struct task_struct", {"area": ("stack_vm_area",)}
+            ).require()
             members = {name: (name,) for name in ("addr", "size", "nr_pages")}
             of_area = BlockLayout(self._target, "struct vm_struct", members).require()
             (area,) = of_task.read(self._target, task)
@@ -162,7 +192,8 @@ class SyscallWalk:
             return None
         if values["addr"] != stack or not values["nr_pages"]:
             return None
-        # The size of a page follows from the number of pages; a guard page is counted in the size only.
+        # The size of a page follows from the number of pages; a guard page is counted in the size
+        # only.
         for guards in (1, 0):
             page, rest = divmod(values["size"], values["nr_pages"] + guards)
             if PAGE_SIZE <= page <= _LARGEST_PAGE and not rest and not page & page - 1:

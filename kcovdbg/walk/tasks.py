@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every task of a kernel: all threads, idle and exiting ones too.
 
-A task is read in one piece, list pointers included, so that walking costs one read per task. Lists are followed with bounds:
-a cut or looped list gives the tasks that can be reached, from the other end too, and a remark.
+A task is read in one piece, list pointers included, so that walking costs one read per task. Lists
+are followed with bounds: a cut or looped list gives the tasks that can be reached, from the other
+end too, and a remark.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from kcovdbg.walk.layout import TASK_LINKS, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024
-# Four times the default of pid_max, and some seconds of reading. A machine may have more, and then says so itself: nr_threads.
+# Four times the default of pid_max, and some seconds of reading. A machine may have more, and then
+# says so itself: nr_threads.
 _MAX_TASKS: Final = 1 << 17
 
 
@@ -41,7 +43,9 @@ class _LinkedTask(NamedTuple):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this can be a thread group leader, whose pid is its tgid; zeroed memory is none."""
+        """Whether this can be a thread group leader, whose pid is its tgid; zeroed memory is
+        none.
+        """
         pid, tgid = self.fields.pid, self.fields.tgid
         return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
 
@@ -50,7 +54,9 @@ def _decode_task(layout: Layout, address: int, values: tuple[Any, ...]) -> _Link
     members = dict(zip(layout.task.names, values, strict=True))
     links = {name: members.pop(name) for name in TASK_LINKS}
     comm = members.pop("comm")
-    fields = TaskFields(address=address, comm=None if comm is None else decode_comm(comm), **members)
+    fields = TaskFields(
+        address=address, comm=None if comm is None else decode_comm(comm), **members
+    )
     return _LinkedTask(fields, links)
 
 
@@ -62,7 +68,8 @@ def is_pid(number: int | None) -> bool:
 class TaskWalk:
     """One walk over the tasks.
 
-    Iterating yields :class:`TaskFields`; afterwards ``remarks`` holds what could not be reached or read.
+    Iterating yields :class:`TaskFields`; afterwards ``remarks`` holds what could not be reached or
+    read.
     """
 
     def __init__(self, target: Target, layout: Layout) -> None:
@@ -109,25 +116,35 @@ class TaskWalk:
             self.remarks.note(f"the task list could not be read: {error}")
             return
         comm = first.fields.comm
-        # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is no name.
+        # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is
+        # no name.
         if comm is not None and not comm.startswith("swapper"):
             self.remarks.note(
-                f"init_task is called {comm!r}, not swapper: its layout is not that of this debug info; "
-                "it is another build's, or GCC's RANDSTRUCT plugin moved members, which GCC's debug info does not show"
+                f"init_task is called {comm!r}, not swapper: its layout is not that of this "
+                f"debug info; "
+                "it is another build's, or GCC's RANDSTRUCT plugin moved members, which GCC's "
+                "debug info does not show"
             )
         yield from self._walk_group(first)
-        broken = yield from self._follow(first.links["tasks_next"], init, tasks_offset, "tasks_next", "tasks_prev")
+        broken = yield from self._follow(
+            first.links["tasks_next"], init, tasks_offset, "tasks_next", "tasks_prev"
+        )
         if broken is None:
             return
-        self.remarks.note(f"the task list is broken: {broken}; what can be reached from its other end follows")
-        broken = yield from self._follow(first.links["tasks_prev"], init, tasks_offset, "tasks_prev", "tasks_next")
+        self.remarks.note(
+            f"the task list is broken: {broken}; what can be reached from its other end follows"
+        )
+        broken = yield from self._follow(
+            first.links["tasks_prev"], init, tasks_offset, "tasks_prev", "tasks_next"
+        )
         if broken is not None and "twice" not in broken:
             self.remarks.note(f"the task list is also broken from its other end: {broken}")
 
     def _follow(
         self, node: int | None, init: int, tasks_offset: int, link: str, back: str
     ) -> Generator[TaskFields, None, str | None]:
-        """Follow the list of processes in one direction; return why it ended early, None where it came around.
+        """Follow the list of processes in one direction; return why it ended early, None where it
+        came around.
 
         :param link: name of the link to follow.
         :param back: name of the other one.
@@ -155,7 +172,9 @@ class TaskWalk:
         return f"it has more than {self._limit} tasks"
 
     def _may_go_on(self) -> bool:
-        """Return whether there may be another task: with very many tasks, ``nr_threads`` is the limit."""
+        """Return whether there may be another task: with very many tasks, ``nr_threads`` is the
+        limit.
+        """
         if len(self._seen) < self._limit:
             return True
         if not self._was_raised:
@@ -164,7 +183,9 @@ class TaskWalk:
         return len(self._seen) < self._limit
 
     def _count_threads(self) -> int:
-        """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it is unreadable."""
+        """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it
+        is unreadable.
+        """
         try:
             count = read_word(self._target, self._target.symbol("nr_threads").address, 4)
         except (MissingSymbolError, ReadError):
@@ -176,11 +197,15 @@ class TaskWalk:
         leader, tgid = first.fields.address, first.fields.tgid
         self._seen.add(leader)
         yield first.fields
-        following, before, signal = first.links["thread_next"], first.links["thread_prev"], first.links["signal"]
+        following, before, signal = (
+            first.links["thread_next"],
+            first.links["thread_prev"],
+            first.links["signal"],
+        )
         process = f"task {leader:#x}" if tgid is None else f"process {tgid}"
         try:
-            # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy while_each_thread()") (in
-            # v3.14): the list's head is in signal_struct.
+            # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy
+            # while_each_thread()") (in v3.14): the list's head is in signal_struct.
             head_offset = self._target.member("struct signal_struct", "thread_head").offset
             node_offset = self._layout.task.offset("thread_next")
             self._layout.task.offset("signal")
@@ -189,7 +214,9 @@ class TaskWalk:
                 self.remarks.note(f"threads could not be followed: {error}")
             return
         if following is None or signal is None:
-            self.remarks.note(f"the threads of {process} could not be followed: a link could not be read")
+            self.remarks.note(
+                f"the threads of {process} could not be followed: a link could not be read"
+            )
             return
         if not signal:
             # An exiting leader has no signal_struct any more.
@@ -199,7 +226,9 @@ class TaskWalk:
             return
         start = leader + node_offset
         # Where the leader is the first on it, the head is the end and need not be read.
-        broken = yield from self._follow_threads(following, start, head, tgid, 0, is_first=before == head)
+        broken = yield from self._follow_threads(
+            following, start, head, tgid, 0, is_first=before == head
+        )
         if broken is None:
             return
         self.remarks.note(f"the thread list of {process} is broken: {broken}")
@@ -207,9 +236,17 @@ class TaskWalk:
             yield from self._follow_threads(before, start, head, tgid, self._target.word_size)
 
     def _follow_threads(
-        self, node: int | None, start: int, head: int, tgid: int | None, way: int, *, is_first: bool = False
+        self,
+        node: int | None,
+        start: int,
+        head: int,
+        tgid: int | None,
+        way: int,
+        *,
+        is_first: bool = False,
     ) -> Generator[TaskFields, None, str | None]:
-        """Follow a ring of threads from its leader on; return why it ended early, None where it came around.
+        """Follow a ring of threads from its leader on; return why it ended early, None where it
+        came around.
 
         The leader is not always the first one: for example after execve() in another thread.
 
@@ -245,7 +282,11 @@ class TaskWalk:
             except ReadError as error:
                 return str(error)
             fields = task.fields
-            if not is_pid(fields.pid) or fields.pid == 0 or (fields.tgid != tgid and None not in (fields.tgid, tgid)):
+            if (
+                not is_pid(fields.pid)
+                or fields.pid == 0
+                or (fields.tgid != tgid and None not in (fields.tgid, tgid))
+            ):
                 return f"{thread:#x}, to which it leads, is not a thread of it"
             if not self._moving and task.links[back] not in (None, before):
                 return f"{thread:#x}, to which it leads, does not link back"
@@ -255,12 +296,16 @@ class TaskWalk:
         return f"there are more than {self._limit} tasks"
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
-        """Yield idle tasks, which are on no list, and running ones that the lists didn't lead to."""
+        """Yield idle tasks, which are on no list, and running ones that the lists didn't lead
+        to.
+        """
         for cpu in self._target.cpus():
             for member, what in (("idle", "idle"), ("curr", "current")):
                 try:
                     offset = self._target.member("struct rq", member).offset
-                    address = read_pointer(self._target, self._target.per_cpu("runqueues", cpu) + offset)
+                    address = read_pointer(
+                        self._target, self._target.per_cpu("runqueues", cpu) + offset
+                    )
                     # A possible CPU that was never online has no idle task.
                     if not address or address in self._seen:
                         continue
@@ -276,7 +321,9 @@ class TaskWalk:
 
 
 def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
-    """Read each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    """Read each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left
+    out.
+    """
     found: dict[int, int] = {}
     remarks: list[str] = []
     for cpu in target.cpus():
@@ -292,12 +339,15 @@ def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
 
 
 def find_current_tasks(target: Target) -> dict[int, int]:
-    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are
+    left out.
+    """
     return read_current_tasks(target).found
 
 
 def read_stack_cpu(target: Target, offsets: tuple[int, int], task: int) -> int | None:
-    """Return the CPU of a task whose thread_info is at its stack's base, None where that is unreadable.
+    """Return the CPU of a task whose thread_info is at its stack's base, None where that is
+    unreadable.
 
     :param offsets: as :attr:`Layout.stack_cpu`.
     """
@@ -321,10 +371,13 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
     return _decode_task(layout, address, layout.task.read(target, address)).fields
 
 
-def read_known_tasks(target: Target, layout: Layout, known: Iterable[TaskFields]) -> Iterator[TaskFields]:
+def read_known_tasks(
+    target: Target, layout: Layout, known: Iterable[TaskFields]
+) -> Iterator[TaskFields]:
     """Read tasks again that an earlier look found; those that have ended are left out.
 
-    The memory of a task that has ended may hold anything: it counts as the same task while it has the same ids.
+    The memory of a task that has ended may hold anything: it counts as the same task while it has
+    the same ids.
     """
     for before in known:
         try:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records that no callback can have written, with who maps their buffer and what is mapped next to it."""
+"""Records that no callback can have written, with who maps their buffer and what is mapped next to
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, PointProof, Source, WrongRecords
+from kcovdbg.model.state import (
+    BufferContents,
+    BufferMapping,
+    NextMapping,
+    PointProof,
+    Source,
+    WrongRecords,
+)
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache
@@ -19,7 +28,8 @@ _DESCRIBED: Final = 4
 _MAPPINGS: Final = 4
 # Records before and after a wrong one.
 _NEIGHBORS: Final = 2
-# Limit for the distinct words of a buffer that are judged: a kernel records tens of thousands of points.
+# Limit for the distinct words of a buffer that are judged: a kernel records tens of thousands of
+# points.
 _JUDGED: Final = 1 << 17
 # include/linux/mm.h.
 _VM_WRITE: Final = 0x2
@@ -38,31 +48,47 @@ class WrongRecordWalk:
     def find(self, contents: BufferContents, *, is_reused: bool) -> WrongRecords | None:
         """Return the wrong records of a buffer, None when there are none.
 
-        :param is_reused: whether earlier sessions may have left records of another mode in it; what shows that they did is not
-            judged. Left comparisons show it, and so do words of 0: a comparison counts as one record but takes four words, so
-            a session of PCs may start behind words that none has written.
+        :param is_reused: whether earlier sessions may have left records of another mode in it; what
+            shows that they did is not judged. Left comparisons show it, and so do words of 0: a
+            comparison counts as one record but takes four words, so a session of PCs may start
+            behind words that none has written.
         """
         buffer = contents.buffer
         codec = buffer.encoding.codec
         if not codec.has_plain_pcs or (is_reused and codec.has_operands):
             return None
-        if buffer.stored_count is not None and buffer.capacity is not None and buffer.stored_count > buffer.capacity:
+        if (
+            buffer.stored_count is not None
+            and buffer.capacity is not None
+            and buffer.stored_count > buffer.capacity
+        ):
             # User space has written the count: the kernel wrote none of these.
             return None
         words = contents.written
-        impossible, comparisons = self._proof.judge(tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read)
+        impossible, comparisons = self._proof.judge(
+            tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read
+        )
         if not impossible:
             return None
         missing = contents.buffer.missing
-        numbers = [number for number, word in enumerate(words) if word in impossible and number not in missing]
-        if not numbers or (is_reused and any(not words[number] or words[number] in comparisons for number in numbers)):
+        numbers = [
+            number
+            for number, word in enumerate(words)
+            if word in impossible and number not in missing
+        ]
+        if not numbers or (
+            is_reused
+            and any(not words[number] or words[number] in comparisons for number in numbers)
+        ):
             return None
         number = numbers[0]
         near = range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
         mappings: list[BufferMapping] = []
         problems: list[str] = []
         if contents.section is None:
-            for file in islice((file for file in self._cache.files.found if file.kcov == contents.kcov), _MAPPINGS):
+            for file in islice(
+                (file for file in self._cache.files.found if file.kcov == contents.kcov), _MAPPINGS
+            ):
                 if file.start is None:
                     continue
                 try:
@@ -86,7 +112,9 @@ class WrongRecordWalk:
     def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
         assert file.end is not None
-        mm = next((task.mm for task in self._cache.tasks.found if task.tgid == file.pid and task.mm), None)
+        mm = next(
+            (task.mm for task in self._cache.tasks.found if task.tgid == file.pid and task.mm), None
+        )
         source = self._target.vmas
         if mm is None or source is None:
             raise ReadError("they cannot be listed", file.start)
@@ -126,7 +154,8 @@ class WrongRecordWalk:
         dentry = read_pointer(target, file + target.member("struct file", "f_path.dentry").offset)
         check_pointer(target, dentry, "struct dentry")
         name = read_pointer(target, dentry + target.member("struct dentry", "d_name.name").offset)
-        # Names are aligned inside of a dentry or of their own allocation: they do not cross into a missing page early.
+        # Names are aligned inside of a dentry or of their own allocation: they do not cross into a
+        # missing page early.
         return target.read(name, _NAME).split(b"\0")[0].decode("utf-8", "backslashreplace")
 
     def _vmalloc_around(self, address: int) -> tuple[VmallocArea | None, VmallocArea | None]:

@@ -15,8 +15,8 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Task
 from kcovdbg.why.missing_coverage import Answer
 
-# The outermost functions of threads that are no kernel threads and do background work: of io_uring since v5.12, of vhost since
-# v6.4.
+# The outermost functions of threads that are no kernel threads and do background work: of io_uring
+# since v5.12, of vhost since v6.4.
 _IO_URING: Final = frozenset({"io_wq_worker", "io_wqe_worker", "io_sq_thread"})
 _WORKERS: Final = _IO_URING | {"vhost_task_fn"}
 # Calls the function of a work item.
@@ -25,32 +25,43 @@ _SHOWN: Final = 8
 
 
 def is_background(task: Task, stack: Sequence[StackFrame]) -> bool:
-    """Return whether a task does background work: a kernel thread, or a worker of io_uring or vhost."""
+    """Return whether a task does background work: a kernel thread, or a worker of io_uring or
+    vhost.
+    """
     return task.fields.is_kernel_thread or any(frame.function in _WORKERS for frame in stack)
 
 
 def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) -> Iterator[Answer]:
-    """Yield whether what a task does in the background can be recorded: nothing of a task in a session, or of another one.
+    """Yield whether what a task does in the background can be recorded: nothing of a task in a
+    session, or of another one.
 
     :param state: with the task's stack.
     """
     stack = state.stacks[task.fields.address] or ()
-    if not is_background(task, stack) or any(session.task == task.fields.address for session in state.sessions):
+    if not is_background(task, stack) or any(
+        session.task == task.fields.address for session in state.sessions
+    ):
         return
     functions = _functions_on(stack)
-    if any(function in _IO_URING for function in functions) and not any(site.is_of_io_uring for site in sites):
+    if any(function in _IO_URING for function in functions) and not any(
+        site.is_of_io_uring for site in sites
+    ):
         yield Answer(
             "io-uring-not-announced",
-            "it is a worker of io_uring, and nothing in io_uring announces a remote handle on this kernel: its work cannot be "
+            "it is a worker of io_uring, and nothing in io_uring announces a remote handle on "
+            "this kernel: its work cannot be "
             "recorded",
             {"sites": len(sites)},
         )
     found = _sites_on(functions, sites)
     if found:
-        whose = ", the one that the task had that set up the ring" if found[0].is_of_io_uring else ""
+        whose = (
+            ", the one that the task had that set up the ring" if found[0].is_of_io_uring else ""
+        )
         yield Answer(
             "at-site",
-            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody had registered the handle by then; "
+            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody "
+            f"had registered the handle by then; "
             "it is in no section now",
             {"places": _places(found)},
             {"function": found[0].function},
@@ -62,14 +73,17 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
         what = "it" if work is None else f"its work item {work}()"
         yield Answer(
             "outside-sites",
-            f"{what} runs outside of the places that announce a remote handle, and is not recorded: none of them is on its "
+            f"{what} runs outside of the places that announce a remote handle, and is not "
+            f"recorded: none of them is on its "
             "stack (see sites)",
             {"sites": len(sites), "frames": functions[-_SHOWN:]},
             {"function": work},
         )
 
 
-def explain_function_work(state: State, function: str, sites: Sequence[RemoteSite]) -> Iterator[Answer]:
+def explain_function_work(
+    state: State, function: str, sites: Sequence[RemoteSite]
+) -> Iterator[Answer]:
     """Yield what of a function's background work can be recorded.
 
     :param state: with the stacks of background tasks.
@@ -80,9 +94,12 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
         entries = [
             entry
             for entry in state.handles
-            if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
+            if entry.handle is not None
+            and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
-        owners = name_some([f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries])
+        owners = name_some(
+            [f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries]
+        )
         unread = state.unread(Part.REMOTE)
         if unread:
             owners = f"{owners + ', others ' if owners else ''}unknown: {unread[0]}"
@@ -103,14 +120,16 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
     if inside:
         yield Answer(
             "at-site",
-            f"{function}() runs now in {_name_tasks(inside)}, called from a place that announces a remote handle",
+            f"{function}() runs now in {_name_tasks(inside)}, called from a place that "
+            f"announces a remote handle",
             {"pids": [task.fields.pid for task in inside]},
             {"function": function},
         )
     if outside:
         yield Answer(
             "outside-sites",
-            f"{function}() runs now in {_name_tasks(outside)}, outside of the places that announce a remote handle: it is not "
+            f"{function}() runs now in {_name_tasks(outside)}, outside of the places that "
+            f"announce a remote handle: it is not "
             "recorded there (see sites)",
             {"sites": len(sites), "pids": [task.fields.pid for task in outside]},
             {"function": function},

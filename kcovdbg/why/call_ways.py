@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The ways to code that did not run: calls that lead there from functions that ran, and the branches that stood before them.
+"""The ways to code that did not run: calls that lead there from functions that ran, and the
+branches that stood before them.
 
-A way is of direct calls alone. Of a function that only pointers lead to, the places with its address are candidates.
+A way is of direct calls alone. Of a function that only pointers lead to, the places with its
+address are candidates.
 """
 
 from __future__ import annotations
@@ -10,7 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.records.line_states import BlockState, CodeBlock, FunctionBlocks, StateFinder, TraceRecords
+from kcovdbg.records.line_states import (
+    BlockState,
+    CodeBlock,
+    FunctionBlocks,
+    StateFinder,
+    TraceRecords,
+)
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 
@@ -33,7 +41,9 @@ class Guard(NamedTuple):
     """What stood before code that did not run, in a function that did."""
 
     first: CodeBlock | None
-    """The first block that did not run and that is on every path there; None where a block that ran has a jump that did not."""
+    """The first block that did not run and that is on every path there; None where a block that ran
+    has a jump that did not.
+    """
     branches: Sequence[Branch]
     """The edges from blocks that ran to such that did not and that lead there, by address."""
 
@@ -42,11 +52,15 @@ class Way(NamedTuple):
     """Direct calls that lead to a function that did not run."""
 
     path: Sequence[int]
-    """Functions: that which ran, or a system call, then those that are called in turn; the last one is the target."""
+    """Functions: that which ran, or a system call, then those that are called in turn; the last one
+    is the target.
+    """
     site: CallSite | None
     """The call in the first one; None for a system call that did not run."""
     guard: Guard | None
-    """None for a system call, and where the state of the call's block is unknown, or says that it ran."""
+    """None for a system call, and where the state of the call's block is unknown, or says that it
+    ran.
+    """
 
 
 class Ways(NamedTuple):
@@ -72,7 +86,9 @@ class WayFinder:
         self._graph = graph
         self._finder = finder
         self._trace = trace
-        self.executed: Final = frozenset(finder.find_executed(pc for pc, count in trace.counts.items() if count))
+        self.executed: Final = frozenset(
+            finder.find_executed(pc for pc, count in trace.counts.items() if count)
+        )
         self._known: dict[int, FunctionBlocks] = {}
         self._found: dict[int, Ways] = {}
 
@@ -121,7 +137,9 @@ class WayFinder:
         return Ways(sorted(ways.values(), key=_rank), max(0, len(found) - _MOST_WAYS), pointed)
 
     def _find_guard_of_call(self, site: CallSite) -> Guard | None:
-        """Return what stood before a call of a function that did not run; None where that is unknown, or the call ran."""
+        """Return what stood before a call of a function that did not run; None where that is
+        unknown, or the call ran.
+        """
         guard = self.find_guard(site.caller, site.address)
         if guard is not None or not site.is_tail:
             return guard
@@ -136,7 +154,9 @@ class WayFinder:
         return Guard(None, (Branch(block, None),)) if is_conditional and not is_changed else None
 
     def find_guard(self, function: int, address: int) -> Guard | None:
-        """Return what stood before the block of an address that did not run; None where that is unknown, or it ran."""
+        """Return what stood before the block of an address that did not run; None where that is
+        unknown, or it ran.
+        """
         found = self.find_blocks(function)
         if found.is_contradicted or found.flags & FunctionFlag.VOID:
             return None
@@ -146,7 +166,8 @@ class WayFinder:
         return _find_guard(found.blocks, index)
 
     def find_path(self, target: int) -> Sequence[int]:
-        """Return a path of direct calls from a system call to a function: the shortest by functions that ran, or else of all.
+        """Return a path of direct calls from a system call to a function: the shortest by functions
+        that ran, or else of all.
 
         It is empty where there is none.
         """
@@ -161,7 +182,9 @@ class WayFinder:
             if function in graph.system_calls:
                 return _follow(next_function, function)
             for site in graph.find_callers(function):
-                if site.caller not in next_function and (functions is None or site.caller in functions):
+                if site.caller not in next_function and (
+                    functions is None or site.caller in functions
+                ):
                     next_function[site.caller] = function
                     todo.append(site.caller)
         return ()
@@ -220,18 +243,28 @@ def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:
     branches = [
         Branch(blocks[index], blocks[never])
         for index, never in sorted(edges)
-        if blocks[never].state is BlockState.NOT_EXECUTED and blocks[index].state is BlockState.EXECUTED
+        if blocks[never].state is BlockState.NOT_EXECUTED
+        and blocks[index].state is BlockState.EXECUTED
     ]
     if not branches:
         return None
-    roots = {never for _, never in edges} | {index for index in region if blocks[index].flags & BlockFlag.ENTRY}
+    roots = {never for _, never in edges} | {
+        index for index in region if blocks[index].flags & BlockFlag.ENTRY
+    }
     inside = {index: [to for to in blocks[index].successors if to in region] for index in region}
-    first = next(index for index in _find_dominators(inside, roots, target) if blocks[index].state is BlockState.NOT_EXECUTED)
+    first = next(
+        index
+        for index in _find_dominators(inside, roots, target)
+        if blocks[index].state is BlockState.NOT_EXECUTED
+    )
     return Guard(blocks[first], branches)
 
 
-def _find_dominators(successors: Mapping[int, Iterable[int]], roots: Iterable[int], target: int) -> Sequence[int]:
-    """Return the nodes that are on every path from some nodes to another one, as they follow; the target is the last.
+def _find_dominators(
+    successors: Mapping[int, Iterable[int]], roots: Iterable[int], target: int
+) -> Sequence[int]:
+    """Return the nodes that are on every path from some nodes to another one, as they follow; the
+    target is the last.
 
     By "A Simple, Fast Dominance Algorithm" of Cooper, Harvey and Kennedy.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Answers of ``why`` about code: whether it ran, and what stood before it where it did not.
 
-Code is said not to have run only where the state of its blocks says so. Paths are of direct calls; where only pointers lead
-on, the places that have them are candidates.
+Code is said not to have run only where the state of its blocks says so. Paths are of direct calls;
+where only pointers lead on, the places that have them are candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from kcovdbg.console.wording import format_operand
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, StateFinder, TraceRecords, make_finder
+from kcovdbg.records.line_states import (
+    BlockState,
+    CodeBlock,
+    LineState,
+    Quality,
+    StateFinder,
+    TraceRecords,
+    make_finder,
+)
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.symbols.location_table import LocationTable
@@ -66,7 +74,8 @@ class CodeQuestion:
         self._finder: StateFinder = make_finder(table)
         if table.blocks is None or not self._graph.fits(table.blocks):
             raise CapabilityError(
-                "the location table is of other code than the kernel image", hint="symbols build makes it anew"
+                "the location table is of other code than the kernel image",
+                hint="symbols build makes it anew",
             )
         self._trace = traces
         self._trace_notes = tuple(trace_notes)
@@ -87,14 +96,21 @@ class CodeQuestion:
         path = self._find_path(subject.functions)
         named = {"function": self._name(subject.functions[0])}
         if not any(map(self._is_instrumented, subject.functions)):
-            answer = f"{subject.name} is not instrumented: KCOV does not record it (KCOV_INSTRUMENT, noinstr, assembler)"
+            answer = (
+                f"{subject.name} is not instrumented: KCOV does not record it (KCOV_INSTRUMENT, "
+                f"noinstr, assembler)"
+            )
             yield Answer("code-not-instrumented", answer, {"points": 0}, named, path=path)
             return
         ways: Sequence[Answer] = ()
         if self._trace is None:
             if path:
                 yield Answer(
-                    "system-call-path", f"direct calls lead from a system call to {subject.name}", {}, named, path=path
+                    "system-call-path",
+                    f"direct calls lead from a system call to {subject.name}",
+                    {},
+                    named,
+                    path=path,
                 )
         else:
             found = self._judge(subject)
@@ -107,8 +123,18 @@ class CodeQuestion:
                 return
             ways = list(self._explain_ways(subject))
             has_path = any(way.path for way in ways)
-            answer = f"{subject.name} did not run in {'this trace' if len(self._trace_notes) == 1 else 'these traces'}"
-            yield Answer("code-not-executed", answer, {}, named, self._trace_notes, path=() if has_path else path)
+            answer = (
+                f"{subject.name} did not run in "
+                f"{'this trace' if len(self._trace_notes) == 1 else 'these traces'}"
+            )
+            yield Answer(
+                "code-not-executed",
+                answer,
+                {},
+                named,
+                self._trace_notes,
+                path=() if has_path else path,
+            )
             yield from ways
         yield from self._explain_pointers(subject)
         if not path:
@@ -131,11 +157,18 @@ class CodeQuestion:
         for function in subject.functions:
             found = self._ways.find_blocks(function)
             if subject.is_whole:
-                blocks += [block for block in found.blocks if block.flags & BlockFlag.ENTRY or _has_run(block)]
+                blocks += [
+                    block
+                    for block in found.blocks
+                    if block.flags & BlockFlag.ENTRY or _has_run(block)
+                ]
             else:
                 blocks += [block for block in found.blocks if _has_any(block, subject.addresses)]
             if found.is_contradicted:
-                return _State(BlockState.UNKNOWN, "the records contradict its code: is this trace of another kernel?")
+                return _State(
+                    BlockState.UNKNOWN,
+                    "the records contradict its code: is this trace of another kernel?",
+                )
         states = {block.state for block in blocks}
         if BlockState.EXECUTED in states or (subject.is_whole and BlockState.STOPPED in states):
             return _State(BlockState.EXECUTED)
@@ -162,7 +195,9 @@ class CodeQuestion:
         assert self._trace is not None
         if not self._trace.quality & Quality.COMPLETE:
             return "the trace is incomplete: what has no record may have run"
-        if any(self._ways.find_blocks(function).flags & FunctionFlag.VOID for function in functions):
+        if any(
+            self._ways.find_blocks(function).flags & FunctionFlag.VOID for function in functions
+        ):
             return "not all branches of its function are understood"
         if not self._trace.quality & Quality.ENDED:
             return "its task may be in a system call"
@@ -195,7 +230,9 @@ class CodeQuestion:
             yield Answer("ways-left-out", answer, {"ways": more})
 
     def _find_own_ways(self, subject: CodeSubject, function: int) -> Sequence[Way] | None:
-        """Return what stands before code inside its function; None where the function itself did not run."""
+        """Return what stands before code inside its function; None where the function itself did
+        not run.
+        """
         found = self._ways.find_blocks(function)
         if not any(map(_has_run, found.blocks)):
             return None
@@ -206,13 +243,18 @@ class CodeQuestion:
                 continue
             guard = self._ways.find_guard(function, block.address)
             if guard is not None and guard.first is not None:
-                ways.setdefault(guard.first.address, Way([function], CallSite(block.address, function, is_tail=False), guard))
+                ways.setdefault(
+                    guard.first.address,
+                    Way([function], CallSite(block.address, function, is_tail=False), guard),
+                )
         return list(ways.values())
 
     def _explain_way(self, way: Way, compared: Mapping[int, Sequence[Comparison]]) -> Answer:
         path = self._join_path(way)
         notes: list[str] = []
-        without_points = [self._name(function) for function in way.path[1:] if not self._is_instrumented(function)]
+        without_points = [
+            self._name(function) for function in way.path[1:] if not self._is_instrumented(function)
+        ]
         if without_points:
             notes.append(f"inside {without_points[0]}(), which has no points")
         if way.site is None:
@@ -220,7 +262,9 @@ class CodeQuestion:
         first = self._name(way.path[0])
         calls = f"{first}() ran"
         if len(way.path) > 1:
-            calls += f", and would call {self._name(way.path[1])}() at {self._place(way.site.address)}"
+            calls += (
+                f", and would call {self._name(way.path[1])}() at {self._place(way.site.address)}"
+            )
         guard = way.guard
         if guard is None:
             said = f"{calls}; whether it did is unknown"
@@ -228,9 +272,14 @@ class CodeQuestion:
         operands: list[Compared] = []
         branches: list[str] = []
         for branch in guard.branches:
-            own = [Compared(pc, one) for pc in _pcs_of(branch.block) for one in compared.get(pc, ())]
+            own = [
+                Compared(pc, one) for pc in _pcs_of(branch.block) for one in compared.get(pc, ())
+            ]
             operands += own
-            texts = [self._name_branch(branch), *(f"compared {_operands_text(one.comparison)}" for one in own[:_COMPARED])]
+            texts = [
+                self._name_branch(branch),
+                *(f"compared {_operands_text(one.comparison)}" for one in own[:_COMPARED]),
+            ]
             branches.append("; ".join(texts))
         more = len(branches) - 1
         said = f"{calls}; {branches[0]}" + (f", nor did {more} more" if more else "")
@@ -239,7 +288,16 @@ class CodeQuestion:
         values = {"branches": len(branches)}
         named = {"function": first}
         shown = operands[:_COMPARED]
-        return Answer("branch-never-taken", said, values, named, tuple(notes), guard=place, path=path, operands=shown)
+        return Answer(
+            "branch-never-taken",
+            said,
+            values,
+            named,
+            tuple(notes),
+            guard=place,
+            path=path,
+            operands=shown,
+        )
 
     def _explain_system_call(self, way: Way, path: Sequence[str], notes: Sequence[str]) -> Answer:
         name = self._name(way.path[0])
@@ -247,7 +305,9 @@ class CodeQuestion:
         call = match[1] if match else name
         if self._did_not_run(way.path[0]):
             said = f"the system call {call}, from which calls lead there, was not made"
-            return Answer("system-call-not-made", said, {}, {"function": name}, tuple(notes), path=path)
+            return Answer(
+                "system-call-not-made", said, {}, {"function": name}, tuple(notes), path=path
+            )
         said = f"whether the system call {call}, from which calls lead there, was made is unknown"
         return Answer("call-not-judged", said, {}, {"function": name}, tuple(notes), path=path)
 
@@ -258,12 +318,22 @@ class CodeQuestion:
         return f"the branch at {place} never went there"
 
     def _did_not_run(self, function: int) -> bool:
-        states = {block.state for block in self._ways.find_blocks(function).blocks if block.flags & BlockFlag.ENTRY}
+        states = {
+            block.state
+            for block in self._ways.find_blocks(function).blocks
+            if block.flags & BlockFlag.ENTRY
+        }
         return states == {BlockState.NOT_EXECUTED}
 
     def _find_compared(self, ways: Iterable[Way]) -> Mapping[int, Sequence[Comparison]]:
         """Return the comparisons that were recorded in the blocks of branches, by PC, each once."""
-        wanted = {pc for way in ways if way.guard is not None for branch in way.guard.branches for pc in _pcs_of(branch.block)}
+        wanted = {
+            pc
+            for way in ways
+            if way.guard is not None
+            for branch in way.guard.branches
+            for pc in _pcs_of(branch.block)
+        }
         found: defaultdict[int, list[Comparison]] = defaultdict(list)
         for buffer in self._comparisons:
             missing = buffer.missing
@@ -271,14 +341,20 @@ class CodeQuestion:
                 if word not in wanted or index in missing:
                     continue
                 one = record.decode_record(buffer.words, index, buffer.encoding)
-                if one.pc in wanted and one.comparison is not None and one.comparison not in found[one.pc]:
+                if (
+                    one.pc in wanted
+                    and one.comparison is not None
+                    and one.comparison not in found[one.pc]
+                ):
                     found[one.pc].append(one.comparison)
         return found
 
     # Paths and pointers.
 
     def _find_path(self, functions: Iterable[int]) -> Sequence[str]:
-        """Return the shortest path from a system call to one of some functions, by functions that ran where there is one."""
+        """Return the shortest path from a system call to one of some functions, by functions that
+        ran where there is one.
+        """
         for function in functions:
             path = self._ways.find_path(function)
             if path:
@@ -286,7 +362,9 @@ class CodeQuestion:
         return ()
 
     def _join_path(self, way: Way) -> Sequence[str]:
-        """Return the path from a system call along a way; empty where no direct calls lead to the start of the way."""
+        """Return the path from a system call along a way; empty where no direct calls lead to the
+        start of the way.
+        """
         start = self._ways.find_path(way.path[0])
         return [self._name(function) for function in (*start, *way.path[1:])] if start else ()
 
@@ -297,17 +375,34 @@ class CodeQuestion:
             if function in subject.functions:
                 name = self._name(function)
                 texts = self._name_pointers(function)
-                answer = f"candidate: {name}() may be called through a pointer: its address is in {_some(texts)}"
-                yield Answer("address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": name})
+                answer = (
+                    f"candidate: {name}() may be called through a pointer: its address is in "
+                    f"{_some(texts)}"
+                )
+                yield Answer(
+                    "address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": name}
+                )
         others = [function for function in pointed if function not in subject.functions]
         if others:
-            texts = [f"{self._name(one)}() ({self._name_pointers(one)[0]})" for one in others[:_SHOWN]]
+            texts = [
+                f"{self._name(one)}() ({self._name_pointers(one)[0]})" for one in others[:_SHOWN]
+            ]
             texts += [self._name(one) for one in others[_SHOWN:]]
-            answer = f"candidates: functions that may be called through pointers lead to {subject.name}: {_some(texts)}"
-            yield Answer("address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": self._name(others[0])})
+            answer = (
+                f"candidates: functions that may be called through pointers lead to "
+                f"{subject.name}: {_some(texts)}"
+            )
+            yield Answer(
+                "address-taken",
+                answer,
+                {"pointers": texts[:_SHOWN]},
+                {"function": self._name(others[0])},
+            )
 
     def _find_pointed(self, subject: CodeSubject) -> Sequence[int]:
-        """Return the functions that lead to code that did not run and whose address is somewhere, the nearest first."""
+        """Return the functions that lead to code that did not run and whose address is somewhere,
+        the nearest first.
+        """
         found: dict[int, None] = {}
         for function in subject.functions[:_MOST_FUNCTIONS]:
             if function not in self._ways.executed:
@@ -316,7 +411,9 @@ class CodeQuestion:
 
     def _name_pointers(self, function: int) -> Sequence[str]:
         places = self._graph.find_pointers(function)
-        return list(dict.fromkeys(self._name_pointer(place.address, place.function) for place in places))
+        return list(
+            dict.fromkeys(self._name_pointer(place.address, place.function) for place in places)
+        )
 
     def _name_pointer(self, address: int, function: int | None) -> str:
         if function is not None:
@@ -325,7 +422,9 @@ class CodeQuestion:
         if symbol is None:
             return f"data at {address:#x}"
         offset = self._context.target.kaslr_offset
-        part = self._context.target.member_at(symbol.name, symbol.address + offset, address - symbol.address)
+        part = self._context.target.member_at(
+            symbol.name, symbol.address + offset, address - symbol.address
+        )
         return symbol.name if part is None else f"{symbol.name}{part}"
 
     def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
@@ -341,17 +440,32 @@ class CodeQuestion:
         if leading:
             site = leading[0]
             answer = (
-                f"{site.function}(), which announces a remote handle, leads to {subject.name} by direct calls: "
+                f"{site.function}(), which announces a remote handle, leads to {subject.name} "
+                f"by direct calls: "
                 "collect --remote records it there"
             )
-            yield Answer("remote-section-leads", answer, {"sites": len(leading)}, {"function": site.function})
+            yield Answer(
+                "remote-section-leads", answer, {"sites": len(leading)}, {"function": site.function}
+            )
         interrupts = [name for name in own if is_interrupt_function(name)]
         if interrupts:
-            answer = f"{interrupts[0]}(), which runs in interrupts, leads to {subject.name}: KCOV records nothing there"
-            yield Answer("interrupt-leads", answer, {"frames": interrupts[:_SHOWN]}, {"function": interrupts[0]})
-        elif not leading and not any(self._graph.has_pointers(function) for function in subject.functions):
+            answer = (
+                f"{interrupts[0]}(), which runs in interrupts, leads to {subject.name}: KCOV "
+                f"records nothing there"
+            )
+            yield Answer(
+                "interrupt-leads",
+                answer,
+                {"frames": interrupts[:_SHOWN]},
+                {"function": interrupts[0]},
+            )
+        elif not leading and not any(
+            self._graph.has_pointers(function) for function in subject.functions
+        ):
             answer = f"no system call leads to {subject.name} by direct calls alone"
-            yield Answer("never-called-directly", answer, {"callers": len(callers) - len(subject.functions)})
+            yield Answer(
+                "never-called-directly", answer, {"callers": len(callers) - len(subject.functions)}
+            )
 
     # Places.
 

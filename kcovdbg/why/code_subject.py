@@ -27,11 +27,15 @@ class CodeSubject(NamedTuple):
     name: str
     """In sentences: ``vfs_read()``, ``fs/open.c:482``."""
     functions: Sequence[int]
-    """Numbers of the functions that have it, each once; none where the kernel has no code of a line."""
+    """Numbers of the functions that have it, each once; none where the kernel has no code of a
+    line.
+    """
     line: tuple[str, int] | None = None
     """File, as in debug info, and line; None for addresses or whole functions."""
     addresses: Sequence[int] = ()
-    """Of instructions whose blocks are asked about, as in the image; none for a line or whole functions."""
+    """Of instructions whose blocks are asked about, as in the image; none for a line or whole
+    functions.
+    """
 
     @property
     def is_whole(self) -> bool:
@@ -53,7 +57,9 @@ class SubjectFinder:
     :param nothing: a trace without records.
     """
 
-    def __init__(self, context: Context, table: LocationTable, finder: StateFinder, nothing: TraceRecords) -> None:
+    def __init__(
+        self, context: Context, table: LocationTable, finder: StateFinder, nothing: TraceRecords
+    ) -> None:
         self._context = context
         self._table = table
         self._finder = finder
@@ -72,7 +78,10 @@ class SubjectFinder:
             # A PC is a return address: the byte before is in the block.
             number = self._finder.find_function(pc - 1)
             if number is None:
-                raise KcovdbgError(f"{text}: in no function of this kernel's image", hint="sym shows what an address is")
+                raise KcovdbgError(
+                    f"{text}: in no function of this kernel's image",
+                    hint="sym shows what an address is",
+                )
             return CodeSubject(text, (number,), None, (pc - 1,))
         return self._find_function(text)
 
@@ -86,7 +95,10 @@ class SubjectFinder:
         places = [point - 1 for point in self._table.find(function=name)][:_MOST_ADDRESSES]
         numbers = self._numbers(iter(places))
         if not numbers:
-            raise KcovdbgError(f"{name}() has no code of its own in this kernel's image", hint="name a line: FILE:LINE")
+            raise KcovdbgError(
+                f"{name}() has no code of its own in this kernel's image",
+                hint="name a line: FILE:LINE",
+            )
         return CodeSubject(f"{name}()", numbers, None, places)
 
     def _numbers(self, addresses: Iterator[int]) -> tuple[int, ...]:
@@ -104,7 +116,10 @@ class SubjectFinder:
             raise unknown_file([self._table], pattern)
         if len(files) > 1:
             more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
-            raise KcovdbgError(f"'{pattern}' is {len(files)} files", hint=f"one of {', '.join(files[:_NAMED])}{more}")
+            raise KcovdbgError(
+                f"'{pattern}' is {len(files)} files",
+                hint=f"one of {', '.join(files[:_NAMED])}{more}",
+            )
         place = (files[0], line)
         name = f"{files[0].removeprefix('./')}:{line}"
         return CodeSubject(name, tuple(self._find_functions_with(place)), place)
@@ -118,7 +133,8 @@ class SubjectFinder:
         others: list[int] = []
         for point, row in zip(points, rows, strict=True):
             has_line = row is not None and any(
-                frame.line == line and frame.file is not None and is_file_name(frame.file) for frame in row[1]
+                frame.line == line and frame.file is not None and is_file_name(frame.file)
+                for frame in row[1]
             )
             (near if has_line else others).append(point - 1)
         units = (symbol.address for symbol in self._table.functions() if symbol.unit == file)

@@ -16,7 +16,13 @@ from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import find_tid, find_trace_buffers, is_address, read_trace_records, suggest_task
+from kcovdbg.console.buffer_sources import (
+    find_tid,
+    find_trace_buffers,
+    is_address,
+    read_trace_records,
+    suggest_task,
+)
 from kcovdbg.console.column import (
     ADDRESS,
     ADDRESSES,
@@ -53,7 +59,16 @@ from kcovdbg.why.background_work import explain_background, explain_function_wor
 from kcovdbg.why.code_answers import CodeQuestion
 from kcovdbg.why.code_subject import is_line
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
-from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
+from kcovdbg.why.missing_coverage import (
+    NEEDS,
+    Answer,
+    AnswerValue,
+    Reason,
+    Values,
+    explain_handle,
+    explain_kcov,
+    explain_task,
+)
 
 
 def _explain_device_task(state: State, task: int) -> Iterator[Answer]:
@@ -61,16 +76,26 @@ def _explain_device_task(state: State, task: int) -> Iterator[Answer]:
 
     :param task: ``struct task_struct *``.
     """
-    for session in (session for device in state.devices for session in device.sessions if session.task == task):
+    for session in (
+        session for device in state.devices for session in device.sessions if session.task == task
+    ):
         where = "inside a remote section" if session.role is Role.REMOTE_SECTION else "for itself"
         where += f" for {name_kcov(session.kcov, session.device)}" if session.kcov else ""
         code: Reason = "device-records"
         answer = f"{session.device} records it {where}"
         if session.enabled is False:
-            code, answer = "device-disabled", f"{session.device} does not record it now, {where}: it is not enabled"
+            code, answer = (
+                "device-disabled",
+                f"{session.device} does not record it now, {where}: it is not enabled",
+            )
         elif session.full:
             code, answer = "device-full", f"{answer}, but no record fits into the buffer"
-        values = {"area": session.area, "size": session.size, "count": session.count, "sequence": session.sequence}
+        values = {
+            "area": session.area,
+            "size": session.size,
+            "count": session.count,
+            "sequence": session.sequence,
+        }
         yield Answer(code, answer, values, {"kcov": session.kcov, "device": session.device})
 
 
@@ -86,15 +111,26 @@ def _explain_device_object(state: State, address: int) -> Iterator[Answer]:
         named: Values = {"kcov": address, "device": device.name}
         if fields.task:
             owner = state.task_by_address.get(fields.task)
-            said = state.say_absent(f"the task at {fields.task:#x}, which is on no list", Part.TASKS)
+            said = state.say_absent(
+                f"the task at {fields.task:#x}, which is on no list", Part.TASKS
+            )
             whom = said if owner is None else name_task(owner)
-            yield Answer("device-records", f"{name} is enabled for {whom}", {**values, "t": fields.task}, named)
+            yield Answer(
+                "device-records",
+                f"{name} is enabled for {whom}",
+                {**values, "t": fields.task},
+                named,
+            )
         if handle:
-            answer = f"{name} collects from sections under {decode_handle(handle)}, each when it ends"
+            answer = (
+                f"{name} collects from sections under {decode_handle(handle)}, each when it ends"
+            )
             yield Answer("device-records", answer, {**values, "handle": handle}, named)
         if not fields.task and not handle:
             step = "enabled" if fields.area else "initialized"
-            yield Answer("device-disabled", f"{name} records nothing: it is not {step}", values, named)
+            yield Answer(
+                "device-disabled", f"{name} records nothing: it is not {step}", values, named
+            )
         if kcov.full:
             yield Answer("device-full", f"no record fits into the buffer of {name}", values, named)
 
@@ -104,9 +140,14 @@ def _explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
     for device in state.devices:
         for entry in device.handles:
             if entry.handle == handle and entry.kcov:
-                answer = f"{decode_handle(handle)} is registered with {device.name}, for {name_kcov(entry.kcov, device.name)}"
+                answer = (
+                    f"{decode_handle(handle)} is registered with {device.name}, for "
+                    f"{name_kcov(entry.kcov, device.name)}"
+                )
                 named: Values = {"kcov": entry.kcov, "device": device.name}
-                yield Answer("device-records", answer, {"handle": handle, "bucket": entry.bucket}, named)
+                yield Answer(
+                    "device-records", answer, {"handle": handle, "bucket": entry.bucket}, named
+                )
 
 
 # Names of buffers that are none of a task have a colon, or begin with @.
@@ -116,7 +157,8 @@ _NAMED: Final = 3
 # Limit for the other buffers with a function that are named.
 _ELSEWHERE: Final = 5
 _FORMS: Final = (
-    "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
+    "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a "
+    "struct kcov, or a function"
 )
 # The title is the name in the evidence.
 _VALUES: Final = (
@@ -125,12 +167,27 @@ _VALUES: Final = (
     Column("bucket", NUMBER),
     Column("buffer", TEXT, meaning="name of the other buffer, as commands take it"),
     Column("buffers", NUMBER, meaning="number of other buffers", unit="buffers"),
-    Column("branches", NUMBER, meaning="number of branches that lead there and never went there", unit="branches"),
-    Column("callers", NUMBER, meaning="number of functions that lead there by direct calls", unit="functions"),
+    Column(
+        "branches",
+        NUMBER,
+        meaning="number of branches that lead there and never went there",
+        unit="branches",
+    ),
+    Column(
+        "callers",
+        NUMBER,
+        meaning="number of functions that lead there by direct calls",
+        unit="functions",
+    ),
     Column("capacity", NUMBER),
     Column("certainty", TEXT, meaning="how certain the finding of `check` is"),
     Column("count", NUMBER),
-    Column("covered", NUMBER, meaning="number of the function's points that are in the buffer", unit="points"),
+    Column(
+        "covered",
+        NUMBER,
+        meaning="number of the function's points that are in the buffer",
+        unit="points",
+    ),
     Column("device", TEXT, meaning="device of a posted series"),
     Column(
         "finding",
@@ -141,7 +198,9 @@ _VALUES: Final = (
         ),
     ),
     Column("flags", WORD, meaning="`task_struct.flags`"),
-    Column("frames", LIST, title="frame", meaning="functions on the task's stack, the innermost first"),
+    Column(
+        "frames", LIST, title="frame", meaning="functions on the task's stack, the innermost first"
+    ),
     Column("function", SYMBOL, meaning="name of the function that the answer is about"),
     Column("generation", TEXT, meaning="generation of KCOV, as in docs/generations.md"),
     Column("handle", HANDLE),
@@ -149,7 +208,9 @@ _VALUES: Final = (
     Column("instance", NUMBER),
     Column("kaslr_offset", WORD, title="KASLR offset"),
     Column("kcov", ADDRESS),
-    Column("kcovs", ADDRESSES, title="kcov", meaning="addresses of the objects that the answer names"),
+    Column(
+        "kcovs", ADDRESSES, title="kcov", meaning="addresses of the objects that the answer names"
+    ),
     Column("kcov_handle", HANDLE),
     Column("kcov_mode_raw", WORD, title="kcov_mode", meaning="`task_struct.kcov_mode` as stored"),
     Column("kcov_sequence", NUMBER, title="kcov sequence", meaning="`kcov.sequence`"),
@@ -160,7 +221,12 @@ _VALUES: Final = (
     Column("pcs", ADDRESSES, title="pc", meaning="PCs as recorded"),
     Column("pid", PID, meaning="thread id of the task that the answer names"),
     Column("pids", LIST, title="pid", meaning="thread ids of the tasks that the answer names"),
-    Column("places", LIST, title="at", meaning="source lines that announce a remote handle, as file and line"),
+    Column(
+        "places",
+        LIST,
+        title="at",
+        meaning="source lines that announce a remote handle, as file and line",
+    ),
     Column("pointers", LIST, title="pointer", meaning="places that have the function's address"),
     Column("points", NUMBER, meaning="number of the function's points", unit="points"),
     Column("registered", NUMBER, meaning="number of handles that are registered", unit="handles"),
@@ -168,10 +234,22 @@ _VALUES: Final = (
     Column("remote_size", NUMBER),
     Column("rule", TEXT, meaning="rule of `check`"),
     Column("rules", LIST, title="rule", meaning="rules of `check` that the bug violates here"),
-    Column("saved_area", ADDRESS, title="saved area", meaning="saved address of the area or buffer"),
-    Column("section_sequence", NUMBER, title="section sequence", meaning="sequence number that the section began with"),
+    Column(
+        "saved_area", ADDRESS, title="saved area", meaning="saved address of the area or buffer"
+    ),
+    Column(
+        "section_sequence",
+        NUMBER,
+        title="section sequence",
+        meaning="sequence number that the section began with",
+    ),
     Column("sequence", NUMBER, meaning="sequence number of the session or object"),
-    Column("sites", NUMBER, meaning="number of places in this kernel that announce a remote handle", unit="sites"),
+    Column(
+        "sites",
+        NUMBER,
+        meaning="number of places in this kernel that announce a remote handle",
+        unit="sites",
+    ),
     Column("size", NUMBER),
     Column("sk_buffs", ADDRESSES, title="sk_buff", meaning="addresses of the `struct sk_buff`"),
     Column("t", ADDRESS),
@@ -182,8 +260,19 @@ _VALUES: Final = (
 )
 _OPERANDS: Final = (
     Column("pc", WORD, meaning="PC of the comparison, as recorded"),
-    Column("size", NUMBER, value=lambda one: one.comparison.size, meaning="size of the operands", unit="bytes"),
-    Column("const", BOOL, value=lambda one: one.comparison.const, meaning="whether `arg1` was a constant of the code"),
+    Column(
+        "size",
+        NUMBER,
+        value=lambda one: one.comparison.size,
+        meaning="size of the operands",
+        unit="bytes",
+    ),
+    Column(
+        "const",
+        BOOL,
+        value=lambda one: one.comparison.const,
+        meaning="whether `arg1` was a constant of the code",
+    ),
     Column("arg1", WORD, value=lambda one: one.comparison.arg1, meaning="the first operand"),
     Column("arg2", WORD, value=lambda one: one.comparison.arg2, meaning="the second operand"),
 )
@@ -195,7 +284,11 @@ _PLACE: Final = (
 )
 _COLUMNS: Final = (
     Column("question", meaning="what was asked"),
-    Column("code", meaning=f"reason code of the answer: {', '.join(f'`{reason}`' for reason in get_args(Reason))}"),
+    Column(
+        "code",
+        meaning=f"reason code of the answer: "
+        f"{', '.join(f'`{reason}`' for reason in get_args(Reason))}",
+    ),
     Column("answer", meaning="one answer, a sentence"),
     Column("evidence", LIST, meaning="the facts that it rests on"),
     Column("values", ANY, members=_VALUES),
@@ -222,10 +315,17 @@ _COLUMNS: Final = (
 _TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
 _ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
 _MEANINGS: Final = {
-    "values": Meaning("the values that it rests on and names: those that are known, under the names of the kernel's members"),
+    "values": Meaning(
+        "the values that it rests on and names: those that are known, under the names of the "
+        "kernel's members"
+    ),
     "values.finding": Meaning("the values of the finding of `check`"),
-    "values.tail_calls": Meaning("number of the function's tail calls that are in the buffer", unit="points"),
-    "values.vhost_workers": Meaning("addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"),
+    "values.tail_calls": Meaning(
+        "number of the function's tail calls that are in the buffer", unit="points"
+    ),
+    "values.vhost_workers": Meaning(
+        "addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"
+    ),
 }
 
 
@@ -252,21 +352,40 @@ def _ask(context: Context, subject: str) -> _Subject:
         value = parse_handle(subject)
     except ValueError:
         if find_address(context, subject) is not None:
-            return _Subject(f"{subject}()", list(explain_function(context, subject, None)), state, function=subject)
+            return _Subject(
+                f"{subject}()",
+                list(explain_function(context, subject, None)),
+                state,
+                function=subject,
+            )
         is_bare = is_address(subject) and subject[:2].lower() != "0x"
-        hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
-        raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
+        hint = (
+            f"write an address as 0x{subject}"
+            if is_bare
+            else suggest_task(context, subject, is_any=True) or _FORMS
+        )
+        raise WordError(
+            f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint
+        ) from None
     address = strip_tag(context.target, value)
     if ":" not in subject and is_kernel_pointer(context.target, address):
         of_device = list(_explain_device_object(state, address))
         if of_device:
             return _Subject(name_kcov(address, str(of_device[0].named["device"])), of_device, state)
-        return _Subject(name_kcov(address), list(explain_kcov(state, address)), state, f"kcov:{address:#x}")
+        return _Subject(
+            name_kcov(address), list(explain_kcov(state, address)), state, f"kcov:{address:#x}"
+        )
     if decode_handle(value).subsystem == COMMON:
         state = context.state(NEEDS | Part.CARRIERS)
     kcovs = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
     answers = [*explain_handle(state, value), *_explain_device_handle(state, value)]
-    return _Subject(f"handle {decode_handle(value)}", answers, state, f"kcov:{kcovs[0]:#x}" if kcovs else None, kcovs)
+    return _Subject(
+        f"handle {decode_handle(value)}",
+        answers,
+        state,
+        f"kcov:{kcovs[0]:#x}" if kcovs else None,
+        kcovs,
+    )
 
 
 def _ask_of_task(context: Context, tid: int) -> _Subject:
@@ -280,7 +399,8 @@ def _ask_of_task(context: Context, tid: int) -> _Subject:
 
 
 def _buffer_of(state: State, task: Task) -> str | None:
-    """Return the name of the buffer with a task's own coverage, or of its process's only buffer where the task has none.
+    """Return the name of the buffer with a task's own coverage, or of its process's only buffer
+    where the task has none.
 
     What a softirq section on top of the task collects is not the task's own.
     """
@@ -291,7 +411,9 @@ def _buffer_of(state: State, task: Task) -> str | None:
         return str(task.fields.pid)
     files = TaskFiles(state.task_fields, task.fields)
     opened = [
-        address for address, kcov in state.objects.items() if kcov.count is not None and any(map(files.has, kcov.references))
+        address
+        for address, kcov in state.objects.items()
+        if kcov.count is not None and any(map(files.has, kcov.references))
     ]
     return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
 
@@ -305,11 +427,16 @@ def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
         if is_background(task, state.stacks[task.fields.address] or ()):
             yield from explain_background(state, task, context.kernel.find_remote_sites().sites)
     elif subject.function is not None:
-        # Threads of a process that do background work have no mark that all kernels share: their stacks decide.
+        # Threads of a process that do background work have no mark that all kernels share: their
+        # stacks decide.
         tasks = [task.fields for task in context.state(NEEDS | Part.ALL_TASKS).all_tasks]
-        workers = [fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker]
+        workers = [
+            fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker
+        ]
         state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
-        yield from explain_function_work(state, subject.function, context.kernel.find_remote_sites().sites)
+        yield from explain_function_work(
+            state, subject.function, context.kernel.find_remote_sites().sites
+        )
 
 
 def _find_subject(context: Context, text: str) -> str:
@@ -349,7 +476,9 @@ class _CodeQuestion(NamedTuple):
 
 
 def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | None:
-    """Return the question about code that the arguments ask; None where they ask about a kernel's state."""
+    """Return the question about code that the arguments ask; None where they ask about a kernel's
+    state.
+    """
     text: str = args.subject
     names = [args.function, *args.what] if args.function is not None else args.what
     if is_line(text):
@@ -362,18 +491,26 @@ def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | No
         if not has_memory or _find_subject(context, text) == text:
             return _CodeQuestion(text, None, names)
     if args.what:
-        raise WordError(f"why: unexpected argument '{args.what[0]}'", args.what[0], hint="traces follow the name of code")
+        raise WordError(
+            f"why: unexpected argument '{args.what[0]}'",
+            args.what[0],
+            hint="traces follow the name of code",
+        )
     return None
 
 
 def _find_pc(context: Context, value: int) -> int | None:
-    """Return a PC as recorded, where a value is one or is the address of code; None where it is not."""
+    """Return a PC as recorded, where a value is one or is the address of code; None where it is
+    not.
+    """
     image = context.kernel.image
     if image is None:
         return None
     offset = context.target.kaslr_offset
     with ElfFile(image) as elf:
-        ranges = [(section.address, section.address + section.size) for section in elf.text_sections()]
+        ranges = [
+            (section.address, section.address + section.size) for section in elf.text_sections()
+        ]
     for pc in (value, value - offset):
         if any(start < pc <= end for start, end in ranges):
             return pc
@@ -401,7 +538,11 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
         answers += [answer for answer in subject.answers if answer.code != "coverage"]
         if subject.buffer is not None:
             # By its task: an open trace has a place in the kernel.
-            names.append(name if subject.task is not None and subject.task.count is not None else subject.buffer)
+            names.append(
+                name
+                if subject.task is not None and subject.task.count is not None
+                else subject.buffer
+            )
     found = find_trace_buffers(context, names)
     remarks += found.remarks
     traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
@@ -413,7 +554,10 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
         )
     remarks += (f"{buffer.name}: {remark}" for buffer in traces for remark in buffer.remarks)
     records = [read_trace_records(context, buffer) for buffer in traces]
-    notes = [f"{buffer.name}: {quality_text(buffer, one.quality)}" for buffer, one in zip(traces, records, strict=True)]
+    notes = [
+        f"{buffer.name}: {quality_text(buffer, one.quality)}"
+        for buffer, one in zip(traces, records, strict=True)
+    ]
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"{len(notes) - _NAMED} more traces"]
     name = question.text
@@ -429,7 +573,9 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
         context.status = 2
     rows = [_make_row(asked, answer) for answer in answers]
     drawing = Drawing(len(rows), lambda most: _lines(asked, rows[:most]))
-    return Lines(drawing, data=Table(_COLUMNS, rows), remarks=tuple(dict.fromkeys(remarks)), is_prose=True)
+    return Lines(
+        drawing, data=Table(_COLUMNS, rows), remarks=tuple(dict.fromkeys(remarks)), is_prose=True
+    )
 
 
 def _run(context: Context, args: Namespace) -> Lines:
@@ -443,8 +589,12 @@ def _run(context: Context, args: Namespace) -> Lines:
     if args.function is not None:
         explained = list(explain_function(context, args.function, subject.buffer))
         answers += explained
-        if subject.buffer is not None and not any(answer.code == "function-covered" for answer in explained):
-            elsewhere = explain_elsewhere(context, subject.state, args.function, subject.task, subject.buffer)
+        if subject.buffer is not None and not any(
+            answer.code == "function-covered" for answer in explained
+        ):
+            elsewhere = explain_elsewhere(
+                context, subject.state, args.function, subject.task, subject.buffer
+            )
             answers += islice(elsewhere, _ELSEWHERE)
     remarks: tuple[str, ...] = ()
     try:
@@ -472,22 +622,33 @@ def _make_finding_answer(finding: Finding) -> Answer:
     named: Values = {"rule": finding.rule, "object": finding.object, "finding": finding.values}
     if finding.severity is Severity.UNKNOWN:
         answer = (
-            f"check: whether {finding.rule} is violated is unknown ({finding.reason}); in what could be read, {finding.message}"
+            f"check: whether {finding.rule} is violated is unknown ({finding.reason}); in what "
+            f"could be read, {finding.message}"
         )
         return Answer("unknown", answer, named=named, notes=(finding.rule, *values))
-    doubt = "" if finding.certainty is Certainty.CERTAIN else f" ({finding.certainty.value}: {finding.reason})"
+    doubt = (
+        ""
+        if finding.certainty is Certainty.CERTAIN
+        else f" ({finding.certainty.value}: {finding.reason})"
+    )
     named = {**named, "certainty": finding.certainty.value}
-    return Answer("finding", f"check: {finding.message}{doubt}", named=named, notes=(finding.rule, *values))
+    return Answer(
+        "finding", f"check: {finding.message}{doubt}", named=named, notes=(finding.rule, *values)
+    )
 
 
 def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
-    """Yield the known bugs that explain the findings, each once with the rules that it violates, the likeliest first."""
+    """Yield the known bugs that explain the findings, each once with the rules that it violates,
+    the likeliest first.
+    """
     causes: dict[str, list[tuple[Finding, Cause]]] = defaultdict(list)
     for finding in findings:
         for cause in finding.causes:
             causes[str(cause)].append((finding, cause))
     order = list(Certainty)
-    for bug, found in sorted(causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])):
+    for bug, found in sorted(
+        causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])
+    ):
         _, best = min(found, key=lambda pair: order.index(pair[1].certainty))
         yield Answer(
             "known-bug",
@@ -497,10 +658,18 @@ def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
 
 
 def _make_row(question: str, answer: Answer) -> dict[str, Any]:
-    values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
+    values = {
+        key: value for key, value in {**answer.values, **answer.named}.items() if value is not None
+    }
     shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
     evidence = (*shown, *answer.notes)
-    row = {"question": question, "code": answer.code, "answer": answer.answer, "evidence": evidence, "values": values}
+    row = {
+        "question": question,
+        "code": answer.code,
+        "answer": answer.answer,
+        "evidence": evidence,
+        "values": values,
+    }
     guard = None if answer.guard is None else answer.guard._asdict()
     if guard is not None and guard["file"] is None:
         del guard["file"], guard["line"]
@@ -540,25 +709,41 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS),),
     description=(
-        "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was enabled by another thread; a "
-        "buffer is full; a section is still open, or its coverage will be discarded; a handle is not registered, is held by "
-        "another task, or is never looked up. With a function: whether it is instrumented, and covered.\n\n"
-        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of the places that announce a remote "
+        "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was "
+        "enabled by another thread; a "
+        "buffer is full; a section is still open, or its coverage will be discarded; a handle "
+        "is not registered, is held by "
+        "another task, or is never looked up. With a function: whether it is instrumented, and "
+        "covered.\n\n"
+        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of "
+        "the places that announce a remote "
         "handle (see sites), so that it is not recorded.\n\n"
         "A task's coverage does not include code in interrupts and softirqs.\n\n"
-        "Of code that did not run in some traces: the nearest function that ran and the branch in it that never went there, or "
-        "the system call that was not made, and a path of direct calls. Three ways are shown, the others counted. With a trace "
-        "of comparisons of the same calls, what was compared at the branch. What is only called through pointers has "
+        "Of code that did not run in some traces: the nearest function that ran and the branch "
+        "in it that never went there, or "
+        "the system call that was not made, and a path of direct calls. Three ways are shown, "
+        "the others counted. With a trace "
+        "of comparisons of the same calls, what was compared at the branch. What is only "
+        "called through pointers has "
         "candidates: the tables with its address."
     ),
     arguments=(
         Argument(
             "subject TID|HANDLE|KCOV|FUNCTION|FILE:LINE|PC",
             Value.SUBJECT,
-            "a thread id, a handle, the address of a struct kcov, or code: a function, a line or a PC",
+            "a thread id, a handle, the address of a struct kcov, or code: a function, a line "
+            "or a PC",
         ),
-        Argument("function [FUNCTION]", Value.FUNCTION, "a function that should be covered; of code, a trace of what ran"),
-        Argument("what [WHAT…]", Value.BUFFER, "of code: traces of what ran, and of comparisons of the same calls"),
+        Argument(
+            "function [FUNCTION]",
+            Value.FUNCTION,
+            "a function that should be covered; of code, a trace of what ran",
+        ),
+        Argument(
+            "what [WHAT…]",
+            Value.BUFFER,
+            "of code: traces of what ran, and of comparisons of the same calls",
+        ),
         *TRACE_OPTIONS,
     ),
     examples=(
@@ -568,7 +753,10 @@ COMMAND: Final = Command(
         Example("why usb:1", "where does the coverage of this bus go?"),
         Example("why 41 vfs_read", "why is this function not in its buffer?"),
         Example("why do_splice_direct file:trace.kcov", "why did this function not run?"),
-        Example("why fs/read_write.c:1388 file:trace.kcov file:compared.kcov", "and what was compared before it?"),
+        Example(
+            "why fs/read_write.c:1388 file:trace.kcov file:compared.kcov",
+            "and what was compared before it?",
+        ),
     ),
     needs=frozenset({Need.NAMES}),
 )

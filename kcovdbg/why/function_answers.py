@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers of ``why`` about a function: whether it can be covered, whether it is, and what else executed it."""
+"""Answers of ``why`` about a function: whether it can be covered, whether it is, and what else
+executed it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import BufferCounts, find_counts, find_unread_buffers, list_buffers
+from kcovdbg.console.buffer_sources import (
+    BufferCounts,
+    find_counts,
+    find_unread_buffers,
+    list_buffers,
+)
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_module_points, find_point_table
 from kcovdbg.elf.symbol_table import strip_clone_suffix
@@ -28,7 +35,11 @@ _LOOKED_AT: Final = 64
 def explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
     """Yield whether a function can be covered, and whether it is."""
     table = find_point_table(context)
-    found = BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY})) if what is None else find_counts(context, what)
+    found = (
+        BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
+        if what is None
+        else find_counts(context, what)
+    )
     for answer in _explain_counted(context, table, function, what, found):
         if answer.code == "function-not-covered" and found.is_incomplete:
             said = f"whether {function}() is covered is unknown: the buffer could not be read whole"
@@ -53,16 +64,23 @@ def _explain_counted(
         if tail_calls:
             yield Answer(
                 "function-covered",
-                f"{function}() is covered: its tail calls of the callback recorded the return addresses of its callers",
+                f"{function}() is covered: its tail calls of the callback recorded the return "
+                f"addresses of its callers",
                 {"covered": tail_calls},
                 named,
             )
         elif hits:
-            yield Answer("function-covered", f"{function}() is covered; it is in a module", {"covered": hits}, named)
+            yield Answer(
+                "function-covered",
+                f"{function}() is covered; it is in a module",
+                {"covered": hits},
+                named,
+            )
         elif table.functions_named(function):
             yield Answer(
                 "function-not-instrumented",
-                f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
+                f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, "
+                f"noinstr, assembler)",
                 {"points": 0},
                 named,
             )
@@ -78,7 +96,8 @@ def _explain_counted(
         else:
             yield Answer(
                 "function-unknown",
-                f"{function}() has no coverage point in the kernel image: it is inlined where it is called, or in a module",
+                f"{function}() has no coverage point in the kernel image: it is inlined where "
+                f"it is called, or in a module",
                 {"points": 0},
                 named,
             )
@@ -91,7 +110,9 @@ def _explain_counted(
     if tail_calls:
         shown["tail_calls"] = tail_calls
     if covered or tail_calls:
-        yield Answer("function-covered", f"{function}() is covered", {**shown, "covered": covered}, named)
+        yield Answer(
+            "function-covered", f"{function}() is covered", {**shown, "covered": covered}, named
+        )
         return
     answer = f"{function}() is instrumented, and none of its points is in the buffer"
     offset = context.target.kaslr_offset
@@ -103,7 +124,8 @@ def _explain_counted(
         yield Answer("function-not-covered", answer, uncovered, named)
         yield Answer(
             "callees-covered",
-            f"functions that {function}() calls are covered: tail calls in them recorded addresses in {function}()",
+            f"functions that {function}() calls are covered: tail calls in them recorded "
+            f"addresses in {function}()",
             {"pcs": callees[:_CALLEES]},
             named,
         )
@@ -122,7 +144,10 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
     except KcovdbgError as error:
         problem = f"whose points are not known: {error}"
     if found is None:
-        answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
+        answer = (
+            f"{function}() is in a module, {problem}; name a task to ask whether it was covered "
+            f"there"
+        )
         return Answer("function-unknown", answer, {"address": address}, {"function": function})
     module, its_points = found
     points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in its_points)
@@ -133,27 +158,40 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
 
 
 def find_address(context: Context, function: str) -> int | None:
-    """Return the address of a function in the running kernel, None where there is no such symbol."""
+    """Return the address of a function in the running kernel, None where there is no such
+    symbol.
+    """
     try:
         return context.target.symbol(function).address
     except KcovdbgError:
         return None
 
 
-def explain_elsewhere(context: Context, state: State, function: str, task: Task | None, what: str) -> Iterator[Answer]:
-    """Yield what else executed a function that a buffer lacks: an interrupt on top of its task, a section, another task."""
+def explain_elsewhere(
+    context: Context, state: State, function: str, task: Task | None, what: str
+) -> Iterator[Answer]:
+    """Yield what else executed a function that a buffer lacks: an interrupt on top of its task, a
+    section, another task.
+    """
     if task is not None:
-        functions = [frame.function for frame in find_interrupt(state, task.fields.address) if frame.function]
+        functions = [
+            frame.function for frame in find_interrupt(state, task.fields.address) if frame.function
+        ]
         function = function if function in functions else strip_clone_suffix(function)
         if function in functions:
             yield Answer(
                 "function-in-interrupt",
-                f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
+                f"{function}() is running in an interrupt on top of the task, which KCOV does "
+                f"not record",
                 {"frames": functions[functions.index(function) :]},
                 {"function": function},
             )
     table = find_point_table(context)
-    others = [other for other in list_buffers(state) if other[0] != what] if table.find(function=function) else []
+    others = (
+        [other for other in list_buffers(state) if other[0] != what]
+        if table.find(function=function)
+        else []
+    )
     unread = [*find_unread_buffers(state)]
     is_covered = False
     for name, whose in others[:_LOOKED_AT]:
@@ -175,7 +213,9 @@ def explain_elsewhere(context: Context, state: State, function: str, task: Task 
             )
     if unread and not is_covered:
         answer = f"whether another buffer has {function}() is unknown: {unread[0]}"
-        yield Answer("unknown", answer, named={"function": function}, notes=tuple(unread[:_CALLEES]))
+        yield Answer(
+            "unknown", answer, named={"function": function}, notes=tuple(unread[:_CALLEES])
+        )
     if len(others) > _LOOKED_AT:
         yield Answer(
             "search-limited",

@@ -22,20 +22,28 @@ from kcovdbg.model.task import Role, Session, Task, TaskFields, TaskFiles
 
 _P = ParamSpec("_P")
 
-NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
-"""The parts that every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
+NEEDS: Final = (
+    Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
+)
+"""The parts that every answer reads; for a common handle, :func:`explain_handle` also reads
+``Part.CARRIERS``.
+"""
 # The outermost functions of interrupts and softirqs on x86 and arm64.
 _INTERRUPT: Final = re.compile(
-    r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ|ret_from_intr|apic_timer_interrupt"
-    r"|el[01][ht]_\d+_(irq|fiq)\w*|el1_interrupt|el0_interrupt|gic_handle_irq|call_on_irq_stack|irq_exit\w*|__irq_exit_rcu"
+    r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ"
+    r"|ret_from_intr|apic_timer_interrupt"
+    r"|el[01][ht]_\d+_(irq|fiq)\w*|el1_interrupt|el0_interrupt|gic_handle_irq|call_on_irq_stack"
+    r"|irq_exit\w*|__irq_exit_rcu"
     r"|(__)?do_softirq\w*|handle_softirqs|run_ksoftirqd)$"
 )
-# The entries of interrupts in assembly: an interrupt may come directly on top of another one's frame.
+# The entries of interrupts in assembly: an interrupt may come directly on top of another one's
+# frame.
 _INTERRUPT_ENTRY: Final = re.compile(r"(asm_\w+|el[01][ht]_\d+_(irq|fiq)\w*)$")
-# Functions that the entry code calls after an interrupt, in the context that was interrupted: rescheduling, and work before the
-# return to user space.
+# Functions that the entry code calls after an interrupt, in the context that was interrupted:
+# rescheduling, and work before the return to user space.
 _INTERRUPT_EXIT: Final = re.compile(
-    r"(irqentry_exit\w*|raw_irqentry_exit_cond_resched|(arm64_)?preempt_schedule_irq|exit_to_kernel_mode\w*|exit_to_user_mode\w*"
+    r"(irqentry_exit\w*|raw_irqentry_exit_cond_resched|(arm64_)?preempt_schedule_irq"
+    r"|exit_to_kernel_mode\w*|exit_to_user_mode\w*"
     r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
 )
 _NAMED: Final = 8
@@ -43,25 +51,31 @@ _CARRIER_KEYS: Final = {VHOST: "vhost_workers", SKB: "sk_buffs"}
 
 
 Reason: TypeAlias = Literal[
-    "interrupted", "not-recording-now", "exiting", "remote-owner", "object-unreadable", "session-saved", "foreign-buffer",
-    "section-open", "section-discarded", "section-area-full", "owner-buffer-full", "count-unreadable", "count-impossible",
-    "buffer-full", "buffer-empty", "kernel-thread", "at-site", "outside-sites", "io-uring-not-announced", "announces-handle",
-    "not-opened", "enabled-by-other-thread", "descriptors-inherited", "session-lost", "not-initialized", "not-mapped",
-    "never-enabled", "not-enabled-now", "remote-enable-failed", "no-handle", "no-section-areas", "section-areas-too-large",
-    "handle-never-looked-up", "no-remote-handles", "handle-reserved-bits", "handle-not-registered", "usb-lookup",
-    "handle-registered", "owner-gone", "carried-by-tasks", "not-carried", "carried-by-work", "carriers-incomplete",
-    "no-object", "takes-remote-coverage", "traces-itself", "handle-inherited", "coverage", "function-covered",
-    "function-not-instrumented", "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
-    "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records", "device-disabled",
-    "device-full", "finding", "known-bug", "unknown", "code-executed", "code-not-executed", "code-not-instrumented",
-    "code-absent", "branch-never-taken", "system-call-not-made", "call-not-judged", "ways-left-out", "address-taken",
+    "interrupted", "not-recording-now", "exiting", "remote-owner", "object-unreadable",
+    "session-saved", "foreign-buffer", "section-open", "section-discarded", "section-area-full",
+    "owner-buffer-full", "count-unreadable", "count-impossible", "buffer-full", "buffer-empty",
+    "kernel-thread", "at-site", "outside-sites", "io-uring-not-announced", "announces-handle",
+    "not-opened", "enabled-by-other-thread", "descriptors-inherited", "session-lost",
+    "not-initialized", "not-mapped", "never-enabled", "not-enabled-now", "remote-enable-failed",
+    "no-handle", "no-section-areas", "section-areas-too-large", "handle-never-looked-up",
+    "no-remote-handles", "handle-reserved-bits", "handle-not-registered", "usb-lookup",
+    "handle-registered", "owner-gone", "carried-by-tasks", "not-carried", "carried-by-work",
+    "carriers-incomplete", "no-object", "takes-remote-coverage", "traces-itself",
+    "handle-inherited", "coverage", "function-covered", "function-not-instrumented",
+    "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
+    "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records",
+    "device-disabled", "device-full", "finding", "known-bug", "unknown", "code-executed",
+    "code-not-executed", "code-not-instrumented", "code-absent", "branch-never-taken",
+    "system-call-not-made", "call-not-judged", "ways-left-out", "address-taken",
     "never-called-directly", "remote-section-leads", "interrupt-leads", "system-call-path",
 ]  # fmt: skip
 """The code of an answer. Codes are part of the JSON and keep their meaning."""
 
 AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"
 Values: TypeAlias = Mapping[str, AnswerValue]
-"""Values by their names, those of the kernel's members where they have one; what is None is unknown."""
+"""Values by their names, those of the kernel's members where they have one; what is None is
+unknown.
+"""
 _NO_VALUES: Final[Values] = MappingProxyType({})
 
 
@@ -112,11 +126,18 @@ class Answer(NamedTuple):
         unread = state.unread(self.rests_on)
         if not unread:
             return self
-        return Answer("unknown", f"{self.question} is unknown: {unread[0]}", named=self.named, notes=unread[:_NAMED])
+        return Answer(
+            "unknown",
+            f"{self.question} is unknown: {unread[0]}",
+            named=self.named,
+            notes=unread[:_NAMED],
+        )
 
 
 def judged(explain: Callable[_P, Iterator[Answer]]) -> Callable[_P, Iterator[Answer]]:
-    """Decorate a function of a State that yields answers: those that rest on unread parts become unknown, each once."""
+    """Decorate a function of a State that yields answers: those that rest on unread parts become
+    unknown, each once.
+    """
 
     @wraps(explain)
     def judge(*args: _P.args, **options: _P.kwargs) -> Iterator[Answer]:
@@ -133,7 +154,8 @@ def judged(explain: Callable[_P, Iterator[Answer]]) -> Callable[_P, Iterator[Ans
 
 
 def _name_owner(state: State, owner: TaskFields | None, task: int | None, otherwise: str) -> str:
-    """Return the name of an object's owner; where its task was not found, that it is unknown, or what else is to be said.
+    """Return the name of an object's owner; where its task was not found, that it is unknown, or
+    what else is to be said.
 
     :param task: the object's ``t``.
     """
@@ -154,7 +176,8 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     if interrupt:
         yield Answer(
             "interrupted",
-            f"it is interrupted: its CPU is in {interrupt[-1].function}(), which is not part of its coverage",
+            f"it is interrupted: its CPU is in {interrupt[-1].function}(), which is not part "
+            f"of its coverage",
             {"frames": [frame.function for frame in interrupt if frame.function][-_NAMED:]},
             {"function": interrupt[-1].function},
         )
@@ -162,17 +185,30 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
         yield Answer("not-recording-now", pause, {"kcov_mode_raw": fields.kcov_mode})
     if fields.is_exiting:
         before = "" if own else "; whether it was enabled for this one is unknown"
-        yield Answer("exiting", f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
-    owned = [(kcov, found) for kcov, found in state.readable if found.remote and found.task == fields.address]
+        yield Answer(
+            "exiting",
+            f"exiting: KCOV is disabled when a task exits{before}",
+            {"flags": fields.flags},
+        )
+    owned = [
+        (kcov, found)
+        for kcov, found in state.readable
+        if found.remote and found.task == fields.address
+    ]
     # Since v7.2 a task may collect for both.
-    has_several = len({*(session.kcov for session in own), *(kcov.address for kcov, _ in owned)}) > 1
+    has_several = (
+        len({*(session.kcov for session in own), *(kcov.address for kcov, _ in owned)}) > 1
+    )
     for session in own:
-        yield from _explain_session(state, session, _name_buffer(session.kcov, has_several=has_several))
+        yield from _explain_session(
+            state, session, _name_buffer(session.kcov, has_several=has_several)
+        )
     for kcov, of_kcov in owned:
         if not any(session.is_local for session in own):
             yield Answer(
                 "remote-owner",
-                "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the task itself",
+                "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the "
+                "task itself",
                 {"kcov": of_kcov.address, "mode": task.mode},
                 rests_on=Part.OBJECTS,
                 question="it is the owner of a KCOV_REMOTE_ENABLE; whether it is traced itself",
@@ -194,15 +230,25 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     carried = f"it carries {handles.decode_handle(handle)}"
     if registered is None:
         answer = (
-            f"{carried}, which it inherited and which is no longer registered: background work that it starts is not recorded"
+            f"{carried}, which it inherited and which is no longer registered: background work "
+            f"that it starts is not recorded"
         )
     else:
         of = name_kcov(registered.kcov or 0)
-        answer = f"{carried}, which it inherited: background work that it starts is recorded for {of}"
+        answer = (
+            f"{carried}, which it inherited: background work that it starts is recorded for {of}"
+        )
     named = {} if registered is None else {"kcov": registered.kcov}
     question = f"{carried}; whether it inherited that, and for whom that is registered,"
     parts = Part.OBJECTS | Part.REMOTE
-    yield Answer("handle-inherited", answer, {"kcov_handle": handle}, named, rests_on=parts, question=question)
+    yield Answer(
+        "handle-inherited",
+        answer,
+        {"kcov_handle": handle},
+        named,
+        rests_on=parts,
+        question=question,
+    )
 
 
 def is_interrupt_function(name: str) -> bool:
@@ -213,8 +259,8 @@ def is_interrupt_function(name: str) -> bool:
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     """Return the frames of interrupts and softirqs on top of a running task's own, innermost first.
 
-    Code that runs after an interrupt's handler and before its return runs in the task's context again, and KCOV records it: its
-    frames are not returned.
+    Code that runs after an interrupt's handler and before its return runs in the task's context
+    again, and KCOV records it: its frames are not returned.
 
     :param task: ``struct task_struct *``; its stack is read only if it is running.
     """
@@ -226,7 +272,9 @@ def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     outer = ""
     for number, frame in reversed(list(enumerate(stack))):
         function = frame.function or ""
-        if _INTERRUPT.match(function) and (_INTERRUPT_ENTRY.match(function) or not _INTERRUPT.match(outer)):
+        if _INTERRUPT.match(function) and (
+            _INTERRUPT_ENTRY.match(function) or not _INTERRUPT.match(outer)
+        ):
             active.append(number)
         elif _INTERRUPT_EXIT.match(function) and _INTERRUPT.match(outer):
             active.pop()
@@ -241,31 +289,49 @@ def _task_of(state: State, session: Session) -> TaskFields:
 def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
     kcov = state.kcovs.get(session.kcov or 0)
     if kcov is None:
-        yield Answer("object-unreadable", "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
+        yield Answer(
+            "object-unreadable",
+            "the object that it collects for is unreadable",
+            {"kcov": session.kcov or 0},
+        )
     elif session.is_local:
         if session.is_saved:
             yield Answer(
                 "session-saved",
-                "it is in a softirq section: its own session is saved, and resumes after the section",
-                {"kcov_softirq": _task_of(state, session).kcov_softirq, "saved_area": session.area or 0},
+                "it is in a softirq section: its own session is saved, and resumes after the "
+                "section",
+                {
+                    "kcov_softirq": _task_of(state, session).kcov_softirq,
+                    "saved_area": session.area or 0,
+                },
             )
         elif kcov.task != session.task:
             yield Answer(
                 "foreign-buffer",
-                f"it uses the buffer of {name_kcov(kcov.address)}, which is not enabled for it: see check",
+                f"it uses the buffer of {name_kcov(kcov.address)}, which is not enabled for "
+                f"it: see check",
                 {"t": kcov.task or 0},
                 {"kcov": kcov.address},
             )
         yield from _explain_count(state, state.objects[kcov.address], buffer)
     elif session.is_section:
-        where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
+        where = (
+            "a softirq section in it"
+            if session.role is Role.SOFTIRQ_SECTION
+            else "a remote section in it"
+        )
         where = "an interrupted remote section of it" if session.is_saved else where
         owner = state.task_by_address.get(kcov.task or 0)
         whose = _name_owner(state, owner, kcov.task, "no task")
         yield Answer(
             "section-open",
-            f"{where} collects for {name_kcov(kcov.address)} of {whose}, and has not ended: its coverage is not merged yet",
-            {"area": session.area or 0, "sequence": session.sequence, "kcov_sequence": kcov.sequence},
+            f"{where} collects for {name_kcov(kcov.address)} of {whose}, and has not ended: "
+            f"its coverage is not merged yet",
+            {
+                "area": session.area or 0,
+                "sequence": session.sequence,
+                "kcov_sequence": kcov.sequence,
+            },
             {"kcov": kcov.address, "pid": None if owner is None else owner.pid},
         )
         yield from _explain_merge(state, session, kcov)
@@ -279,8 +345,13 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     if is_known and (session.sequence != kcov.sequence or not kcov.remote):
         yield Answer(
             "section-discarded",
-            f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
-            {"section_sequence": session.sequence, "kcov_sequence": kcov.sequence, "remote": kcov.remote},
+            f"the coverage of the section in {about} will be discarded: its object was "
+            f"disabled meanwhile, or its owner exited",
+            {
+                "section_sequence": session.sequence,
+                "kcov_sequence": kcov.sequence,
+                "remote": kcov.remote,
+            },
             {"kcov": kcov.address, **named},
         )
     if task.full and not session.is_saved:
@@ -304,20 +375,29 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
     shown: dict[str, AnswerValue] = {"count": kcov.count, "capacity": kcov.capacity}
     named = {"kcov": kcov.address}
     if kcov.count is None:
-        yield Answer("count-unreadable", f"the count of {what} is unreadable", named=named, notes=kcov.errors)
+        yield Answer(
+            "count-unreadable", f"the count of {what} is unreadable", named=named, notes=kcov.errors
+        )
     elif kcov.capacity is not None and kcov.count > kcov.capacity:
         yield Answer(
             "count-impossible",
-            f"the count of {what} is impossible: nothing is recorded until user space resets it to 0",
+            f"the count of {what} is impossible: nothing is recorded until user space resets "
+            f"it to 0",
             shown,
             named,
         )
     elif kcov.full_because is not None:
-        yield Answer("buffer-full", f"{what} has room, but nothing more is recorded: {kcov.full_because}", shown, named)
+        yield Answer(
+            "buffer-full",
+            f"{what} has room, but nothing more is recorded: {kcov.full_because}",
+            shown,
+            named,
+        )
     elif kcov.full:
         yield Answer(
             "buffer-full",
-            f"{what} is full: the kernel drops all further records. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
+            f"{what} is full: the kernel drops all further records. Reset its count, or pass a "
+            f"larger size to KCOV_INIT_TRACE",
             shown,
             named,
         )
@@ -325,7 +405,10 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
         if kcov.fields is not None and kcov.fields.remote:
             why = "no section was merged into it since it was enabled or reset"
         else:
-            why = "since user space reset it, the task executed nothing instrumented. Interrupts are not recorded"
+            why = (
+                "since user space reset it, the task executed nothing instrumented. Interrupts are "
+                "not recorded"
+            )
         yield Answer("buffer-empty", f"{what} is empty: {why}", shown, named)
     else:
         answer = f"there is coverage: {kcov.count} records in {what}"
@@ -345,7 +428,9 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             "it is a kernel thread: it is recorded only inside remote sections, and is in none",
             {"mode": task.mode},
             rests_on=Part.TASKS,
-            question="it is a kernel thread: it is recorded only inside remote sections; whether it is in one",
+            question="it is a kernel thread: it is recorded only inside remote sections; whether "
+            "it is "
+            "in one",
         )
         return
     files = TaskFiles(state.task_fields, fields)
@@ -354,10 +439,12 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
     if not mine and not fields.is_exiting:
         yield Answer(
             "not-opened",
-            "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
+            "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open "
+            "nor mapped",
             {"kcov": fields.kcov},
             rests_on=Part.TASKS | Part.OBJECTS | Part.FILES,
-            question="whether its process has /sys/kernel/debug/kcov open or mapped, and KCOV enabled",
+            question="whether its process has /sys/kernel/debug/kcov open or mapped, and KCOV "
+            "enabled",
         )
     inherited: list[KcovFields] = []
     idle: list[KcovFields] = []
@@ -367,11 +454,14 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             has_lost = True
             yield Answer(
                 "session-lost",
-                f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
+                f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to "
+                f"it: something ended its session",
                 {"t": fields.address},
                 {"kcov": kcov.address, "pid": fields.pid},
                 rests_on=Part.TASKS | Part.SAVED,
-                question=f"{name_kcov(kcov.address)} is enabled for it; whether its session is saved or lost",
+                question=f"{name_kcov(kcov.address)} is enabled for it; whether its session is "
+                f"saved or "
+                f"lost",
             )
         elif kcov.task in state.task_by_address or _is_shared(state, kcov, files):
             inherited.append(kcov)
@@ -386,8 +476,12 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
 
 
 def _is_shared(state: State, kcov: KcovFields, files: TaskFiles) -> bool:
-    """Return whether a process with other files has an object's file as well: one of them inherited it, or was sent it."""
-    references = [reference for reference in state.objects[kcov.address].references if reference.file]
+    """Return whether a process with other files has an object's file as well: one of them inherited
+    it, or was sent it.
+    """
+    references = [
+        reference for reference in state.objects[kcov.address].references if reference.file
+    ]
     own = {reference.file for reference in references if files.has(reference)}
     return any(reference.file in own and not files.has(reference) for reference in references)
 
@@ -400,7 +494,8 @@ def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
         return
     yield Answer(
         "enabled-by-other-thread",
-        f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {name_task(owner)}: "
+        f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, "
+        f"{name_task(owner)}: "
         "KCOV traces only the thread that did the ioctl, not other threads or children",
         {"t": kcov.task or 0},
         {"kcov": kcov.address, "pid": owner.pid},
@@ -408,18 +503,32 @@ def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
 
 
 def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
-    """Return one answer on the objects that a task has open, but that other threads and processes made or enabled."""
-    owners = [owner for kcov in kcovs if (owner := state.task_by_address.get(kcov.task or 0)) is not None]
-    enabled = f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}" if owners else "none is enabled"
-    named: Values = {"kcovs": [kcov.address for kcov in kcovs[:_NAMED]], "pids": [owner.pid for owner in owners[:_NAMED]]}
+    """Return one answer on the objects that a task has open, but that other threads and processes
+    made or enabled.
+    """
+    owners = [
+        owner for kcov in kcovs if (owner := state.task_by_address.get(kcov.task or 0)) is not None
+    ]
+    enabled = (
+        f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}"
+        if owners
+        else "none is enabled"
+    )
+    named: Values = {
+        "kcovs": [kcov.address for kcov in kcovs[:_NAMED]],
+        "pids": [owner.pid for owner in owners[:_NAMED]],
+    }
     return Answer(
         "enabled-by-other-thread" if owners else "descriptors-inherited",
-        f"its process has {len(kcovs)} objects open that other threads or processes have as well, of which {enabled}: "
+        f"its process has {len(kcovs)} objects open that other threads or processes have as "
+        f"well, of which {enabled}: "
         "descriptors are inherited, but KCOV traces only the thread that did the ioctl",
         {"objects": len(kcovs)},
         named,
         rests_on=Part.TASKS | Part.OBJECTS | Part.FILES,
-        question=f"its process has {len(kcovs)} objects open; who else has them, and for whom they are enabled,",
+        question=f"its process has {len(kcovs)} objects open; who else has them, and for whom "
+        f"they are "
+        f"enabled,",
     )
 
 
@@ -436,11 +545,13 @@ def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator
         addresses = [kcov.address for kcov in found]
         yield Answer(
             code,
-            f"its process has {len(found)} objects open that are {_STEPS[code]}: {name_some([*map(hex, addresses)], _NAMED)}",
+            f"its process has {len(found)} objects open that are {_STEPS[code]}: "
+            f"{name_some([*map(hex, addresses)], _NAMED)}",
             {"objects": len(found)},
             {"kcovs": addresses[:_NAMED]},
             rests_on=Part.TASKS if any(kcov.task for kcov in found) else Part.NOTHING,
-            question=f"its process has {len(found)} objects open; whether the tasks that they are enabled for exist",
+            question=f"its process has {len(found)} objects open; whether the tasks that they are "
+            f"enabled for exist",
         )
 
 
@@ -456,24 +567,37 @@ _STEPS: Final[Mapping[Reason, str]] = {
 def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
     about, named = name_kcov(fields.address), {"kcov": fields.address}
     if kcov.mode == modes.DISABLED:
-        yield Answer("not-initialized", f"{about} is open, but KCOV_INIT_TRACE was never called", {"mode": kcov.mode}, named)
+        yield Answer(
+            "not-initialized",
+            f"{about} is open, but KCOV_INIT_TRACE was never called",
+            {"mode": kcov.mode},
+            named,
+        )
         return
     if fields.area == 0:
         yield Answer(
             "not-mapped",
-            f"{about} is not mapped: mmap() allocates the buffer on this kernel, and KCOV_ENABLE fails without one",
+            f"{about} is not mapped: mmap() allocates the buffer on this kernel, and "
+            f"KCOV_ENABLE fails without one",
             {"area": fields.area},
             named,
         )
         return
     shown: Values = {"mode": kcov.mode, "sequence": fields.sequence}
     if fields.sequence == 1:
-        yield Answer("never-enabled", f"{about} is initialized, but was never enabled", shown, named)
+        yield Answer(
+            "never-enabled", f"{about} is initialized, but was never enabled", shown, named
+        )
     else:
-        ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
+        ended = (
+            "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
+        )
         causes = "KCOV_DISABLE was called, or its thread exited"
         if state.kernel.has(Feature.REMOTE):
-            causes = "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which counts as a session"
+            causes = (
+                "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which "
+                "counts as a session"
+            )
         yield Answer(
             "not-enabled-now",
             f"{about} is not enabled now{ended}: {causes}",
@@ -482,16 +606,24 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
             rests_on=Part.TASKS if fields.task else Part.NOTHING,
             question=f"whether the task exists that {about} is enabled for",
         )
-        # KCOV_ENABLE records its own way back to user space. An owner that ended before a section leaves what a failure leaves.
+        # KCOV_ENABLE records its own way back to user space. An owner that ended before a section
+        # leaves what a failure leaves.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
-            taken = name_some([f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}" for entry in state.handles])
+            taken = name_some(
+                [
+                    f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}"
+                    for entry in state.handles
+                ]
+            )
             unread = state.unread(Part.REMOTE)
             if unread:
                 taken = f"{taken or 'which ones'}, unknown: {unread[0]}"
             yield Answer(
                 "remote-enable-failed",
-                "the buffer never had a record, and KCOV_ENABLE leaves some. Either KCOV_REMOTE_ENABLE failed (EEXIST: a "
-                f"handle is registered already, {taken or 'now there is none'}; EINVAL: a handle is not valid), or it "
+                "the buffer never had a record, and KCOV_ENABLE leaves some. Either "
+                "KCOV_REMOTE_ENABLE failed (EEXIST: a "
+                f"handle is registered already, {taken or 'now there is none'}; EINVAL: a "
+                f"handle is not valid), or it "
                 "succeeded, and no section was merged before its owner disabled it or exited",
                 {"count": 0, "registered": None if unread else len(state.handles)},
                 named,
@@ -544,18 +676,24 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
     elif kcov.remote_size and kcov.size and kcov.remote_size > kcov.size:
         yield Answer(
             "section-areas-too-large",
-            "areas for its sections are larger than its buffer: what does not fit is lost when they are merged",
+            "areas for its sections are larger than its buffer: what does not fit is lost when "
+            "they are merged",
             {"remote_size": kcov.remote_size, "size": kcov.size},
             {"kcov": kcov.address},
         )
-    yield from _explain_sections(state, kcov, "a section for it is open in {}: its coverage is merged when it ends")
+    yield from _explain_sections(
+        state, kcov, "a section for it is open in {}: its coverage is merged when it ends"
+    )
     if has_handles and kcov.remote_size and not _sections_of(state, kcov.address):
-        made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
+        made = any(
+            area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas
+        )
         count = state.objects[kcov.address].count
         if not made and count == 0:
             yield Answer(
                 "handle-never-looked-up",
-                "no task has looked up its handles: no area of its size was ever allocated, and its buffer is empty",
+                "no task has looked up its handles: no area of its size was ever allocated, "
+                "and its buffer is empty",
                 {"remote_size": kcov.remote_size, "count": count},
                 {"kcov": kcov.address},
                 rests_on=Part.CACHED_AREAS | Part.TASKS,
@@ -571,15 +709,27 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
     """
     decoded = handles.decode_handle(handle)
     if not state.kernel.has(Feature.REMOTE):
-        yield Answer("no-remote-handles", "this kernel has no remote handles", {"generation": state.kernel.generation.era})
+        yield Answer(
+            "no-remote-handles",
+            "this kernel has no remote handles",
+            {"generation": state.kernel.generation.era},
+        )
         return
     if decoded.reserved:
-        yield Answer("handle-reserved-bits", "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", {"handle": handle})
+        yield Answer(
+            "handle-reserved-bits",
+            "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it",
+            {"handle": handle},
+        )
     registered = [entry for entry in state.handles if entry.handle == handle]
     for entry in registered:
         kcov = state.kcovs.get(entry.kcov or 0)
         if kcov is None:
-            yield Answer("object-unreadable", "it leads to an object that is unreadable", {"kcov": entry.kcov or 0})
+            yield Answer(
+                "object-unreadable",
+                "it leads to an object that is unreadable",
+                {"kcov": entry.kcov or 0},
+            )
         else:
             yield from _explain_registration(state, entry.bucket, kcov)
     if not registered:
@@ -596,7 +746,8 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
     if decoded.subsystem == handles.USB:
         yield Answer(
             "usb-lookup",
-            f"the hub of USB bus {decoded.instance} and URB completions look it up, if there is such a bus",
+            f"the hub of USB bus {decoded.instance} and URB completions look it up, if there "
+            f"is such a bus",
             {"instance": decoded.instance},
         )
 
@@ -604,7 +755,11 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
 def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterator[Answer]:
     owner = state.task_by_address.get(kcov.task or 0)
     # Another task may have reused the memory of one that is gone.
-    is_reused = owner is not None and owner.kcov_remote != kcov.address and not state.refers_to(owner.address, kcov.address)
+    is_reused = (
+        owner is not None
+        and owner.kcov_remote != kcov.address
+        and not state.refers_to(owner.address, kcov.address)
+    )
     who = _name_owner(state, None if is_reused else owner, kcov.task, "a task that is gone")
     yield Answer(
         "handle-registered",
@@ -615,7 +770,9 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
     if owner is None or is_reused:
         notes: tuple[str, ...] = ()
         if owner is not None:
-            notes = (f"at that address is now {name_task(owner)}, which does not refer to the object",)
+            notes = (
+                f"at that address is now {name_task(owner)}, which does not refer to the object",
+            )
         yield Answer(
             "owner-gone",
             "its owner is gone, so that it stays registered forever: see check",
@@ -636,7 +793,8 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         named = ", ".join(map(name_task, tasks[:_NAMED]))
         yield Answer(
             "carried-by-tasks",
-            f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their background work may run under it",
+            f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their "
+            f"background work may run under it",
             {"tasks": [task.address for task in tasks[:_NAMED]]},
             {"pids": [task.pid for task in tasks[:_NAMED]]},
         )
@@ -658,13 +816,16 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         workers = ", ".join(f"task {pid}" for pid in pids)
         yield Answer(
             "carried-by-work",
-            f"carried by {_count(len(found), kind)}, {place}" + (f", whose worker is {workers}" if workers else ""),
+            f"carried by {_count(len(found), kind)}, {place}"
+            + (f", whose worker is {workers}" if workers else ""),
             {_CARRIER_KEYS[kind]: [carrier.address for carrier in found[:_NAMED]]},
             {"pids": pids[:_NAMED]} if pids else {},
         )
     unreadable = state.lacks(Source.CARRIERS)
     if unreadable:
-        yield Answer("carriers-incomplete", "the list of carriers is incomplete", notes=unreadable[:_NAMED])
+        yield Answer(
+            "carriers-incomplete", "the list of carriers is incomplete", notes=unreadable[:_NAMED]
+        )
 
 
 @judged
@@ -686,7 +847,10 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
         return
     if kcov.fields is None:
         yield Answer(
-            "object-unreadable", "the object at this address is unreadable", named={"kcov": address}, notes=kcov.errors
+            "object-unreadable",
+            "the object at this address is unreadable",
+            named={"kcov": address},
+            notes=kcov.errors,
         )
         return
     fields = kcov.fields
@@ -716,8 +880,17 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
         )
         yield from _explain_remote(state, fields)
     else:
-        yield Answer("traces-itself", f"only {name_task(owner)} traces itself into it", {"t": fields.task}, {"pid": owner.pid})
-        own = (session for session in state.sessions_of.get(address, ()) if session.task == owner.address)
+        yield Answer(
+            "traces-itself",
+            f"only {name_task(owner)} traces itself into it",
+            {"t": fields.task},
+            {"pid": owner.pid},
+        )
+        own = (
+            session
+            for session in state.sessions_of.get(address, ())
+            if session.task == owner.address
+        )
         session = next(own, None)
         if session is not None and session.is_saved:
             yield Answer(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""python -m tests.bench [--rounds N] [symbols|buffers|views|lists…]: ratios of one run; status 1 when one misses its goal."""
+"""python -m tests.bench [--rounds N] [symbols|buffers|views|lists…]: ratios of one run; status 1
+when one misses its goal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--rounds", type=int, default=5, help="each time is the best of so many")
     parser.add_argument("--recipe", default="default", choices=sorted(recipe.RECIPES))
-    parser.add_argument("part", nargs="*", choices=["symbols", "buffers", "views", "lists", []], help="default: all")
+    parser.add_argument(
+        "part", nargs="*", choices=["symbols", "buffers", "views", "lists", []], help="default: all"
+    )
     options = parser.parse_args()
     parts = set(options.part or ("symbols", "buffers", "views", "lists"))
 
@@ -37,7 +41,11 @@ def main() -> int:
         if "symbols" in parts:
             yield from symbols.run(built, traces, options.rounds)
         with tempfile.TemporaryDirectory() as folder:
-            path = build_table_file(built.vmlinux, folder=Path(folder)) if parts & {"buffers", "views"} else None
+            path = (
+                build_table_file(built.vmlinux, folder=Path(folder))
+                if parts & {"buffers", "views"}
+                else None
+            )
             for name, run in (("buffers", buffers.run), ("views", views.run)):
                 if path is not None and name in parts:
                     yield from run(LocationTable(path), traces, options.rounds)

@@ -35,7 +35,9 @@ def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Ite
         yield from _diff(table, traces, folder, rounds)
 
 
-def _dedup(text: tuple[int, int], traces: dict[str, array[int]], folder: Path, rounds: int) -> Iterator[Result]:
+def _dedup(
+    text: tuple[int, int], traces: dict[str, array[int]], folder: Path, rounds: int
+) -> Iterator[Result]:
     program = folder / "sort_unique"
     source = Path(__file__).with_name("sort_unique.cc")
     subprocess.run(["g++", "-O2", "-o", str(program), str(source)], check=True)
@@ -44,26 +46,43 @@ def _dedup(text: tuple[int, int], traces: dict[str, array[int]], folder: Path, r
         trace = traces[name]
         path = folder / name
         path.write_bytes(trace.tobytes())
-        output = subprocess.run([str(program), str(path), str(2 * rounds)], capture_output=True, check=True).stdout
+        output = subprocess.run(
+            [str(program), str(path), str(2 * rounds)], capture_output=True, check=True
+        ).stdout
         time, count = (int(number) for number in output.split())
         assert len(numbering.number(trace)) == count
         mine = best(partial(numbering.number, trace), 4 * rounds)
         goal = 10 if len(trace) < 1 << 17 else 8
-        yield faster(f"distinct PCs of {name}, {len(trace)} records", mine, time / 1e9, "std::sort+unique", goal)
+        yield faster(
+            f"distinct PCs of {name}, {len(trace)} records",
+            mine,
+            time / 1e9,
+            "std::sort+unique",
+            goal,
+        )
 
 
 def _runs(traces: dict[str, array[int]]) -> Iterator[Result]:
     measured = subprocess.run(
         [sys.executable, "-m", "tests.bench.memory", str(RUNS)],
-        input=b"".join(len(trace).to_bytes(8, "little") + trace.tobytes() for trace in traces.values()),
+        input=b"".join(
+            len(trace).to_bytes(8, "little") + trace.tobytes() for trace in traces.values()
+        ),
         capture_output=True,
         check=True,
     )
     facts = json.loads(measured.stdout)
-    yield bounded(f"memory of the counts of {RUNS} runs, {facts['distinct']} distinct PCs", facts["mib"], 16, "MiB")
+    yield bounded(
+        f"memory of the counts of {RUNS} runs, {facts['distinct']} distinct PCs",
+        facts["mib"],
+        16,
+        "MiB",
+    )
 
 
-def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rounds: int) -> Iterator[Result]:
+def _diff(
+    table: LocationTable, traces: dict[str, array[int]], folder: Path, rounds: int
+) -> Iterator[Result]:
     text = _text(table)
     files = {}
     for name, trace in traces.items():
@@ -86,7 +105,10 @@ def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rou
 
     def describe(left: str, right: str) -> str:
         found = compare(left, right)
-        return f"{left} and {right} in order: {found.common} equal{', coarse' if found.is_coarse else ''}"
+        return (
+            f"{left} and {right} in order: {found.common} "
+            f"equal{', coarse' if found.is_coarse else ''}"
+        )
 
     half = max(1, rounds // 2)
     near = 0.0

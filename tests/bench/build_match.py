@@ -3,8 +3,8 @@
 
 python -m tests.bench.build_match VMLINUX VMLINUX
 
-Every point of a block of one build is in one trace, and every one of the other build in the other one. Both location tables
-must have been built, as any command on the kernels does.
+Every point of a block of one build is in one trace, and every one of the other build in the other
+one. Both location tables must have been built, as any command on the kernels does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _names(table: LocationTable) -> LocationCache:
 
 
 def _match(sides: Sequence[_Side]) -> None:
-    match_builds(*(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides))
+    match_builds(
+        *(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides)
+    )
 
 
 def _name(sides: Sequence[_Side]) -> None:
@@ -68,7 +70,9 @@ def run(images: Sequence[str], rounds: int) -> Result:
         times.append((_processor_time(_match, sides), _processor_time(_name, sides)))
         counts = [len(pcs) for _, pcs in sides]
     what = f"match {counts[0]} and {counts[1]} points"
-    return at_most(what, min(match for match, _ in times), min(naming for _, naming in times), "name them", 6)
+    return at_most(
+        what, min(match for match, _ in times), min(naming for _, naming in times), "name them", 6
+    )
 
 
 def main() -> int:

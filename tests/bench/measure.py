@@ -37,7 +37,9 @@ def best(run: Callable[[], Any], rounds: int = 5) -> float:
 
 
 def best_of_each(*runs: Callable[[], Any], rounds: int = 5) -> list[float]:
-    """The shortest time of each of some ways, tried in turn: what disturbs the machine meanwhile disturbs all of them."""
+    """The shortest time of each of some ways, tried in turn: what disturbs the machine meanwhile
+    disturbs all of them.
+    """
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for place, run in enumerate(runs):
@@ -59,7 +61,9 @@ def at_most(what: str, mine: float, other: float, other_name: str, times: float)
 
 def bounded(what: str, mine: float, bound: float, unit: str) -> Result:
     """At most a number."""
-    return Result(what, mine, bound, "bound", mine / bound, f"<= {bound:g} {unit}", mine <= bound, unit)
+    return Result(
+        what, mine, bound, "bound", mine / bound, f"<= {bound:g} {unit}", mine <= bound, unit
+    )
 
 
 def format_result(result: Result) -> str:
@@ -69,7 +73,8 @@ def format_result(result: Result) -> str:
         mine, other = (f"{value:.2f} {result.unit}" for value in (result.mine, result.other))
     verdict = "ok" if result.good else "MISSED"
     return (
-        f"{result.what:<44} {mine:>14}   {result.other_name:<20} {other:>14} {result.ratio:>8.2f}   {result.goal:<18} {verdict}"
+        f"{result.what:<44} {mine:>14}   {result.other_name:<20} {other:>14} {result.ratio:>8.2f}  "
+        f" {result.goal:<18} {verdict}"
     )
 
 

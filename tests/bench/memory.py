@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Memory of the counts of many runs, measured in a process of its own: traces on standard input, JSON on standard output."""
+"""Memory of the counts of many runs, measured in a process of its own: traces on standard input,
+JSON on standard output.
+"""
 
 import json
 import random

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much slower a guest is while ``monitor`` looks at it: ``python -m tests.bench.monitor [SECONDS]``.
+"""How much slower a guest is while ``monitor`` looks at it: ``python -m tests.bench.monitor
+[SECONDS]``.
 
-A guest of the lab collects in rounds, as a fuzzer's executor does, and counts them for each second. A monitor with default
-settings looks at it for some seconds, then is stopped (SIGSTOP) for as long, and so on. What is printed is the median of the
-ratios of neighboring spans, by the clock and by the processor time that QEMU got: on a busy machine the first also shows what
-other programs take.
+A guest of the lab collects in rounds, as a fuzzer's executor does, and counts them for each second.
+A monitor with default settings looks at it for some seconds, then is stopped (SIGSTOP) for as long,
+and so on. What is printed is the median of the ratios of neighboring spans, by the clock and by the
+processor time that QEMU got: on a busy machine the first also shows what other programs take.
 """
 
 from __future__ import annotations
@@ -42,9 +43,19 @@ def main() -> int:
         exchange = Path(folder)
         with boot_shared(kernel, userland, exchange, memory_mib=256) as lab:
             guest = lab.guest
-            worker = threading.Thread(target=guest.run, args=(f"{SHARED}/pace {seconds + 20}\n", seconds + 120))
+            worker = threading.Thread(
+                target=guest.run, args=(f"{SHARED}/pace {seconds + 20}\n", seconds + 120)
+            )
             worker.start()
-            command = [sys.executable, "-m", "kcovdbg", *lab.target, "monitor", "--record", str(exchange / "run.jsonl")]
+            command = [
+                sys.executable,
+                "-m",
+                "kcovdbg",
+                *lab.target,
+                "monitor",
+                "--record",
+                str(exchange / "run.jsonl"),
+            ]
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as monitor:
                 time.sleep(15)
                 spans = _alternate(monitor, guest.pid, seconds)
@@ -56,7 +67,10 @@ def main() -> int:
     rounds = [(float(end), int(count)) for end, count in lines]
     rates = [(_rate(rounds, span), span) for span in spans]
     off = [rate for rate, span in rates if not span.is_on and rate]
-    print(f"{len(spans)} spans of {SPAN:g} s, {statistics.median(off):.0f} rounds a second without the monitor")
+    print(
+        f"{len(spans)} spans of {SPAN:g} s, {statistics.median(off):.0f} rounds a second "
+        f"without the monitor"
+    )
     for name, values in (
         ("by the clock", rates),
         ("by QEMU's processor time", [(rate * SPAN / span.used, span) for rate, span in rates]),
@@ -67,7 +81,10 @@ def main() -> int:
             if first and second
         ]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        print(f"rounds with the monitor, {name}: {middle:.3f} of those without (quartiles {low:.3f} to {high:.3f})")
+        print(
+            f"rounds with the monitor, {name}: {middle:.3f} of those without (quartiles "
+            f"{low:.3f} to {high:.3f})"
+        )
     return 0
 
 

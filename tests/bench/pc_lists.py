@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of PCs: reading them beside the reader of commit 0ebfcde, which knew two conventions and one format of text."""
+"""Lists of PCs: reading them beside the reader of commit 0ebfcde, which knew two conventions and
+one format of text.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +59,41 @@ def run(rounds: int) -> Iterator[Result]:
         (folder / "points").write_bytes(points.tobytes())
         trace = folder / "rawcover"
         trace.write_text("".join(f"{pc - 5:#x}\n" for pc in source.sample(points, LINES)))
-        archive = subprocess.run(["git", "archive", BEFORE, "kcovdbg"], cwd=ROOT, capture_output=True, check=False)
+        archive = subprocess.run(
+            ["git", "archive", BEFORE, "kcovdbg"], cwd=ROOT, capture_output=True, check=False
+        )
         if archive.returncode == 0:
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-            command = [sys.executable, "-c", _READ_BEFORE, name, str(folder / "points"), str(trace), str(rounds)]
-            done = subprocess.run(command, cwd=folder, env={"PYTHONPATH": name}, capture_output=True, text=True, check=True)
+            command = [
+                sys.executable,
+                "-c",
+                _READ_BEFORE,
+                name,
+                str(folder / "points"),
+                str(trace),
+                str(rounds),
+            ]
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env={"PYTHONPATH": name},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             mine = best(partial(read_trace, trace, kernel), rounds)
-            yield at_most("read 1.8 million lines of rawcover", mine, float(done.stdout), f"commit {BEFORE}", 1.1)
+            yield at_most(
+                "read 1.8 million lines of rawcover",
+                mine,
+                float(done.stdout),
+                f"commit {BEFORE}",
+                1.1,
+            )
         words = read_trace(trace, options=ReadingOptions(pc="raw")).words
-        for what, known in (("calls", words), ("return addresses - 1", array("Q", (word + 4 for word in words)))):
+        for what, known in (
+            ("calls", words),
+            ("return addresses - 1", array("Q", (word + 4 for word in words))),
+        ):
             times = []
             for _ in range(rounds):
                 # Of the processor: an absolute bound must not depend on what else runs.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What work on the coverage of a whole kernel costs, each part in processes of its own, beside what one would run instead.
+"""What work on the coverage of a whole kernel costs, each part in processes of its own, beside what
+one would run instead.
 
 python -m tests.bench.scale VMLINUX [--core DUMP] [--source-dir TREE] [--other NAME=COMMAND]...
 
@@ -7,8 +8,8 @@ syzkaller's own reader, built with go from its source, writes into the current d
 
 --other "syz-cover=sh -c 'cd /tmp/cover && syz-cover -force -config manager.cfg {rawcover}'"
 
-The trace has every point of the image, in order. Without a dump, commands run on the image alone. Memory is the sum of the
-resident memory of all processes, at its highest.
+The trace has every point of the image, in order. Without a dump, commands run on the image alone.
+Memory is the sum of the resident memory of all processes, at its highest.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Line(NamedTuple):
 
 
 def _resident(group: int) -> int:
-    """Return the resident memory of the processes of a process group in bytes; shared pages count once for each."""
+    """Return the resident memory of the processes of a process group in bytes; shared pages count
+    once for each.
+    """
     total = 0
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -72,7 +75,9 @@ def _resident(group: int) -> int:
     return total
 
 
-def measure(command: Sequence[str], output: Path, *, stdin: Path | None = None, written: Path | None = None) -> Cost:
+def measure(
+    command: Sequence[str], output: Path, *, stdin: Path | None = None, written: Path | None = None
+) -> Cost:
     """Run a command and its processes.
 
     :raises subprocess.CalledProcessError: when it fails.
@@ -83,11 +88,18 @@ def measure(command: Sequence[str], output: Path, *, stdin: Path | None = None, 
     with output.open("wb") as out, (stdin or Path(os.devnull)).open("rb") as given:
         environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
         process = subprocess.Popen(
-            command, stdin=given, stdout=out, stderr=subprocess.PIPE, start_new_session=True, env=environment
+            command,
+            stdin=given,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
         )
         errors: list[bytes] = []
         assert process.stderr is not None
-        reader = threading.Thread(target=lambda stream: errors.append(stream.read()), args=(process.stderr,))
+        reader = threading.Thread(
+            target=lambda stream: errors.append(stream.read()), args=(process.stderr,)
+        )
         reader.start()
         while process.poll() is None:
             highest = max(highest, _resident(process.pid))
@@ -97,7 +109,9 @@ def measure(command: Sequence[str], output: Path, *, stdin: Path | None = None, 
     after = os.times()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, stderr=b"".join(errors))
-    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    processor = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
     return Cost(seconds, processor, highest / (1 << 20), (written or output).stat().st_size)
 
 
@@ -110,7 +124,12 @@ def _commands(trace: Path, scratch: Path, source_dir: str | None) -> Iterator[Li
     for export in ("rawcover", "jsonl"):
         yield Line(f"export {export}", ["-e", f"export {export} {name}"])
     tree = [] if source_dir is None else ["--source-dir", source_dir]
-    yield Line("report", [*tree, "-e", f"report {name} -o {scratch}/report.html"], "12 s, 700 MB", "report.html")
+    yield Line(
+        "report",
+        [*tree, "-e", f"report {name} -o {scratch}/report.html"],
+        "12 s, 700 MB",
+        "report.html",
+    )
 
 
 def _file_name(line: str) -> str:
@@ -133,7 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tests.bench.scale", description="measure work on a whole kernel's coverage"
     )
     parser.add_argument("image", metavar="VMLINUX")
-    parser.add_argument("--core", help="a dump of this kernel; without one, commands that need no memory are measured")
+    parser.add_argument(
+        "--core",
+        help="a dump of this kernel; without one, commands that need no memory are measured",
+    )
     parser.add_argument("--source-dir", help="its source tree, for the report's text")
     parser.add_argument(
         "--other",
@@ -142,7 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME=COMMAND",
         help="another reader, such as syzkaller's: {image}, {rawcover} and {trace} are replaced",
     )
-    parser.add_argument("--table", action="store_true", help="also measure building the location table, into a scratch folder")
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="also measure building the location table, into a scratch folder",
+    )
     options = parser.parse_args(arguments)
     python = [sys.executable, "-m"]
     with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image):
@@ -150,7 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build = [*python, "kcovdbg.symbols.table_builder", options.image]
         rows: list[tuple[str, Cost, str]] = []
         if options.table:
-            rows.append(("build table", measure([*build, "--folder", f"{scratch}/tables"], scratch / "out"), ""))
+            rows.append(
+                (
+                    "build table",
+                    measure([*build, "--folder", f"{scratch}/tables"], scratch / "out"),
+                    "",
+                )
+            )
         key = find_table_key(options.image)
         if key is None or open_table(key) is None:
             subprocess.run(build, check=True)
@@ -158,31 +190,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if table is None:
             parser.error(f"no location table of {options.image} could be built")
         trace, addresses, count = _write_trace(table, scratch)
-        kcovdbg = [*python, "kcovdbg", *(("--image",) if options.core is None else ("-c", options.core)), "-s", options.image]
+        kcovdbg = [
+            *python,
+            "kcovdbg",
+            *(("--image",) if options.core is None else ("-c", options.core)),
+            "-s",
+            options.image,
+        ]
         for line in _commands(trace, scratch, options.source_dir):
             if line.name == "tasks" and options.core is None:
                 continue
             output = None if line.output is None else scratch / line.output
-            cost = measure([*kcovdbg, *line.arguments], scratch / _file_name(line.name), written=output)
+            cost = measure(
+                [*kcovdbg, *line.arguments], scratch / _file_name(line.name), written=output
+            )
             rows.append((line.name, cost, line.goal))
         symbolizer = shutil.which("llvm-symbolizer")
         if symbolizer is not None:
             command = [symbolizer, f"--obj={options.image}", "--inlines", "--functions=short"]
-            rows.append(("llvm-symbolizer", measure(command, scratch / "llvm.out", stdin=addresses), ""))
+            rows.append(
+                ("llvm-symbolizer", measure(command, scratch / "llvm.out", stdin=addresses), "")
+            )
         for other in options.other:
             name, _, text = other.partition("=")
-            replaced = {"image": options.image, "rawcover": str(scratch / _file_name("export rawcover")), "trace": str(trace)}
+            replaced = {
+                "image": options.image,
+                "rawcover": str(scratch / _file_name("export rawcover")),
+                "trace": str(trace),
+            }
             command = [word.format(**replaced) for word in shlex.split(text)]
             try:
                 rows.append((name, measure(command, scratch / "other.out"), ""))
             except subprocess.CalledProcessError as error:
                 print(f"{name}: {error.stderr.decode(errors='replace').strip()}", file=sys.stderr)
     base = next((cost for name, cost, _ in rows if name == "llvm-symbolizer"), None)
-    print(f"{count} points of {options.image}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"{'':<20} {'seconds':>8} {'CPU':>8} {'MiB':>8} {'written':>12} {'of llvm':>8}  goal at 1.32 million points")
+    print(
+        f"{count} points of {options.image}, {len(os.sched_getaffinity(0))} cores, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
+    print(
+        f"{'':<20} {'seconds':>8} {'CPU':>8} {'MiB':>8} {'written':>12} {'of llvm':>8}  goal "
+        f"at 1.32 million points"
+    )
     for name, cost, goal in rows:
         ratio = "" if base is None else f"{cost.processor / base.processor:.2f}"
-        print(f"{name:<20} {cost.seconds:>8.2f} {cost.processor:>8.2f} {cost.mib:>8.0f} {cost.written:>12} {ratio:>8}  {goal}")
+        print(
+            f"{name:<20} {cost.seconds:>8.2f} {cost.processor:>8.2f} {cost.mib:>8.0f} "
+            f"{cost.written:>12} {ratio:>8}  {goal}"
+        )
     return 0
 
 

@@ -46,7 +46,9 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             text = sum(section.size for section in elf.text_sections())
             scan = best(lambda: find_points(elf), max(1, rounds // 2))
         # An absolute time, unlike all others here: the issue gives it, for a quiet machine.
-        yield bounded("find all points, per 10 MiB of text", scan * (10 << 20) / text, 0.2, "seconds")
+        yield bounded(
+            "find all points, per 10 MiB of text", scan * (10 << 20) / text, 0.2, "seconds"
+        )
 
         number = 0
 
@@ -60,9 +62,14 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         build()
         folder = scratch / "1"
         if llvm is not None:
-            every = [pc - 1 for pc in LocationTable(table_path(find_table_key(image) or "", folder)).pcs()]
+            every = [
+                pc - 1
+                for pc in LocationTable(table_path(find_table_key(image) or "", folder)).pcs()
+            ]
             command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
-            mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
+            mine, time = best_of_each(
+                build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2)
+            )
             yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 1.0)
 
         def look_up() -> None:
@@ -77,15 +84,27 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         look_up_again()
         with ElfFile(image) as elf:
             ranges = text_ranges(elf)
-        program = open_image_program(image, min(part.start for part in ranges), max(part.end for part in ranges))
+        program = open_image_program(
+            image, min(part.start for part in ranges), max(part.end for part in ranges)
+        )
         others: dict[str, tuple[Callable[[], Any], int]] = {
-            "addr2line -afi": (partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch), 20),
-            "drgn source_location": (lambda: [program.source_location(address) for address in addresses], 50),
+            "addr2line -afi": (
+                partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch),
+                20,
+            ),
+            "drgn source_location": (
+                lambda: [program.source_location(address) for address in addresses],
+                50,
+            ),
         }
         if llvm is not None:
             command = [llvm, f"--obj={image}", "--inlines"]
             others["llvm-symbolizer"] = (partial(_run, command, addresses, scratch), 10)
-        ways: list[Callable[[], Any]] = [look_up_again, *[look_up] * 3, *(way for way, _ in others.values())]
+        ways: list[Callable[[], Any]] = [
+            look_up_again,
+            *[look_up] * 3,
+            *(way for way, _ in others.values()),
+        ]
         again, *mine_and_others = best_of_each(*ways, rounds=rounds)
         mine, theirs = min(mine_and_others[:3]), mine_and_others[3:]
         for (other, (_, times)), time in zip(others.items(), theirs, strict=True):
@@ -96,12 +115,16 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
 
         def first_lines() -> None:
             for pc in some:
-                symbolizer = Symbolizer(text=ranges, fallback=lambda address: frames_at(program, address))
+                symbolizer = Symbolizer(
+                    text=ranges, fallback=lambda address: frames_at(program, address)
+                )
                 assert symbolizer.locate(pc).frames
 
         def by_drgn() -> None:
             for pc in some:
-                assert [(location.name(), *location) for location in program.source_location(pc - 1)]
+                assert [
+                    (location.name(), *location) for location in program.source_location(pc - 1)
+                ]
 
         mine, time = best_of_each(first_lines, by_drgn, rounds=2 * rounds)
         yield at_most("first line without a table (200 times)", mine, time, "drgn", 1.1)

@@ -30,7 +30,9 @@ from tests.lab.situation import STANDING, dump_of
 
 ROUNDS = 7
 # The members of a task that matter for KCOV, read one by one as in drgn's documentation.
-MEMBERS = "pid tgid flags mm files kcov_mode kcov_size kcov_area kcov kcov_handle kcov_sequence".split()
+MEMBERS = (
+    "pid tgid flags mm files kcov_mode kcov_size kcov_area kcov kcov_handle kcov_sequence".split()
+)
 PLAIN = """
 import sys, drgn
 from drgn.helpers.linux.pid import for_each_task
@@ -42,14 +44,24 @@ print(sum(1 for task in for_each_task(prog)))
 
 
 def bench_command() -> Result:
-    """``tasks --json`` as a whole process, against a process of drgn's that loads the same and counts the tasks."""
+    """``tasks --json`` as a whole process, against a process of drgn's that loads the same and
+    counts the tasks.
+    """
     kernel = kernels.build(RECIPES["default"])
     dump = dump_of(kernel, make_userland(kernel), STANDING)
     # An installed package has its modules compiled, as drgn's are.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
 
     def run(*arguments: str) -> None:
-        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment, cwd=ROOT)
+        subprocess.run(
+            [sys.executable, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            cwd=ROOT,
+        )
 
     files = (str(dump.path), str(kernel.vmlinux))
     command = partial(run, "-m", "kcovdbg", "-c", files[0], "-s", files[1], "-e", "tasks --json")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show against lx-ps of the kernel's own scripts: the same tasks through the same stub, in one GDB."""
+"""kcov-show against lx-ps of the kernel's own scripts: the same tasks through the same stub, in one
+GDB.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,15 @@ def test_four_times_as_fast_as_lx_ps(kernel, standing_guest, tmp_path):
         )
     assert said.answers, said.stderr
     lx_ps, all_tasks, tasks = json.loads(said.answers[0].splitlines()[0])
-    for name, (best, first, lines) in {"lx-ps": lx_ps, "kcov-show tasks -a": all_tasks, "kcov-show tasks": tasks}.items():
-        print(f"{name}: best of {_ROUNDS} {best * 1000:.1f} ms, first {first * 1000:.1f} ms, {lines} lines")
+    for name, (best, first, lines) in {
+        "lx-ps": lx_ps,
+        "kcov-show tasks -a": all_tasks,
+        "kcov-show tasks": tasks,
+    }.items():
+        print(
+            f"{name}: best of {_ROUNDS} {best * 1000:.1f} ms, first {first * 1000:.1f} ms, "
+            f"{lines} lines"
+        )
     # One line of headings each; lx-ps doesn't know idle tasks but the first.
     assert abs(lx_ps[2] - all_tasks[2]) <= 3
     assert lx_ps[0] / tasks[0] >= 4

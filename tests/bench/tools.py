@@ -30,7 +30,10 @@ from tests.lab.situation import STANDING, dump_of
 SHARE: Final = 0.1
 """Of the time of a process, that a call may take."""
 CALLS: Final[Sequence[tuple[str, dict[str, Any]]]] = (
-    *((name, {}) for name in ("info", "tasks", "objects", "remote", "areas", "saved", "last", "check")),
+    *(
+        (name, {})
+        for name in ("info", "tasks", "objects", "remote", "areas", "saved", "last", "check")
+    ),
     *((name, {"what": "kc-full"}) for name in ("buffer", "trace", "top", "source")),
     ("diff", {"what": ["kc-full", "kc-pc"]}),
     ("points", {"place": "vfs_read"}),
@@ -50,13 +53,21 @@ def find_target(*, demo: bool) -> list[str]:
 
 async def measure(target: Sequence[str], rounds: int) -> int:
     # An installed package has its modules compiled.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     program = ["-m", "kcovdbg", *target]
-    server = StdioServerParameters(command=sys.executable, args=[*program, "mcp"], cwd=ROOT, env=environment)
+    server = StdioServerParameters(
+        command=sys.executable, args=[*program, "mcp"], cwd=ROOT, env=environment
+    )
     status = 0
     async with Client(server) as client:
         for name, given in CALLS:
-            words = [word for value in given.values() for word in (value if isinstance(value, list) else [value])]
+            words = [
+                word
+                for value in given.values()
+                for word in (value if isinstance(value, list) else [value])
+            ]
             line = " ".join((name, *words))
             processes: list[float] = []
             calls: list[float] = []
@@ -87,7 +98,9 @@ def main() -> int:
     """Print each pair; status 1 when a call takes longer than it may."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tools")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--demo", action="store_true", help="measure on the demo instead of the lab's dump")
+    parser.add_argument(
+        "--demo", action="store_true", help="measure on the demo instead of the lab's dump"
+    )
     options = parser.parse_args()
     return asyncio.run(measure(find_target(demo=options.demo), options.rounds))
 

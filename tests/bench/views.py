@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The full-screen view: the cost of a frame compared with an empty one, for any length of the trace."""
+"""The full-screen view: the cost of a frame compared with an empty one, for any length of the
+trace.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class _Blank(UIControl):
 
 
 def _frames(application: Application[Any], move: Callable[[int], None], count: int) -> float:
-    """Draw frames, and return the shortest of their times in seconds: what a quiet machine would need."""
+    """Draw frames, and return the shortest of their times in seconds: what a quiet machine would
+    need.
+    """
     times: list[float] = []
 
     async def draw() -> None:
@@ -74,9 +78,13 @@ def _output() -> Vt100_Output:
 
 def plain_frame(count: int) -> float:
     """What prompt_toolkit needs to draw blank lines."""
-    layout = Layout(HSplit([Window(height=1), Window(_Blank()), Window(height=1), Window(height=1)]))
+    layout = Layout(
+        HSplit([Window(height=1), Window(_Blank()), Window(height=1), Window(height=1)])
+    )
     with create_pipe_input() as keys:
-        application: Application[None] = Application(layout=layout, full_screen=True, input=keys, output=_output())
+        application: Application[None] = Application(
+            layout=layout, full_screen=True, input=keys, output=_output()
+        )
         return _frames(application, lambda _number: None, count)
 
 
@@ -98,7 +106,10 @@ def _stretch(trace: Sequence[int]) -> array[int]:
 def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
     names = LocationCache(Symbolizer(table=table).locate_all)
     encoding = Encoding(PC, 8)
-    sides = [TracePane(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names) for name in ("vfs-a", "vfs-b")]
+    sides = [
+        TracePane(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names)
+        for name in ("vfs-a", "vfs-b")
+    ]
     count = 20 * rounds
     empty = plain_frame(count)
     for what, view in (
@@ -108,7 +119,13 @@ def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Ite
     ):
         for move, step in (("line", 1), ("page", 47)):
             frame = view_frame(view, count, step)
-            yield at_most(f"a frame of {what}, {RECORDS} records, by {move}", frame, empty, "prompt_toolkit, blank", 3)
+            yield at_most(
+                f"a frame of {what}, {RECORDS} records, by {move}",
+                frame,
+                empty,
+                "prompt_toolkit, blank",
+                3,
+            )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     view_frame(TraceView(*sides, by_index=True), 40 * rounds, 4999)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024

@@ -13,16 +13,38 @@ from tests.fuzz.run import run_cases
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz",
-        description="Run kcovdbg on damaged memory of the demo, and on damaged files, and count failures.",
+        description="Run kcovdbg on damaged memory of the demo, and on damaged files, and count "
+        "failures.",
     )
     parser.add_argument("--cases", type=int, default=1000, help="of damaged memory")
     parser.add_argument("--files", type=int, default=0, help="cases of damaged files")
-    parser.add_argument("--kind", action="append", default=[], help="kinds of damaged files, by default all")
-    parser.add_argument("--seed", type=int, default=0, help="of the first case; each next one has the next number")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="kinds of damaged files, by default all"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first case; each next one has the next number"
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, of however many cases")
-    parser.add_argument("--native", type=int, default=0, metavar="SECONDS", help="try the C code for so long, and nothing else")
-    parser.add_argument("--libfuzzer", type=int, default=0, metavar="SECONDS", help="the same with libFuzzer, where clang is")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="end after so long, of however many cases",
+    )
+    parser.add_argument(
+        "--native",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="try the C code for so long, and nothing else",
+    )
+    parser.add_argument(
+        "--libfuzzer",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="the same with libFuzzer, where clang is",
+    )
     parser.add_argument("--nice", type=int, default=15)
     args = parser.parse_args()
     os.nice(args.nice)

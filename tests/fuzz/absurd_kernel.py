@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel with absurd lists and sizes: ``python -m tests.fuzz.absurd_kernel CLAIM`` prints the cost of commands on it.
+"""A kernel with absurd lists and sizes: ``python -m tests.fuzz.absurd_kernel CLAIM`` prints the
+cost of commands on it.
 
 The lists are generated as they are read: an unbounded walk never ends.
 """
@@ -65,7 +66,9 @@ def _patch(template: bytes, places: dict[int, int], width: int = 8) -> bytes:
 
 
 def _follow(index: int, number: int) -> int:
-    """Return the element after one: where there is a number of elements, the last one leads back into the middle."""
+    """Return the element after one: where there is a number of elements, the last one leads back
+    into the middle.
+    """
     return index + 1 if index + 1 != number else number // 2
 
 
@@ -73,7 +76,9 @@ def _offsets(kernel: Kernel, structure: str, *paths: str) -> Iterator[int]:
     return (kernel.target.member(structure, path).offset for path in paths)
 
 
-def _claim_tasks(kernel: Kernel, number: int, head: int, link: str, *own: str, end: int | None = None) -> Endless:
+def _claim_tasks(
+    kernel: Kernel, number: int, head: int, link: str, *own: str, end: int | None = None
+) -> Endless:
     """An endless list of tasks from a head on.
 
     :param link: the list's member.
@@ -82,10 +87,16 @@ def _claim_tasks(kernel: Kernel, number: int, head: int, link: str, *own: str, e
     """
     structure = "struct task_struct"
     template = kernel.target.read(kernel.tasks[40], kernel.target.type_size(structure))
-    node, back, signal, *numbered = _offsets(kernel, structure, f"{link}.next", f"{link}.prev", "signal", *own)
+    node, back, signal, *numbered = _offsets(
+        kernel, structure, f"{link}.next", f"{link}.prev", "signal", *own
+    )
 
     def make(index: int) -> bytes:
-        onwards = end if end is not None and index + 1 == number else _START + _follow(index, number) * _TASK + node
+        onwards = (
+            end
+            if end is not None and index + 1 == number
+            else _START + _follow(index, number) * _TASK + node
+        )
         links = {node: onwards, back: head if index == 0 else _START + (index - 1) * _TASK + node}
         if link == "tasks":
             links[signal] = 0
@@ -96,7 +107,9 @@ def _claim_tasks(kernel: Kernel, number: int, head: int, link: str, *own: str, e
 
 
 def claim_tasks(kernel: Kernel, number: int, *, ends: bool = False) -> Endless:
-    """An endless list of processes, one that leads back into itself, or a correct one of that many."""
+    """An endless list of processes, one that leads back into itself, or a correct one of that
+    many.
+    """
     (node,) = _offsets(kernel, "struct task_struct", "tasks.next")
     head = kernel.target.symbol("init_task").address + node
     return _claim_tasks(kernel, number, head, "tasks", "pid", "tgid", end=head if ends else None)
@@ -108,13 +121,19 @@ def claim_threads(kernel: Kernel, number: int) -> Endless:
     return _claim_tasks(kernel, number, kernel.tasks[40] + node, "thread_node", "pid")
 
 
-def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False) -> Endless:
+def claim_handles(
+    kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False
+) -> Endless:
     """One endless chain of handles, or all of them; each handle may have an object of its own."""
     target = kernel.target
     size = target.type_size("struct kcov_remote")
-    handle, kcov, node, back = _offsets(kernel, "struct kcov_remote", "handle", "kcov", "hnode.next", "hnode.pprev")
+    handle, kcov, node, back = _offsets(
+        kernel, "struct kcov_remote", "handle", "kcov", "hnode.next", "hnode.pprev"
+    )
     head = target.symbol("kcov_remote_map").address
-    handles = [number for number in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(number, 4, 8) == 0]
+    handles = [
+        number for number in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(number, 4, 8) == 0
+    ]
 
     def make(index: int) -> bytes:
         chain, place = divmod(index, _CHAIN)
@@ -122,7 +141,9 @@ def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool
             handle: handles[index % len(handles)],
             kcov: _START + index * _REMOTE if objects else kernel.objects["shared"],
             node: _START + _follow(index, number) * _REMOTE + node,
-            back: _START + (index - 1) * _REMOTE + node if place else head + chain * target.word_size,
+            back: _START + (index - 1) * _REMOTE + node
+            if place
+            else head + chain * target.word_size,
         }
         return _patch(bytes(size), places)
 
@@ -144,7 +165,9 @@ def claim_areas(kernel: Kernel, number: int) -> Endless:
 
 
 def claim_buffer(kernel: Kernel, number: int) -> Endless:
-    """A buffer that claims some number of words and as many records; all of its memory is readable."""
+    """A buffer that claims some number of words and as many records; all of its memory is
+    readable.
+    """
     target = kernel.target
     kcov = kernel.objects["local"]
     target.put(kcov, "struct kcov", {"size": number & 0xFFFFFFFF, "area": _START})
@@ -159,13 +182,21 @@ def claim_buffer(kernel: Kernel, number: int) -> Endless:
 
 
 CLAIMS: dict[str, tuple[Callable[..., Endless], int, tuple[str, ...]]] = {
-    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "saved", "check --json", "why 40")),
+    "endless-tasks": (
+        claim_tasks,
+        0,
+        ("tasks", "tasks -a --json", "saved", "check --json", "why 40"),
+    ),
     "looped-tasks": (claim_tasks, 100_000, ("tasks", "check")),
     "many-tasks": (partial(claim_tasks, ends=True), 20_000, ("tasks", "check")),
     "endless-threads": (claim_threads, 0, ("tasks", "check")),
     "endless-chain": (claim_handles, 0, ("remote", "objects", "check")),
     "endless-map": (partial(claim_handles, chains=16), 0, ("remote", "objects", "check")),
-    "endless-objects": (partial(claim_handles, chains=16, objects=True), 0, ("remote", "objects --json", "check")),
+    "endless-objects": (
+        partial(claim_handles, chains=16, objects=True),
+        0,
+        ("remote", "objects --json", "check"),
+    ),
     "looped-chain": (claim_handles, 50_000, ("remote", "objects", "check")),
     "endless-areas": (claim_areas, 0, ("areas", "check")),
     "huge-buffer": (claim_buffer, 1 << 31, ("buffer 40 -n 10", "objects", "check")),
@@ -176,7 +207,9 @@ CLAIMS: dict[str, tuple[Callable[..., Endless], int, tuple[str, ...]]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.absurd_kernel")
     parser.add_argument("claim", choices=CLAIMS)
-    parser.add_argument("--command", action="append", help="by default those that the claim is about")
+    parser.add_argument(
+        "--command", action="append", help="by default those that the claim is about"
+    )
     parser.add_argument("--number", type=int, help="of what is claimed, instead of the claim's own")
     parser.add_argument("--memory", type=int, default=2 << 30, help="bytes of address space")
     args = parser.parse_args()

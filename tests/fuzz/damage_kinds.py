@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kinds of damage to the memory that kcovdbg walks; each takes its choices from a random generator."""
+"""Kinds of damage to the memory that kcovdbg walks; each takes its choices from a random
+generator.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Places:
 
     def __init__(self, target: DamagedTarget, snapshot: State) -> None:
         self.target = target
-        size = {name: target.type_size(f"struct {name}") for name in ("task_struct", "kcov", "kcov_remote", "file")}
+        size = {
+            name: target.type_size(f"struct {name}")
+            for name in ("task_struct", "kcov", "kcov_remote", "file")
+        }
         self.tasks = [task.fields.address for task in snapshot.all_tasks]
         self.tids = [task.fields.pid for task in snapshot.all_tasks if task.fields.pid]
         self.pages: list[int] = []
@@ -46,10 +51,20 @@ class Places:
         self.kcovs = [address for address in snapshot.objects if address]
         self.entries = [entry.address for entry in snapshot.handles]
         self.areas = [area.address for area in snapshot.areas]
-        self.buffers = [kcov.fields.area for kcov in snapshot.objects.values() if kcov.fields and kcov.fields.area]
-        self.files = sorted({ref.file for kcov in snapshot.objects.values() for ref in kcov.references if ref.file})
+        self.buffers = [
+            kcov.fields.area
+            for kcov in snapshot.objects.values()
+            if kcov.fields and kcov.fields.area
+        ]
+        self.files = sorted(
+            {ref.file for kcov in snapshot.objects.values() for ref in kcov.references if ref.file}
+        )
         self.globals = []
-        for name, length in (("kcov_remote_map", 128), ("kcov_remote_areas", 32), ("kcov_remote_lock", 4)):
+        for name, length in (
+            ("kcov_remote_map", 128),
+            ("kcov_remote_areas", 32),
+            ("kcov_remote_lock", 4),
+        ):
             with contextlib.suppress(KcovdbgError):
                 self.globals.append((target.symbol(name).address, length))
         first = target.member("struct task_struct", "kcov_mode").offset
@@ -63,7 +78,14 @@ class Places:
             *((file, size["file"]) for file in self.files),
             *self.globals,
         ]
-        self.pointers = [*self.tasks, *self.kcovs, *self.entries, *self.areas, *self.buffers, *self.files]
+        self.pointers = [
+            *self.tasks,
+            *self.kcovs,
+            *self.entries,
+            *self.areas,
+            *self.buffers,
+            *self.files,
+        ]
         self.links = [
             *(task + target.member("struct task_struct", path).offset for task in self.tasks
               for path in ("tasks.next", "tasks.prev", "thread_node.next", "thread_node.prev")),
@@ -73,7 +95,8 @@ class Places:
         ]  # fmt: skip
 
     def add_more(self, reader: Reader) -> None:
-        """Add structures that kcovdbg walks without showing them: page tables, file tables, thread lists, per-CPU pointers.
+        """Add structures that kcovdbg walks without showing them: page tables, file tables, thread
+        lists, per-CPU pointers.
 
         :param reader: of healthy memory.
         """
@@ -93,7 +116,10 @@ class Places:
                 more.append(reader.span("fdtable", table.fdt))
                 fdt = reader.decode("fdtable", table.fdt)
                 more += [(fdt.fd, 64), (fdt.open_fds, 8)]
-        more += [(reader.symbols["__per_cpu_offset"], 16), (reader.symbols["swapper_pg_dir"] + 2048, 2048)]
+        more += [
+            (reader.symbols["__per_cpu_offset"], 16),
+            (reader.symbols["swapper_pg_dir"] + 2048, 2048),
+        ]
         self.spans += sorted(set(more))
 
 
@@ -111,14 +137,24 @@ def change_words(target: DamagedTarget, places: Places, random: Random) -> None:
     for _ in range(random.choice((1, 1, 2, 4))):
         offset = random.randrange(0, max(length - 3, 1), 4)
         width = random.choice((4, 8))
-        value = random.choice((random.choice(EXTREME), random.getrandbits(64), random.choice(places.pointers)))
+        value = random.choice(
+            (random.choice(EXTREME), random.getrandbits(64), random.choice(places.pointers))
+        )
         target.write(start + offset, (value & (1 << 8 * width) - 1).to_bytes(width, "little"))
 
 
 def cross_links(target: DamagedTarget, places: Places, random: Random) -> None:
     """Cut a list, loop it, or let it continue in another one."""
     link = random.choice(places.links)
-    value = random.choice((0, link, random.choice(places.links), random.choice(places.pointers), random.choice(EXTREME)))
+    value = random.choice(
+        (
+            0,
+            link,
+            random.choice(places.links),
+            random.choice(places.pointers),
+            random.choice(EXTREME),
+        )
+    )
     target.write_word(link, value + random.choice((0, 0, 0, 1, 8)))
 
 
@@ -126,7 +162,9 @@ def fill_structure(target: DamagedTarget, places: Places, random: Random) -> Non
     """Overwrite a whole structure."""
     start, length = random.choice(places.spans)
     kind = random.randrange(3)
-    data = bytes([random.choice((0, 0x6B, 0xFF))]) * length if kind == 0 else random.randbytes(length)
+    data = (
+        bytes([random.choice((0, 0x6B, 0xFF))]) * length if kind == 0 else random.randbytes(length)
+    )
     if kind == 2:
         other, size = random.choice(places.spans)
         data = target.read(other, size)[:length]
@@ -150,7 +188,9 @@ def zero_pages(target: DamagedTarget, places: Places, random: Random) -> None:
 
 
 def damage_any_page(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Change words in any page that is read: page tables, the tree of vmalloc areas, maple trees, slabs."""
+    """Change words in any page that is read: page tables, the tree of vmalloc areas, maple trees,
+    slabs.
+    """
     page = random.choice(places.pages)
     for _ in range(random.choice((1, 4, 32))):
         offset = random.randrange(0, PAGE, 8)
@@ -159,7 +199,9 @@ def damage_any_page(target: DamagedTarget, places: Places, random: Random) -> No
 
 
 def damage_page_tables(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Let entries of page tables lead elsewhere: to other pages, in circles, out of memory, nowhere."""
+    """Let entries of page tables lead elsewhere: to other pages, in circles, out of memory,
+    nowhere.
+    """
     page = random.choice(places.tables)
     for _ in range(random.choice((1, 1, 4, 64))):
         entry = page + random.randrange(0, PAGE, 8)
@@ -169,7 +211,9 @@ def damage_page_tables(target: DamagedTarget, places: Places, random: Random) ->
         before = int.from_bytes(target.memory.read(entry, 8), "little")
         if not before:
             # Most entries of most tables are empty.
-            entry = page + next((at for at in range(0, PAGE, 8) if any(target.memory.read(page + at, 8))), 0)
+            entry = page + next(
+                (at for at in range(0, PAGE, 8) if any(target.memory.read(page + at, 8))), 0
+            )
             before = int.from_bytes(target.memory.read(entry, 8), "little")
         value = random.choice(
             (
@@ -199,7 +243,9 @@ def unlink_node(target: DamagedTarget, places: Places, random: Random) -> None:
     """Remove an element from its list correctly, so that only its absence shows it."""
     task = random.choice(places.tasks)
     offset = target.member("struct task_struct", random.choice(("tasks", "thread_node"))).offset
-    following, before = (int.from_bytes(target.read(task + offset + 8 * index, 8), "little") for index in (0, 1))
+    following, before = (
+        int.from_bytes(target.read(task + offset + 8 * index, 8), "little") for index in (0, 1)
+    )
     target.write_word(before, following)
     target.write_word(following + 8, before)
 
@@ -216,10 +262,14 @@ def extreme_sizes(target: DamagedTarget, places: Places, random: Random) -> None
     """Claim absurd sizes and counts."""
     value = random.choice(EXTREME)
     kcov = random.choice(places.kcovs)
-    for name in random.sample(("size", "mode", "remote_size", "sequence", "refcount.refs.counter"), 2):
+    for name in random.sample(
+        ("size", "mode", "remote_size", "sequence", "refcount.refs.counter"), 2
+    ):
         target.put(kcov, "struct kcov", name, value)
     task = random.choice(places.tasks)
-    for name in random.sample(("kcov_size", "kcov_mode", "kcov_softirq", "kcov_saved_size", "flags", "pid", "tgid"), 2):
+    for name in random.sample(
+        ("kcov_size", "kcov_mode", "kcov_softirq", "kcov_saved_size", "flags", "pid", "tgid"), 2
+    ):
         target.put(task, "struct task_struct", name, value)
     target.write_word(random.choice(places.buffers), random.choice(EXTREME))
 

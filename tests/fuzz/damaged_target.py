@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A dump's memory with something changed in it, under one loaded Program: loading debug info takes seconds."""
+"""A dump's memory with something changed in it, under one loaded Program: loading debug info takes
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,10 @@ class DamagedTarget(DrgnTarget):
     def put(self, address: int, type_name: str, path: str, value: int) -> None:
         """Change a member."""
         member = self.member(type_name, path)
-        self.write(address + member.offset, (value & (1 << 8 * member.size) - 1).to_bytes(member.size, "little"))
+        self.write(
+            address + member.offset,
+            (value & (1 << 8 * member.size) - 1).to_bytes(member.size, "little"),
+        )
 
 
 def open_damaged() -> DamagedTarget:

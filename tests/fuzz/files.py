@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Damaged files: dumps, slices, images, traces with their side files, text traces, symbol tables. Each case is a process.
+"""Damaged files: dumps, slices, images, traces with their side files, text traces, symbol tables.
+Each case is a process.
 
-The process is forked from one that opens nothing itself (drgn's threads don't survive a fork) and has loaded the program's
-modules. It does what the command line does; its memory, its time and what it may write are bounded.
+The process is forked from one that opens nothing itself (drgn's threads don't survive a fork) and
+has loaded the program's modules. It does what the command line does; its memory, its time and what
+it may write are bounded.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ SECONDS = 300
 MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
-KINDS = "trace, side file, text, kept, slice, zstd, flattened, kdump, notes, image, table, whole table, elf, script".split(", ")
+KINDS = (
+    "trace, side file, text, kept, slice, zstd, flattened, kdump, notes, image, table, whole "
+    "table, elf, script".split(", ")
+)
 BUILD_ID = "ab" * 20
 # Where the directory of a location table begins.
 _DIRECTORY = 80
@@ -133,7 +138,8 @@ class Files:
             struct.pack(">qq", at, len(piece)) + piece for at, piece in pieces
         )
         self.flattened += struct.pack(">qq", -1, -1)
-        # The kernel's own debug info is unpacked once: indexing it is what takes time, and is drgn's.
+        # The kernel's own debug info is unpacked once: indexing it is what takes time, and is
+        # drgn's.
         self.image = dumpfile.unpack(next(place.glob("vmlinux*"))).path
         with self.image.open("rb") as file:
             self.image_head = file.read(1 << 16)
@@ -161,12 +167,22 @@ class Files:
         }
         writer = TableWriter(BUILD_ID, [TextRange(_KERNEL, _KERNEL + (1 << 20), ".text")])
         for pc in sorted(set(pcs)):
-            writer.add_frames(pc, PointKind(pc % 3), [Frame(f"f{pc % 7}", "a.c", pc % 100, None), Frame("g", "b.c", 1, 2)])
+            writer.add_frames(
+                pc,
+                PointKind(pc % 3),
+                [Frame(f"f{pc % 7}", "a.c", pc % 100, None), Frame("g", "b.c", 1, 2)],
+            )
         self.table = writer.to_bytes()
         self.images, self.whole_tables, self.own_traces = [], [], []
         for name, flags in VARIANTS.items():
             with suppress(pytest.skip.Exception, KcovdbgError):
-                path = compile_image(folder / "images" / name, "gcc", *flags, "-mcmodel=kernel", f"-Wl,-Ttext={_KERNEL:#x}")
+                path = compile_image(
+                    folder / "images" / name,
+                    "gcc",
+                    *flags,
+                    "-mcmodel=kernel",
+                    f"-Wl,-Ttext={_KERNEL:#x}",
+                )
                 self.images.append(path.read_bytes())
                 built = build_table_file(path, folder=folder / "tables" / name)
                 assert built is not None
@@ -175,7 +191,9 @@ class Files:
                 self.own_traces.append(struct.pack(f"<{len(own) + 1}Q", len(own), *own))
 
     def kinds(self) -> dict[str, Callable[[Random], list[str]]]:
-        """The kinds of files; each method writes damaged files and returns the words of a command line."""
+        """The kinds of files; each method writes damaged files and returns the words of a command
+        line.
+        """
         return {name: getattr(self, f"_{name.replace(' ', '_')}") for name in KINDS}
 
     def _write(self, name: str, data: bytes) -> str:
@@ -203,7 +221,13 @@ class Files:
         """Return a file name, sometimes with terminal escapes."""
         if random.random() < 0.8:
             return "trace.kcov"
-        return random.choice(HOSTILE).replace(b"/", b"").replace(b"\0", b"").decode(errors="surrogateescape") + ".kcov"
+        return (
+            random.choice(HOSTILE)
+            .replace(b"/", b"")
+            .replace(b"\0", b"")
+            .decode(errors="surrogateescape")
+            + ".kcov"
+        )
 
     def _trace(self, random: Random) -> list[str]:
         whole = random.choice((self.trace, self.comparisons))
@@ -213,7 +237,9 @@ class Files:
             with Path(path).open("r+b") as file:
                 file.truncate(random.choice((1 << 32, 1 << 33, 1 << 34, 1 << 40)))
         if random.random() < 0.5:
-            side = self.side | {"mode": random.choice(("TRACE_PC", "TRACE_CMP", "UNIQ_EDGE", "TRACE_PC_EXT"))}
+            side = self.side | {
+                "mode": random.choice(("TRACE_PC", "TRACE_CMP", "UNIQ_EDGE", "TRACE_PC_EXT"))
+            }
             self._write_side(path, json.dumps(side).encode())
         return self._ask_of_traces(random, path, self._write("other.kcov", self.trace))
 
@@ -227,7 +253,16 @@ class Files:
             side[key] = random.choice(_ODD_VALUES)
         text = json.dumps(side).encode()
         if random.random() < 0.1:
-            text = random.choice((b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000, b"\xef\xbb\xbf" + text, text[:-1], b""))
+            text = random.choice(
+                (
+                    b"[" * 100_000,
+                    b'{"a":' * 100_000,
+                    b"1" * 100_000,
+                    b"\xef\xbb\xbf" + text,
+                    text[:-1],
+                    b"",
+                )
+            )
         elif random.random() < 0.4:
             text = damage(text, random)
         self._write_side(path, text)
@@ -238,19 +273,42 @@ class Files:
         for _ in range(random.choice((0, 1, 5))):
             lines.insert(
                 random.randrange(len(lines)),
-                random.choice((b"0x" + b"f" * 17, b"-1", b"0x", b"nan", b"9" * 100_000, *HOSTILE, b"\r", b"# " + HOSTILE[0]))
+                random.choice(
+                    (
+                        b"0x" + b"f" * 17,
+                        b"-1",
+                        b"0x",
+                        b"nan",
+                        b"9" * 100_000,
+                        *HOSTILE,
+                        b"\r",
+                        b"# " + HOSTILE[0],
+                    )
+                )
                 + b"\n",
             )
         data = b"".join(lines)
         if random.random() < 0.5:
             data = damage(data, random)
-        return self._ask_of_traces(random, self._write(self._name(random) + ".txt", data), self._write("other.txt", self.text))
+        return self._ask_of_traces(
+            random,
+            self._write(self._name(random) + ".txt", data),
+            self._write("other.txt", self.text),
+        )
 
     def _kept(self, random: Random) -> list[str]:
         path = self._write("trace.kcov", damage(self.trace, random))
-        name = random.choice(("@a", "@", "@@", "@\x1b[2J", "@" + "a" * 5000, "@a b", "@\u202e", "@a/../b", "a"))
+        name = random.choice(
+            ("@a", "@", "@@", "@\x1b[2J", "@" + "a" * 5000, "@a b", "@\u202e", "@a/../b", "a")
+        )
         words = []
-        for line in (f"keep '{name}' file:{path}", "keep", f"buffer '{name}' -n 3", f"diff '{name}' @b", f"top '{name}'"):
+        for line in (
+            f"keep '{name}' file:{path}",
+            "keep",
+            f"buffer '{name}' -n 3",
+            f"diff '{name}' @b",
+            f"top '{name}'",
+        ):
             words += ["-e", line]
         return words
 
@@ -258,10 +316,14 @@ class Files:
         return self._ask_of_dump(random, self._write("damaged.slice", damage(self.slice, random)))
 
     def _zstd(self, random: Random) -> list[str]:
-        return self._ask_of_dump(random, self._write("damaged.slice.zst", damage(self.packed, random)))
+        return self._ask_of_dump(
+            random, self._write("damaged.slice.zst", damage(self.packed, random))
+        )
 
     def _flattened(self, random: Random) -> list[str]:
-        return self._ask_of_dump(random, self._write("damaged.flat", damage(self.flattened, random)))
+        return self._ask_of_dump(
+            random, self._write("damaged.flat", damage(self.flattened, random))
+        )
 
     def _kdump(self, random: Random) -> list[str]:
         """Headers of the compressed format, which drgn passes to libkdumpfile."""
@@ -271,7 +333,9 @@ class Files:
         header += b"Linux".ljust(65, b"\0") * 6
         header = header.ljust(400, b"\0")
         for _ in range(20):
-            header += struct.pack("<i", random.choice((4096, 0, 1, -1, 1 << 30, random.getrandbits(31))))
+            header += struct.pack(
+                "<i", random.choice((4096, 0, 1, -1, 1 << 30, random.getrandbits(31)))
+            )
         data = bytes(header).ljust(4096, b"\0") + random.randbytes(random.choice((0, 4096, 65536)))
         return self._ask_of_dump(random, self._write("damaged.kdump", data))
 
@@ -283,10 +347,16 @@ class Files:
         for _ in range(random.choice((1, 1, 3, 10))):
             index = random.randrange(len(lines))
             key = lines[index].split(b"=")[0]
-            value = random.choice((b"", b"0", b"-1", b"f" * 16, b"9" * 400, b"zz", b"\xff", *HOSTILE))
+            value = random.choice(
+                (b"", b"0", b"-1", b"f" * 16, b"9" * 400, b"zz", b"\xff", *HOSTILE)
+            )
             lines[index] = random.choice((key + b"=" + value, key, value, b"", lines[index] * 3))
-        text = b"\n".join(lines)[: end - start].ljust(end - start, random.choice((b"\n", b"\0", b"A")))
-        return self._ask_of_dump(random, self._write("damaged.slice", self.slice[:start] + text + self.slice[end:]))
+        text = b"\n".join(lines)[: end - start].ljust(
+            end - start, random.choice((b"\n", b"\0", b"A"))
+        )
+        return self._ask_of_dump(
+            random, self._write("damaged.slice", self.slice[:start] + text + self.slice[end:])
+        )
 
     def _image(self, random: Random) -> list[str]:
         """A vmlinux whose headers are damaged, or that ends early."""
@@ -306,11 +376,19 @@ class Files:
             os.pwrite(file.fileno(), head, 0)
             os.pwrite(file.fileno(), tail, at)
             if random.random() < 0.2:
-                file.truncate(random.choice((0, 1, 64, 4096, path.stat().st_size // 2, path.stat().st_size - 1)))
+                file.truncate(
+                    random.choice(
+                        (0, 1, 64, 4096, path.stat().st_size // 2, path.stat().st_size - 1)
+                    )
+                )
         return [str(path), self._write("demo.slice", self.slice), "-q", "-e", "info --json"]
 
     def _table(self, random: Random) -> list[str]:
-        return ["\0table", self._write("damaged.table", damage(self.table, random)), self._write("trace.kcov", self.trace)]
+        return [
+            "\0table",
+            self._write("damaged.table", damage(self.table, random)),
+            self._write("trace.kcov", self.trace),
+        ]
 
     def _whole_table(self, random: Random) -> list[str]:
         """A table with a right length and checksum."""
@@ -326,7 +404,9 @@ class Files:
                 number = struct.unpack_from("<I", body, place)[0] + random.choice((-2, -1, 1))
                 struct.pack_into("<I", body, place, number & 0xFFFFFFFF)
             elif kind < 3:
-                number = random.choice((random.choice(EXTREME), random.randrange(64), random.getrandbits(32)))
+                number = random.choice(
+                    (random.choice(EXTREME), random.randrange(64), random.getrandbits(32))
+                )
                 body[place : place + 4] = (number & 0xFFFFFFFF).to_bytes(4, "little")
             elif kind == 3:
                 body[place] ^= 1 << random.randrange(8)
@@ -334,7 +414,9 @@ class Files:
                 other = random.randrange(len(body)) & -4
                 body[place : place + 16] = body[other : other + 16]
             else:
-                base = random.choice((0, 1, (1 << 64) - 1, (1 << 64) - (1 << 20), random.getrandbits(64)))
+                base = random.choice(
+                    (0, 1, (1 << 64) - 1, (1 << 64) - (1 << 20), random.getrandbits(64))
+                )
                 struct.pack_into("<Q", header, 24, base)
         struct.pack_into("<Q", header, 16, at + len(body))
         struct.pack_into("<I", header, 72, zlib.crc32(body))
@@ -350,7 +432,10 @@ class Files:
                 f"view --text file:{trace}",
                 f"points {random.choice(('first', 'src', 'src/second.c'))} file:{trace} --json",
                 f"report file:{trace} -o {output}",
-                *(f"export {name} file:{trace} -o {output}" for name in ("lcov", "jsonl", "modoff", "cobertura")),
+                *(
+                    f"export {name} file:{trace} -o {output}"
+                    for name in ("lcov", "jsonl", "modoff", "cobertura")
+                ),
             )
         )
         return ["\0commands", self._write("damaged.table", bytes(header + body)), line]
@@ -365,7 +450,9 @@ class Files:
             table = struct.unpack_from("<Q", whole, 40)[0]
             for _ in range(random.choice((1, 1, 2, 5))):
                 place = table + random.randrange(len(whole) - table) & -4
-                number = random.choice((random.choice(EXTREME), random.randrange(64), random.getrandbits(32)))
+                number = random.choice(
+                    (random.choice(EXTREME), random.randrange(64), random.getrandbits(32))
+                )
                 data[place : place + 4] = (number & 0xFFFFFFFF).to_bytes(4, "little")
         path = self._write("image", bytes(data))
         if random.random() < 0.5:
@@ -387,7 +474,9 @@ class Files:
 
     def _ask_of_dump(self, random: Random, path: str) -> list[str]:
         # To index debug info takes a second; most damage is seen before.
-        symbols = ["-s", str(self.image)] if random.random() < 0.1 else ["-s", self._write("none", b"")]
+        symbols = (
+            ["-s", str(self.image)] if random.random() < 0.1 else ["-s", self._write("none", b"")]
+        )
         return ["-q", "-c", path, *symbols, "-e", "info --json", "-e", "tasks", "-e", "check"]
 
 
@@ -429,7 +518,11 @@ def _become(words: list[str], out: int, err: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT, OUTPUT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        readers: dict[str, Callable[..., int]] = {"\0table": _read_table, "\0commands": _use_table, "\0image": _read_image}
+        readers: dict[str, Callable[..., int]] = {
+            "\0table": _read_table,
+            "\0commands": _use_table,
+            "\0image": _read_image,
+        }
         own = readers.get(words[0])
         status = kcovdbg(words) if own is None else _run_own(own, words[1:])
         sys.stdout.flush()
@@ -461,7 +554,9 @@ def _read_table(path: str, trace: str) -> int:
     table = open_table(make_build_key(BUILD_ID), folder)
     if table is not None:
         print(len(table), escape(repr(table.files())))
-        print(escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges()))))
+        print(
+            escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges())))
+        )
     return 0
 
 
@@ -473,7 +568,10 @@ def _read_image(path: str) -> int:
         print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
         print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
         proof = CodeProof(path, elf.build_id, 0, None)
-        print(proof.judge(pcs, PC, elf.read), RemoteCalls(open_code(path, None, elf.build_id), 0).of_image())
+        print(
+            proof.judge(pcs, PC, elf.read),
+            RemoteCalls(open_code(path, None, elf.build_id), 0).of_image(),
+        )
         symbolizer = Symbolizer(text=text_ranges(elf), image=path)
         print(escape(repr(symbolizer.locate_all(pcs))))
     return 0
@@ -519,8 +617,11 @@ def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
     return None
 
 
-def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None], kinds: Sequence[str] = ()) -> bool:
-    """Run cases one after the other, and print failures and figures, as :func:`tests.fuzz.run.gather`.
+def run_files(
+    cases: int, seed: int, seconds: float, say: Callable[[str], None], kinds: Sequence[str] = ()
+) -> bool:
+    """Run cases one after the other, and print failures and figures, as
+    :func:`tests.fuzz.run.gather`.
 
     :param kinds: of files; all when it is empty.
     """

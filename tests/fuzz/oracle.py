@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Decide whether answers about damaged memory are true: each row is compared with what the damaged bytes say.
+"""Decide whether answers about damaged memory are true: each row is compared with what the damaged
+bytes say.
 
-The bytes are read by :mod:`tests.fuzz.reference_reader`. An answer may report what the bytes say, or report that something is
-missing, and nothing else; what is not damaged may neither change nor vanish silently. docs/robustness.md lists what is covered.
+The bytes are read by :mod:`tests.fuzz.reference_reader`. An answer may report what the bytes say,
+or report that something is missing, and nothing else; what is not damaged may neither change nor
+vanish silently. docs/robustness.md lists what is covered.
 """
 
 from __future__ import annotations
@@ -58,13 +60,19 @@ class Oracle:
         self.cpus = target.cpus()
         facts, memory = ask_gdb(target.vmlinux), target.memory
         vmcoreinfo = parse_vmcoreinfo(target.notes_of_dump)
-        self.reader = Reader(facts, vmcoreinfo, memory.page, memory.healthy_page, lambda: memory.damaged)
-        self.healthy = {name: ask(name) for name in ("tasks -a", "objects", "remote", "areas", "saved")}
+        self.reader = Reader(
+            facts, vmcoreinfo, memory.page, memory.healthy_page, lambda: memory.damaged
+        )
+        self.healthy = {
+            name: ask(name) for name in ("tasks -a", "objects", "remote", "areas", "saved")
+        }
         self._tasks = {int(row["task"], 16): row for row in self.healthy["tasks -a"]}
         self._objects = {int(row["kcov"], 16): row for row in self.healthy["objects"]}
         # The healthy answers are true.
         self.take_tasks(self.healthy["tasks -a"])
-        if problems := [problem for name, rows in self.healthy.items() for problem in self.judge(name, rows, ())]:
+        if problems := [
+            problem for name, rows in self.healthy.items() for problem in self.judge(name, rows, ())
+        ]:
             raise AssertionError("\n".join(problems))
 
     def judge(self, name: str, rows: Sequence[Row], remarks: Sequence[str]) -> list[str]:
@@ -89,7 +97,10 @@ class Oracle:
         if not remarks:
             there = set(self.reader.all_tasks(self.cpus))
             for address in there - set(shown):
-                yield f"task {address:#x} is on the lists, isn't shown, and nothing is said to be missing"
+                yield (
+                    f"task {address:#x} is on the lists, isn't shown, and nothing is said to be "
+                    f"missing"
+                )
             for address in set(shown) - there:
                 yield f"task {address:#x} is shown, and is on no list"
         for row in rows:
@@ -100,7 +111,10 @@ class Oracle:
                     # Its stack may be damaged, which is not part of the task.
                     before, row = _without_syscall(before), _without_syscall(row)
                 if row != before:
-                    yield f"task {address:#x} is not damaged, and reads otherwise: {_difference(before, row)}"
+                    yield (
+                        f"task {address:#x} is not damaged, and reads otherwise: "
+                        f"{_difference(before, row)}"
+                    )
             else:
                 yield from self._judge_task(address, row)
 
@@ -116,7 +130,10 @@ class Oracle:
         return self._is_touched(spans, areas)
 
     def _is_touched(self, spans: Iterable[tuple[int, int]], areas: Iterable[int | None]) -> bool:
-        return any(self.reader.is_touched(*span) for span in (*spans, *((area, 8) for area in areas if area)))
+        return any(
+            self.reader.is_touched(*span)
+            for span in (*spans, *((area, 8) for area in areas if area))
+        )
 
     def _judge_task(self, address: int, row: Row) -> Iterable[str]:
         task = self.reader.decode("task_struct", address)
@@ -140,8 +157,14 @@ class Oracle:
         role = self._role(task.kcov_mode, task.kcov, task.kcov_area)
         if task.kcov_softirq == 1:
             role = "softirq-section"
-        yield from _compare_derived(where, row, "role", role if task.kcov_softirq in (0, 1) else None)
-        beneath = self._role(task.saved_mode, task.saved_kcov, task.saved_area) if _has_saved(task) else None
+        yield from _compare_derived(
+            where, row, "role", role if task.kcov_softirq in (0, 1) else None
+        )
+        beneath = (
+            self._role(task.saved_mode, task.saved_kcov, task.saved_area)
+            if _has_saved(task)
+            else None
+        )
         if row["beneath"] is not None:
             yield from _compare_derived(where, row, "beneath", beneath)
         if row["owns_remote"] is not None:
@@ -163,7 +186,10 @@ class Oracle:
         return "local" if owned == area else "remote-section"
 
     def _owns_remote(self, address: int, task: Decoded) -> bool:
-        if any(mode is not None and _plain(mode) == _REMOTE_MODE for mode in (task.kcov_mode, task.saved_mode)):
+        if any(
+            mode is not None and _plain(mode) == _REMOTE_MODE
+            for mode in (task.kcov_mode, task.saved_mode)
+        ):
             return True
         for pointer in (task.kcov, task.saved_kcov):
             if pointer:
@@ -179,7 +205,11 @@ class Oracle:
                 yield f"{where} has a buffer and no count, and nothing is said of it"
             return
         if area == 0:
-            owners = [self.reader.decode("kcov", pointer) for pointer in (task.kcov, task.saved_kcov) if pointer]
+            owners = [
+                self.reader.decode("kcov", pointer)
+                for pointer in (task.kcov, task.saved_kcov)
+                if pointer
+            ]
             counts = [self.reader.word(kcov.area) for kcov in owners if kcov.area]
             if row["count"] not in counts:
                 yield f"{where}: count is {row['count']}, the buffers of its objects say {counts}"
@@ -194,8 +224,14 @@ class Oracle:
     def _is_object_touched(self, address: int) -> bool:
         """Return whether anything is damaged that an object's row shows, except its references."""
         row, kcov = self._objects[address], self.reader.decode("kcov", address)
-        tasks = (self.reader.span("task_struct", task) for task in (kcov.t, int(row["t"] or "0", 16)) if task)
-        return self._is_touched((self.reader.span("kcov", address), *tasks), (kcov.area, int(row["area"] or "0", 16)))
+        tasks = (
+            self.reader.span("task_struct", task)
+            for task in (kcov.t, int(row["t"] or "0", 16))
+            if task
+        )
+        return self._is_touched(
+            (self.reader.span("kcov", address), *tasks), (kcov.area, int(row["area"] or "0", 16))
+        )
 
     def _judge_objects(self, rows: Sequence[Row], remarks: Sequence[str]) -> Iterable[str]:
         shown = {int(row["kcov"], 16): row for row in rows}
@@ -205,11 +241,20 @@ class Oracle:
             where = f"kcov {address:#x}"
             if address in self._objects and not self._is_object_touched(address):
                 before = self._objects[address]
-                plain = [key for key in row if key not in ("counted", "references", "errors", "pid", "comm")]
+                plain = [
+                    key
+                    for key in row
+                    if key not in ("counted", "references", "errors", "pid", "comm")
+                ]
                 if any(row[key] != before[key] for key in plain):
                     yield f"{where} isn't damaged, and reads otherwise: {_difference(before, row)}"
-                elif (row["pid"], row["comm"]) != (before["pid"], before["comm"]) and not row["errors"]:
-                    yield f"{where} isn't damaged, and its owner reads otherwise: {_difference(before, row)}"
+                elif (row["pid"], row["comm"]) != (before["pid"], before["comm"]) and not row[
+                    "errors"
+                ]:
+                    yield (
+                        f"{where} isn't damaged, and its owner reads otherwise: "
+                        f"{_difference(before, row)}"
+                    )
             else:
                 yield from self._judge_object(where, address, row)
             yield from self._judge_references(where, address, row)
@@ -256,7 +301,11 @@ class Oracle:
             if not row["errors"]:
                 yield f"{where}: its owner isn't shown, and nothing is said of it"
             return
-        yield from _compare(where, row, {"pid": owner.pid, "comm": None if owner.comm is None else show_comm(owner.comm)})
+        yield from _compare(
+            where,
+            row,
+            {"pid": owner.pid, "comm": None if owner.comm is None else show_comm(owner.comm)},
+        )
 
     def _judge_references(self, where: str, address: int, row: Row) -> Iterable[str]:
         references = row["references"]
@@ -268,12 +317,17 @@ class Oracle:
                 file = self.reader.decode("file", int(reference["file"], 16))
                 if file.f_op != self.reader.symbols["kcov_fops"] or file.private_data != address:
                     yield f"{where}: the file {reference['file']} doesn't refer to it"
-            elif kind == "section" and not any(task.kcov == address for task in self._with_pid(reference["pid"])):
+            elif kind == "section" and not any(
+                task.kcov == address for task in self._with_pid(reference["pid"])
+            ):
                 yield f"{where}: no task {reference['pid']} has a section of it"
-            elif kind == "saved" and not any(task.saved_kcov == address for task in self._with_pid(reference["pid"])):
+            elif kind == "saved" and not any(
+                task.saved_kcov == address for task in self._with_pid(reference["pid"])
+            ):
                 yield f"{where}: no task {reference['pid']} has a saved session of it"
             elif kind == "remote" and not any(
-                (entry.kcov, _hex(entry.handle)) == (address, reference["handle"]) for _, _, entry in self._entries()
+                (entry.kcov, _hex(entry.handle)) == (address, reference["handle"])
+                for _, _, entry in self._entries()
             ):
                 yield f"{where}: no entry of the hash has {reference['handle']} for it"
             elif kind == "task":
@@ -305,7 +359,10 @@ class Oracle:
             return
         for bucket, address, entry in self._entries():
             if entry.kcov is not None and entry.kcov not in shown:
-                yield f"entry {address:#x} of bucket {bucket} refers to kcov {entry.kcov:#x}, which isn't shown"
+                yield (
+                    f"entry {address:#x} of bucket {bucket} refers to kcov {entry.kcov:#x}, which "
+                    f"isn't shown"
+                )
         by_file = {
             (reference["pid"], reference["fd"]): int(row["kcov"], 16)
             for row in shown.values()
@@ -320,15 +377,23 @@ class Oracle:
             for fd, file in self.reader.descriptors(task.files):
                 kcov = self.reader.decode("file", file).private_data
                 if by_file.get((task.tgid, fd)) != kcov:
-                    yield f"descriptor {fd} of process {task.tgid} refers to kcov {kcov:#x}, and isn't among its references"
+                    yield (
+                        f"descriptor {fd} of process {task.tgid} refers to kcov {kcov:#x}, and "
+                        f"isn't among its references"
+                    )
 
     # Handles.
 
     def _entries(self) -> list[tuple[int, int, Decoded]]:
-        return [(bucket, address, self.reader.decode("kcov_remote", address)) for bucket, address in self.reader.chains()]
+        return [
+            (bucket, address, self.reader.decode("kcov_remote", address))
+            for bucket, address in self.reader.chains()
+        ]
 
     def _judge_remote(self, rows: Sequence[Row], remarks: Sequence[str]) -> Iterable[str]:
-        entries = Counter((bucket, _hex(entry.handle), _hex(entry.kcov)) for bucket, _, entry in self._entries())
+        entries = Counter(
+            (bucket, _hex(entry.handle), _hex(entry.kcov)) for bucket, _, entry in self._entries()
+        )
         shown = Counter((row["bucket"], row["handle"], row["kcov"]) for row in rows)
         for key in shown - entries:
             yield f"{key} is shown, and isn't in the hash"
@@ -350,19 +415,30 @@ class Oracle:
         for index, name in enumerate(("task", "irq")):
             forwards = [*self.reader.area_list(index)]
             backwards = [*self.reader.area_list(index, backwards=True)]
-            cached = Counter(int(row["area"], 16) for row in rows if (row["list"], row["state"]) == (name, "cached"))
+            cached = Counter(
+                int(row["area"], 16)
+                for row in rows
+                if (row["list"], row["state"]) == (name, "cached")
+            )
             for address, number in cached.items():
                 if number > 1 or address not in (*forwards, *backwards):
-                    yield f"area {address:#x} isn't on the list of {name} areas, or is shown {number} times"
+                    yield (
+                        f"area {address:#x} isn't on the list of {name} areas, or is shown "
+                        f"{number} times"
+                    )
             if not remarks and set(cached) != set(forwards):
-                yield f"the list of {name} areas has {len(forwards)} areas, {len(cached)} are shown, nothing is said"
+                yield (
+                    f"the list of {name} areas has {len(forwards)} areas, {len(cached)} are shown, "
+                    f"nothing is said"
+                )
         for row in rows:
             address = int(row["area"], 16)
             if row["state"] == "cached":
                 size = self.reader.decode("kcov_remote_area", address).size
                 yield from _compare(f"area {address:#x}", row, {"size": size})
             elif row["state"] == "in-use" and not any(
-                (task.kcov_area, task.kcov_size, task.pid, task.cpu) == (address, row["size"], row["pid"], row["cpu"])
+                (task.kcov_area, task.kcov_size, task.pid, task.cpu)
+                == (address, row["size"], row["pid"], row["cpu"])
                 for _, task in self.shown_tasks
             ):
                 yield f"area {address:#x} is shown in use, and no such task uses it"
@@ -371,7 +447,9 @@ class Oracle:
                 for _, task in self.shown_tasks
             ):
                 yield f"area {address:#x} is shown as saved, and no such task has saved it"
-            elif row["state"] == "unclaimed" and any(address == task.kcov_area for _, task in self.shown_tasks):
+            elif row["state"] == "unclaimed" and any(
+                address == task.kcov_area for _, task in self.shown_tasks
+            ):
                 yield f"area {address:#x} is shown as unclaimed, and a task has it"
 
     # Saved sessions.
@@ -379,8 +457,18 @@ class Oracle:
     def _judge_saved(self, rows: Sequence[Row], remarks: Sequence[str]) -> Iterable[str]:
         wanted = Counter(
             (
-                *(task.pid, None if task.comm is None else show_comm(task.comm), task.cpu, _hex(task.saved_mode)),
-                *(task.saved_size, _hex(task.saved_area), _hex(task.saved_kcov), task.saved_sequence),
+                *(
+                    task.pid,
+                    None if task.comm is None else show_comm(task.comm),
+                    task.cpu,
+                    _hex(task.saved_mode),
+                ),
+                *(
+                    task.saved_size,
+                    _hex(task.saved_area),
+                    _hex(task.saved_kcov),
+                    task.saved_sequence,
+                ),
             )
             for _, task in self.shown_tasks
             if _has_saved(task)
@@ -413,18 +501,30 @@ class Oracle:
             record = [self.reader.word(first + 8 * index) for index in range(words)]
             if None in record:
                 if row["pc"] not in (None, "0x0"):
-                    yield f"record {row['index']} of {address:#x} can't be read, and is shown as {row['pc']}"
+                    yield (
+                        f"record {row['index']} of {address:#x} can't be read, and is shown as "
+                        f"{row['pc']}"
+                    )
                 continue
             wanted = {"pc": _hex(record[-1])}
             if words > 1:
                 wanted |= {"arg1": _hex(record[1]), "arg2": _hex(record[2])}
             for key, value in wanted.items():
                 if row[key] != value:
-                    yield f"record {row['index']} of {address:#x}: {key} is {row[key]}, the buffer says {value}"
+                    yield (
+                        f"record {row['index']} of {address:#x}: {key} is {row[key]}, the buffer "
+                        f"says {value}"
+                    )
 
 
 def _has_saved(task: Decoded) -> bool:
-    return bool(task.saved_mode or task.saved_size or task.saved_area or task.saved_kcov or task.saved_sequence)
+    return bool(
+        task.saved_mode
+        or task.saved_size
+        or task.saved_area
+        or task.saved_kcov
+        or task.saved_sequence
+    )
 
 
 def _hex(value: int | None) -> str | None:
@@ -440,7 +540,9 @@ def _compare(where: str, row: Row, wanted: Mapping[str, object]) -> Iterable[str
 
 
 def _plain(word: int, flags: int = _FLAGS) -> int:
-    """Return the mode in a word, without one or two bits that no mode has: high ones, or any beside a mode."""
+    """Return the mode in a word, without one or two bits that no mode has: high ones, or any beside
+    a mode.
+    """
     value = word & ~flags
     mode, others = value & 7, value & ~7
     if others & 1 << 30:
@@ -450,7 +552,9 @@ def _plain(word: int, flags: int = _FLAGS) -> int:
     return mode if mode in _MODES and others.bit_count() <= 2 and (is_high or mode) else value
 
 
-def _compare_mode(where: str, row: Row, key: str, word: int | None, flags: int = _FLAGS) -> Iterable[str]:
+def _compare_mode(
+    where: str, row: Row, key: str, word: int | None, flags: int = _FLAGS
+) -> Iterable[str]:
     if word is None:
         yield from _compare(where, row, {key: None})
         return
@@ -463,7 +567,9 @@ def _compare_mode(where: str, row: Row, key: str, word: int | None, flags: int =
 
 
 def _compare_derived(where: str, row: Row, key: str, value: object) -> Iterable[str]:
-    """Check a value that depends on several members: it may be unknown with a remark, but never wrong."""
+    """Check a value that depends on several members: it may be unknown with a remark, but never
+    wrong.
+    """
     if row[key] is None:
         if not row["errors"]:
             yield f"{where}: {key} isn't told, and nothing is said of it"
@@ -487,4 +593,8 @@ def _without_syscall(row: Row) -> Row:
 
 
 def _difference(before: Row, after: Row) -> str:
-    return ", ".join(f"{key} {before[key]!r} -> {after[key]!r}" for key in before if before[key] != after.get(key))
+    return ", ".join(
+        f"{key} {before[key]!r} -> {after[key]!r}"
+        for key in before
+        if before[key] != after.get(key)
+    )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reads the demo kernel's memory without any of kcovdbg's code: offsets from GDB, page tables walked and lists followed here.
+"""Reads the demo kernel's memory without any of kcovdbg's code: offsets from GDB, page tables
+walked and lists followed here.
 
-It knows one kernel: x86-64, KCOV's generation E9a. kcovdbg's answers about damaged memory are compared with it.
+It knows one kernel: x86-64, KCOV's generation E9a. kcovdbg's answers about damaged memory are
+compared with it.
 """
 
 from __future__ import annotations
@@ -26,11 +28,18 @@ _DECLARED = {
     "task_struct": {
         "i": "pid tgid kcov_sequence saved_sequence=kcov_saved_sequence",
         "16s": "comm",
-        "I": "cpu=thread_info.cpu kcov_mode kcov_size kcov_softirq saved_mode=kcov_saved_mode saved_size=kcov_saved_size",
-        "Q": "files signal kcov_area kcov kcov_handle saved_area=kcov_saved_area saved_kcov=kcov_saved_kcov "
+        "I": "cpu=thread_info.cpu kcov_mode kcov_size kcov_softirq saved_mode=kcov_saved_mode "
+        "saved_size=kcov_saved_size",
+        "Q": "files signal kcov_area kcov kcov_handle saved_area=kcov_saved_area "
+        "saved_kcov=kcov_saved_kcov "
         "tasks_next=tasks.next thread_next=thread_node.next thread_prev=thread_node.prev",
     },
-    "kcov": {"i": "refcount=refcount.refs.counter sequence", "I": "mode size remote_size", "Q": "area t", "B": "remote"},
+    "kcov": {
+        "i": "refcount=refcount.refs.counter sequence",
+        "I": "mode size remote_size",
+        "Q": "area t",
+        "B": "remote",
+    },
     "kcov_remote": {"Q": "handle kcov next=hnode.next"},
     "kcov_remote_area": {"Q": "next=list.next prev=list.prev", "I": "size"},
     "file": {"Q": "f_op private_data"},
@@ -41,10 +50,21 @@ _DECLARED = {
 }
 # Structure -> field -> (expression behind the structure's address, how its bytes read).
 FIELDS = {
-    name: {word.partition("=")[0]: (word.rpartition("=")[2], code) for code, words in kinds.items() for word in words.split()}
+    name: {
+        word.partition("=")[0]: (word.rpartition("=")[2], code)
+        for code, words in kinds.items()
+        for word in words.split()
+    }
     for name, kinds in _DECLARED.items()
 }
-SYMBOLS = ("init_task", "kcov_remote_map", "kcov_remote_areas", "kcov_fops", "__per_cpu_offset", "runqueues")
+SYMBOLS = (
+    "init_task",
+    "kcov_remote_map",
+    "kcov_remote_areas",
+    "kcov_fops",
+    "__per_cpu_offset",
+    "runqueues",
+)
 
 
 class Facts(NamedTuple):
@@ -59,7 +79,11 @@ def ask_gdb(vmlinux: str) -> Facts:
 
     :raises RuntimeError: when it doesn't know one.
     """
-    wanted = [(name, field, expression) for name, fields in FIELDS.items() for field, (expression, _) in fields.items()]
+    wanted = [
+        (name, field, expression)
+        for name, fields in FIELDS.items()
+        for field, (expression, _) in fields.items()
+    ]
     command = ["gdb", "-nx", "-batch", vmlinux]
     for name, _, expression in wanted:
         command += ["-ex", f"print/u (unsigned long)&((struct {name} *)0)->{expression}"]
@@ -92,7 +116,9 @@ class Record:
     """Decodes one kind of structure."""
 
     def __init__(self, offsets: Mapping[str, int], fields: Mapping[str, tuple[str, str]]) -> None:
-        self.fields = [(name, offsets[name], struct.Struct("<" + code)) for name, (_, code) in fields.items()]
+        self.fields = [
+            (name, offsets[name], struct.Struct("<" + code)) for name, (_, code) in fields.items()
+        ]
         self.start = min(offset for _, offset, _ in self.fields)
         self.size = max(offset + code.size for _, offset, code in self.fields) - self.start
 
@@ -127,10 +153,14 @@ class Reader:
         self.symbols["swapper_pg_dir"] = int(vmcoreinfo["SYMBOL(swapper_pg_dir)"], 16)
         if vmcoreinfo.get("NUMBER(pgtable_l5_enabled)", "0") != "0":
             raise RuntimeError("five levels of page tables aren't known here")
-        self._root = (self.symbols["swapper_pg_dir"] - 0xFFFF_FFFF_8000_0000 + int(vmcoreinfo["NUMBER(phys_base)"])) & (
-            1 << 64
-        ) - 1
-        self.records = {name: Record(facts.offsets[name], fields) for name, fields in FIELDS.items()}
+        self._root = (
+            self.symbols["swapper_pg_dir"]
+            - 0xFFFF_FFFF_8000_0000
+            + int(vmcoreinfo["NUMBER(phys_base)"])
+        ) & (1 << 64) - 1
+        self.records = {
+            name: Record(facts.offsets[name], fields) for name, fields in FIELDS.items()
+        }
 
         # Damage leads to any number of addresses.
         @functools.lru_cache(1 << 14)
@@ -141,7 +171,9 @@ class Reader:
         self._read_healthy = read_healthy
         self._decode_healthy = functools.lru_cache(1 << 14)(self._decode)
 
-    def translate(self, address: int, used: set[int], read_page: Callable[[int], bytes | None] | None = None) -> int | None:
+    def translate(
+        self, address: int, used: set[int], read_page: Callable[[int], bytes | None] | None = None
+    ) -> int | None:
         """Return the physical address, None where none is mapped.
 
         :param used: takes the lines of the tables.
@@ -157,7 +189,8 @@ class Reader:
             if page is None:
                 return None
             entry = int.from_bytes(page[at : at + 8], "little")
-            # In a top-level entry the bit for a large page must be zero (Intel SDM, 3A): the processor refuses it.
+            # In a top-level entry the bit for a large page must be zero (Intel SDM, 3A): the
+            # processor refuses it.
             if not entry & 1 or (level == 39 and entry & 0x80):
                 return None
             if level == 12 or (level in (30, 21) and entry & 0x80):
@@ -169,13 +202,19 @@ class Reader:
     def read(self, address: int, size: int) -> bytes | None:
         """Read memory as it is now, None where any of it can't be read."""
         data, lines = self._read_healthy(address, size)
-        return data if lines.isdisjoint(self._damaged()) else self._read(address, size, set(), self._read_page)
+        return (
+            data
+            if lines.isdisjoint(self._damaged())
+            else self._read(address, size, set(), self._read_page)
+        )
 
     def is_touched(self, address: int, size: int) -> bool:
         """Return whether bytes differ from the healthy state."""
         return self.read(address, size) != self._read_healthy(address, size)[0]
 
-    def _read(self, address: int, size: int, used: set[int], read_page: Callable[[int], bytes | None]) -> bytes | None:
+    def _read(
+        self, address: int, size: int, used: set[int], read_page: Callable[[int], bytes | None]
+    ) -> bytes | None:
         data = b""
         while size:
             here = self.translate(address, used, read_page)
@@ -210,7 +249,10 @@ class Reader:
         record = self.records[kind]
         block = self.read(address + record.start, record.size)
         if block is not None:
-            return Decoded((name, code.unpack_from(block, offset - record.start)[0]) for name, offset, code in record.fields)
+            return Decoded(
+                (name, code.unpack_from(block, offset - record.start)[0])
+                for name, offset, code in record.fields
+            )
         found = Decoded()
         for name, offset, code in record.fields:
             data = self.read(address + offset, code.size)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs the state commands on damaged memory: no crash, no hang, no unescaped output, no untrue answer."""
+"""Runs the state commands on damaged memory: no crash, no hang, no unescaped output, no untrue
+answer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from kcovdbg.walk.layout import Layout
 
 SECONDS = 20
-"""Of a processor, that one case may take; of the clock fifteen times as much, since the machine may do much else."""
+"""Of a processor, that one case may take; of the clock fifteen times as much, since the machine may
+do much else.
+"""
 # The state commands, and the walk whose remarks say what is missing of each.
 _PARTS = Part.TASKS | Part.ALL_TASKS | Part.SAVED | Part.REMOTE | Part.AREAS | Part.OBJECTS
 STATE = {
@@ -48,7 +52,18 @@ STATE = {
     "areas": ("areas",),
     "saved": ("tasks",),
 }
-TEXTS = ("info", "tasks -a", "tasks", "objects", "remote", "areas", "saved", "tasks -a --csv", "objects --csv", "remote --csv")
+TEXTS = (
+    "info",
+    "tasks -a",
+    "tasks",
+    "objects",
+    "remote",
+    "areas",
+    "saved",
+    "tasks -a --csv",
+    "objects --csv",
+    "remote --csv",
+)
 _RECORDS = 32
 # Of address space of a process, and the cases that it runs at once.
 _MEMORY, _CHUNK = 4 << 30, 50
@@ -90,20 +105,28 @@ class Figures:
         """Add the results of other cases."""
         for name, value in vars(other).items():
             mine = getattr(self, name)
-            setattr(self, name, max(mine, value) if name in ("slowest", "largest") else mine + value)
+            setattr(
+                self, name, max(mine, value) if name in ("slowest", "largest") else mine + value
+            )
 
     def __str__(self) -> str:
         numbers = {
-            name: len(value) if isinstance(value, list) else value for name, value in vars(self).items() if name != "kinds"
+            name: len(value) if isinstance(value, list) else value
+            for name, value in vars(self).items()
+            if name != "kinds"
         }
         kinds = ", ".join(f"{name} {number}" for name, number in sorted(self.kinds.items()))
-        return ", ".join(f"{value:g} {name}" for name, value in numbers.items()) + f"\n  damaged: {kinds}"
+        return (
+            ", ".join(f"{value:g} {name}" for name, value in numbers.items())
+            + f"\n  damaged: {kinds}"
+        )
 
 
 class Fuzzer:
     """Cases over one loaded Program of the demo's kernel.
 
-    :param is_judged: whether answers are compared with what a second reader finds in the damaged bytes, which needs GDB.
+    :param is_judged: whether answers are compared with what a second reader finds in the damaged
+        bytes, which needs GDB.
     """
 
     def __init__(self, *, is_judged: bool = False) -> None:
@@ -134,7 +157,15 @@ class Fuzzer:
     def run_line(self, workspace: Workspace, line: str, terminal: Terminal) -> int:
         """Run a command as a user does; repeated lines are parsed once."""
         if line not in self._parsed:
-            if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "saved", "check"):
+            if line.split(" -")[0] not in (
+                "info",
+                "tasks",
+                "objects",
+                "remote",
+                "areas",
+                "saved",
+                "check",
+            ):
                 return run_line(workspace, line, terminal)
             self._parsed[line] = find_command(workspace, line.split())
         return run_command(workspace, *self._parsed[line], terminal)
@@ -196,7 +227,9 @@ class Case:
         ]
 
     def run(self) -> None:
-        """Ask for the state and for some of the rest, seldom for all; judge the answers where there is an oracle."""
+        """Ask for the state and for some of the rest, seldom for all; judge the answers where there
+        is an oracle.
+        """
         fuzzer, random = self._fuzzer, self._random
         whole = random.random() < 0.005
         self._judge()
@@ -206,7 +239,9 @@ class Case:
         if random.random() < 0.4:
             lines.append(random.choice(self.questions()))
         with self._shared():
-            for line in (*TEXTS, "check -a", "check -a --json", *self.questions()) if whole else lines:
+            for line in (
+                (*TEXTS, "check -a", "check -a --json", *self.questions()) if whole else lines
+            ):
                 self.command(line)
         if whole:
             # As a user runs it: with a look of its own.
@@ -234,9 +269,13 @@ class Case:
                     oracle.take_tasks(rows)
                 remarks = reader.recall().lacks(*map(Source, sources))
                 # Counted only where the user sees it.
-                remarks = tuple(remark for remark in remarks if remark.isprintable() and remark in said)
+                remarks = tuple(
+                    remark for remark in remarks if remark.isprintable() and remark in said
+                )
                 figures.rows += len(rows)
-                figures.wrong += [f"{self._name}: {problem}" for problem in oracle.judge(line, rows, remarks)]
+                figures.wrong += [
+                    f"{self._name}: {problem}" for problem in oracle.judge(line, rows, remarks)
+                ]
 
     def _judge_buffer(self, oracle: Oracle) -> None:
         kcov = self._random.choice(self._fuzzer.places.kcovs)
@@ -285,14 +324,21 @@ class Case:
             figures.violated += status == 1 and line.startswith("check")
         except KcovdbgError as error:
             figures.refused += 1
-            err.writelines(f"{terminal.error_painter.paint(fragments)}\n" for fragments in error_lines(error))
+            err.writelines(
+                f"{terminal.error_painter.paint(fragments)}\n" for fragments in error_lines(error)
+            )
         except Exception as error:  # noqa: BLE001 - this is what is looked for
-            figures.crashes.append(f"{self._name}: {line}: {''.join(traceback.format_exception(error)[-3:])}")
+            figures.crashes.append(
+                f"{self._name}: {line}: {''.join(traceback.format_exception(error)[-3:])}"
+            )
             return "", ""
         text = out.getvalue() + err.getvalue()
         found = RAW.search(text)
         if found is not None:
-            figures.raw.append(f"{self._name}: {line}: {found[0]!r} in {text[max(0, found.start() - 40) : found.end() + 20]!r}")
+            figures.raw.append(
+                f"{self._name}: {line}: {found[0]!r} in "
+                f"{text[max(0, found.start() - 40) : found.end() + 20]!r}"
+            )
         if line.endswith("--json") and not self.is_state(line):
             self._parse(line, out.getvalue())
         return out.getvalue(), err.getvalue()
@@ -320,8 +366,11 @@ def _run(seeds: range) -> Figures:
     return figures
 
 
-def run_cases(cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]) -> bool:
-    """Run cases in processes, each with a Program of its own, and print failures and figures, as :func:`gather`.
+def run_cases(
+    cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]
+) -> bool:
+    """Run cases in processes, each with a Program of its own, and print failures and figures, as
+    :func:`gather`.
 
     :param seed: of the first case; each next one has the next number.
     """
@@ -347,6 +396,9 @@ def gather(parts: Iterable[Figures], seed: int, seconds: float, say: Callable[[s
             break
         if figures.cases - said >= 500:
             said = figures.cases
-            say(f"{said} cases after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
+            say(
+                f"{said} cases after {time.monotonic() - started:.0f} s, "
+                f"{len(figures.problems)} problems"
+            )
     say(f"{figures}\n  {time.monotonic() - started:.0f} s")
     return not figures.problems

@@ -20,7 +20,9 @@ def cost(claim, line, number=None):
     command = [sys.executable, "-m", "tests.fuzz.absurd_kernel", claim, "--command", line]
     if number is not None:
         command += ["--number", str(number)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -30,7 +32,11 @@ def cost(claim, line, number=None):
     [
         ("endless-tasks", "saved", "it has more than 131072 tasks"),
         ("endless-areas", "areas", "more than 65536 elements"),
-        ("endless-chain", "remote", "bucket 0 of kcov_remote_map is broken: it has more than 65536 elements"),
+        (
+            "endless-chain",
+            "remote",
+            "bucket 0 of kcov_remote_map is broken: it has more than 65536 elements",
+        ),
         ("huge-buffer", "buffer 40 -n 10", "size"),
         ("largest-buffer", "tasks", ""),
     ],

@@ -12,7 +12,12 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.fuzz.damaged_target import open_damaged
 
-KCOV, TASK, REMOTE, AREA = "struct kcov", "struct task_struct", "struct kcov_remote", "struct kcov_remote_area"
+KCOV, TASK, REMOTE, AREA = (
+    "struct kcov",
+    "struct task_struct",
+    "struct kcov_remote",
+    "struct kcov_remote_area",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +36,13 @@ def demo(opened):
 
 
 def look(target, layout):
-    """Return what check finds, without the rules that it cannot judge: the demo is a slice, which lacks some pages."""
+    """Return what check finds, without the rules that it cannot judge: the demo is a slice, which
+    lacks some pages.
+    """
     report = check(StateReader(target, layout), pause=lambda _seconds: None)
-    findings = tuple(finding for finding in report.findings if finding.severity is not Severity.UNKNOWN)
+    findings = tuple(
+        finding for finding in report.findings if finding.severity is not Severity.UNKNOWN
+    )
     return report._replace(findings=findings)
 
 
@@ -44,7 +53,8 @@ def an_object(snapshot, **wanted):
     return next(
         kcov.fields
         for kcov in snapshot.objects.values()
-        if kcov.address not in busy and all(getattr(kcov.fields, name) == value for name, value in wanted.items())
+        if kcov.address not in busy
+        and all(getattr(kcov.fields, name) == value for name, value in wanted.items())
     )
 
 
@@ -123,7 +133,9 @@ def chain_looped(target, snapshot):
 
 def wrong_bucket(target, snapshot):
     entry = next(entry for entry in snapshot.handles if entry.handle >> 56)
-    other = next(n for n in range(1 << 20, 1 << 21) if find_bucket(1 << 56 | n, 4, 8) != entry.bucket)
+    other = next(
+        n for n in range(1 << 20, 1 << 21) if find_bucket(1 << 56 | n, 4, 8) != entry.bucket
+    )
     target.put(entry.address, REMOTE, "handle", 1 << 56 | other)
     return {"R2"}
 
@@ -175,7 +187,9 @@ def test_damage_is_found(demo, damage):
     target, layout, snapshot = demo
     expected = damage(target, snapshot)
     report = look(target, layout)
-    found = {finding.rule for finding in report.findings if finding.severity is not Severity.TRANSIENT}
+    found = {
+        finding.rule for finding in report.findings if finding.severity is not Severity.TRANSIENT
+    }
     assert expected & found
     assert found <= expected | {"X2"} | ({"B4"} if "B1" in expected or "B2" in expected else set())
     assert report.violations

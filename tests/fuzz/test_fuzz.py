@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A reduced run of the fuzzer, without the oracle; ``python -m tests.fuzz`` runs more, and compares each answer."""
+"""A reduced run of the fuzzer, without the oracle; ``python -m tests.fuzz`` runs more, and compares
+each answer.
+"""
 
 import subprocess
 import sys
@@ -30,8 +32,19 @@ def test_damaged_memory(fuzzer):
 
 def test_damaged_files():
     """In a process of its own: the fuzzer forks, which drgn's threads do not survive."""
-    command = [sys.executable, *"-m tests.fuzz --cases 0 --nice 0 --seed 1000000 --files".split(), str(FILES)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=600)
+    command = [
+        sys.executable,
+        *"-m tests.fuzz --cases 0 --nice 0 --seed 1000000 --files".split(),
+        str(FILES),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{FILES} cases, 0 crashes, 0 hangs, 0 raw" in done.stdout
 
@@ -50,7 +63,9 @@ def test_object_with_flag_bits(fuzzer):
 
 
 def test_object_that_is_not_aligned(fuzzer):
-    """Every command that follows a pointer into the middle of an object refuses it with a reason."""
+    """Every command that follows a pointer into the middle of an object refuses it with a
+    reason.
+    """
     target = fuzzer.target
     target.heal()
     kcov = fuzzer.places.kcovs[0]

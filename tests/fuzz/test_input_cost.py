@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every reader of an input costs in proportion to it: time and memory on one input, and on one twice as large."""
+"""Every reader of an input costs in proportion to it: time and memory on one input, and on one
+twice as large.
+"""
 
 from __future__ import annotations
 
@@ -57,18 +59,28 @@ _LISTS: Final[dict[str, tuple[bytes, bytes, bytes]]] = {
     "JSON blanks": (b'{"pcs":[18446744071579107328]', b'"pc" ', b"}"),
     "offsets": (b"", b"vmlinux+0x10\n", b""),
     "offsets of modules": (b"", b"a+1+", b"\nvmlinux+0x10\n"),
-    "drcov": (b"DRCOV VERSION: 2\nColumns: id, base, end, path\n0, 0x1, 0x2, /a\nBB Table: 1 bbs\n", b"\x01" * 8, b""),
+    "drcov": (
+        b"DRCOV VERSION: 2\nColumns: id, base, end, path\n0, 0x1, 0x2, /a\nBB Table: 1 bbs\n",
+        b"\x01" * 8,
+        b"",
+    ),
     "drcov text": (
-        b"DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule id, start, size:\n",
+        b"DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule id, "
+        b"start, size:\n",
         b"module[0]: 0x10, 1\n",
         b"",
     ),
     "drcov blanks": (
-        b"DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule id, start, size:\n",
+        b"DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule id, "
+        b"start, size:\n",
         b" ",
         b"",
     ),
-    "drcov modules": (b"DRCOV VERSION: 2\nColumns: id, base, path\n", b"0, 0x1, /a\n", b"BB Table: 0 bbs\n"),
+    "drcov modules": (
+        b"DRCOV VERSION: 2\nColumns: id, base, path\n",
+        b"0, 0x1, /a\n",
+        b"BB Table: 0 bbs\n",
+    ),
     "words": (b"", struct.pack("<Q", 0xFFFFFFFF81000000), b""),
     "sancov": (struct.pack("<Q", 0xC0BFFFFFFFFFFF64), struct.pack("<Q", 0xFFFFFFFF81000000), b""),
     "UTF-16": (b"\xff\xfe", "0xffffffff81000000\n".encode("utf-16-le"), b""),
@@ -106,7 +118,10 @@ def test_blanks_in_every_format(wanted: PcFormat) -> None:
     check_cost(prepare)
 
 
-_LOG: Final = "[   12.345678] BUG: KASAN: use-after-free in f+0x10/0x20\n[   12.345679] Call Trace:\n[   12.34568]  g+0x1/0x2\n"
+_LOG: Final = (
+    "[   12.345678] BUG: KASAN: use-after-free in f+0x10/0x20\n[   12.345679] Call Trace:\n[   "
+    "12.34568]  g+0x1/0x2\n"
+)
 _PARTS: Final = (
     _LOG,
     "Call Trace:\n",
@@ -139,7 +154,9 @@ def test_logs(part: str) -> None:
     check_cost(prepare)
 
 
-@pytest.mark.parametrize("part", ["f+0x1/0x2 ", "0xffffffff81000000 ", " ", "[<0> ", "RIP: ", "WARNING: a at ", "(", "a"])
+@pytest.mark.parametrize(
+    "part", ["f+0x1/0x2 ", "0xffffffff81000000 ", " ", "[<0> ", "RIP: ", "WARNING: a at ", "(", "a"]
+)
 def test_words_of_code(part: str) -> None:
     def prepare(size: int) -> Callable[[], object]:
         text = part * size
@@ -190,7 +207,13 @@ def test_location_tables(tmp_path: Path) -> None:
         def read() -> object:
             table = LocationTable(path)
             pcs = table.pcs()
-            return table, table.get_rows(pcs), table.files(), table.find(function="f1"), table.function_names()
+            return (
+                table,
+                table.get_rows(pcs),
+                table.files(),
+                table.find(function="f1"),
+                table.function_names(),
+            )
 
         return read
 
@@ -211,14 +234,21 @@ def test_pcs_outside_of_code(step: int) -> None:
 
 
 def _frames(size: int, pack: Callable[[bytes], bytes], parts: int) -> bytes:
-    return pack(bytes(range(256)) * size) if parts == 1 else b"".join(pack(b"x" * 256) for _ in range(size))
+    return (
+        pack(bytes(range(256)) * size)
+        if parts == 1
+        else b"".join(pack(b"x" * 256) for _ in range(size))
+    )
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("kind", ["zlib", "zstd"])
 def test_compressed_data(kind: str, parts: int) -> None:
     packs: dict[str, Any] = {"zlib": zlib.compress, "zstd": zstandard.ZstdCompressor().compress}
-    starts: dict[str, Any] = {"zlib": zlib.decompressobj, "zstd": lambda: zstandard.ZstdDecompressor().decompressobj()}
+    starts: dict[str, Any] = {
+        "zlib": zlib.decompressobj,
+        "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    }
 
     def prepare(size: int) -> Callable[[], object]:
         import io
@@ -240,7 +270,10 @@ def test_elf(kind: str, tmp_path: Path) -> None:
     def prepare(size: int) -> Callable[[], object]:
         size = min(size, 30_000) if kind in ("sections", "segments") else size
         names = b"\0.symtab\0.strtab\0.note\0"
-        body = {"notes": struct.pack("<III", 4, 0, 1) + b"abc\0", "symbols": struct.pack("<IBBHQQ", 1, 2, 0, 1, 64, 16)}
+        body = {
+            "notes": struct.pack("<III", 4, 0, 1) + b"abc\0",
+            "symbols": struct.pack("<IBBHQQ", 1, 2, 0, 1, 64, 16),
+        }
         data = body.get(kind, b"") * size
         offset = 64 + len(names)
         sections = [(0,) * 10, (9, 3, 0, 0, 64, len(names), 0, 0, 1, 0)]
@@ -248,19 +281,44 @@ def test_elf(kind: str, tmp_path: Path) -> None:
             sections.append((1, 2, 0, 0, offset, len(data), 1, 0, 8, 24))
         if kind == "notes":
             sections.append((17, 7, 0, 0, offset, len(data), 0, 0, 4, 0))
-        sections += [(0, 1, 6, 64 * index, 64, 16, 0, 0, 1, 0) for index in range(size if kind == "sections" else 0)]
+        sections += [
+            (0, 1, 6, 64 * index, 64, 16, 0, 0, 1, 0)
+            for index in range(size if kind == "sections" else 0)
+        ]
         table = b"".join(_SECTION.pack(*row) for row in sections)
-        segments = struct.pack("<IIQQQQQQ", 1, 4, 64, 0, 0, 8, 8, 1) * (size if kind == "segments" else 0)
+        segments = struct.pack("<IIQQQQQQ", 1, 4, 64, 0, 0, 8, 8, 1) * (
+            size if kind == "segments" else 0
+        )
         at = offset + len(data)
         header = _ELF.pack(
-            b"\x7fELF\2\1\1", 2, 62, 1, 0, at + len(table), at, 0, 64, 56, len(segments) // 56, 64, len(sections), 1
+            b"\x7fELF\2\1\1",
+            2,
+            62,
+            1,
+            0,
+            at + len(table),
+            at,
+            0,
+            64,
+            56,
+            len(segments) // 56,
+            64,
+            len(sections),
+            1,
         )
         path = tmp_path / str(next(numbers))
         path.write_bytes(header + names + data + table + segments)
 
         def read() -> object:
             with ElfFile(path) as elf:
-                return elf.sections, elf.segments, elf.notes, elf.build_id, elf.text_sections(), list(elf.symbols.functions())
+                return (
+                    elf.sections,
+                    elf.segments,
+                    elf.notes,
+                    elf.build_id,
+                    elf.text_sections(),
+                    list(elf.symbols.functions()),
+                )
 
         return read
 
@@ -269,7 +327,14 @@ def test_elf(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["3abc", "NtC", "IC", "TT", "u", "B_", "0"])
 def test_names_of_rust(part: str) -> None:
-    check_cost(lambda size: lambda: (demangle("_RNvC1a" + part * size), demangle("_ZN" + part * size + "17h0123456789abcdefE")))
+    check_cost(
+        lambda size: (
+            lambda: (
+                demangle("_RNvC1a" + part * size),
+                demangle("_ZN" + part * size + "17h0123456789abcdefE"),
+            )
+        )
+    )
 
 
 @pytest.mark.parametrize("order", ["ascending", "backwards", "overlapping", "apart"])
@@ -284,8 +349,13 @@ def test_flattened_dumps(order: str, tmp_path: Path) -> None:
     }
 
     def prepare(size: int) -> Callable[[], object]:
-        pieces = (struct.pack(">qq", offsets[order](index, size), 16) + b"KDUMP   " * 2 for index in range(min(size, 4096)))
-        data = (b"makedumpfile\0\0\0\0" + struct.pack(">qq", 1, 1)).ljust(4096, b"\0") + b"".join(pieces)
+        pieces = (
+            struct.pack(">qq", offsets[order](index, size), 16) + b"KDUMP   " * 2
+            for index in range(min(size, 4096))
+        )
+        data = (b"makedumpfile\0\0\0\0" + struct.pack(">qq", 1, 1)).ljust(4096, b"\0") + b"".join(
+            pieces
+        )
         path = tmp_path / str(next(numbers))
         path.write_bytes(data + struct.pack(">qq", -1, -1))
 
@@ -325,7 +395,8 @@ def test_work_directories(kind: str, tmp_path: Path) -> None:
     check_cost(prepare)
 
 
-# DW_TAG_compile_unit with a name, lines, an address and a size, or with ranges; DW_TAG_subprogram with a name and a size.
+# DW_TAG_compile_unit with a name, lines, an address and a size, or with ranges; DW_TAG_subprogram
+# with a name and a size.
 _ABBREVIATIONS: Final = b"".join(
     (
         bytes((1, 0x11, 1, 0x03, 8, 0x10, 0x17, 0x11, 1, 0x12, 7, 0, 0)),
@@ -342,8 +413,15 @@ def _unit(body: bytes, version: int = 4) -> bytes:
 
 
 def _lines(size: int) -> bytes:
-    program = b"\0\x09\x02" + struct.pack("<Q", _START) + b"\x03\x01\x05\x07\x01\x02\x01" * size + b"\0\x01\x01"
-    header = bytes([1, 1, 1, 0xFB, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0]) + b"a.c\0\0\0\0\0"
+    program = (
+        b"\0\x09\x02"
+        + struct.pack("<Q", _START)
+        + b"\x03\x01\x05\x07\x01\x02\x01" * size
+        + b"\0\x01\x01"
+    )
+    header = (
+        bytes([1, 1, 1, 0xFB, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0]) + b"a.c\0\0\0\0\0"
+    )
     body = struct.pack("<HI", 4, len(header)) + header + program
     return struct.pack("<I", len(body)) + body
 
@@ -352,7 +430,9 @@ def _find_sections(kind: str, size: int) -> dict[str, bytes]:
     """Return debug info with so many lines, functions, units or ranges."""
     functions, units = b"", b""
     if kind == "functions":
-        functions = b"".join(b"\2f%x\0" % index + struct.pack("<QQ", _START + index, 1) for index in range(size))
+        functions = b"".join(
+            b"\2f%x\0" % index + struct.pack("<QQ", _START + index, 1) for index in range(size)
+        )
     if kind == "units":
         units = _unit(b"\1a\0" + struct.pack("<IQQ", 0, _START, 8) + b"\0") * size
     if kind == "ranges":
@@ -362,7 +442,9 @@ def _find_sections(kind: str, size: int) -> dict[str, bytes]:
         "info": (_unit(main) if kind in ("lines", "functions") else b"") + units,
         "abbrev": _ABBREVIATIONS,
         "line": _lines(size if kind == "lines" else 1),
-        "rnglists": struct.pack("<IHBBI", 0x7FFFFFEF, 5, 8, 0, 0) + b"\x04\x00\x01" * (size if kind == "ranges" else 0) + b"\0",
+        "rnglists": struct.pack("<IHBBI", 0x7FFFFFEF, 5, 8, 0, 0)
+        + b"\x04\x00\x01" * (size if kind == "ranges" else 0)
+        + b"\0",
     }
 
 

@@ -19,7 +19,9 @@ from tests.support.state import Streams
 
 
 class Demo(NamedTuple):
-    """The demo's files, which lie in one directory and are only read: a core, the image of its kernel, and a module."""
+    """The demo's files, which lie in one directory and are only read: a core, the image of its
+    kernel, and a module.
+    """
 
     vmlinux: Path
     core: Path

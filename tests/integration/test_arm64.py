@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What differs on arm64, on the kept slice of a kernel: calls are of four bytes, per-CPU data lies in the image.
+"""What differs on arm64, on the kept slice of a kernel: calls are of four bytes, per-CPU data lies
+in the image.
 
 That state and buffers are what the guest printed is test_generations.py's.
 """
@@ -34,7 +35,9 @@ def answers() -> tuple[dict, dict]:
 
 def test_calls_are_of_four_bytes(answers) -> None:
     line, said = answers
-    assert [int(call, 16) for call in said["calls"]] == sorted({int(pc, 16) - 4 for pc in line["records"]})
+    assert [int(call, 16) for call in said["calls"]] == sorted(
+        {int(pc, 16) - 4 for pc in line["records"]}
+    )
 
 
 def test_addresses_are_the_running_kernel_s(answers) -> None:
@@ -56,7 +59,9 @@ def test_functions_are_the_symbol_table_s(answers) -> None:
         if symbol["st_info"]["type"] == "STT_FUNC":
             functions.setdefault(symbol["st_value"], symbol.name)
     starts = sorted(functions)
-    expected = [functions[starts[bisect.bisect_left(starts, int(pc, 16)) - 1]] for pc in line["records"]]
+    expected = [
+        functions[starts[bisect.bisect_left(starts, int(pc, 16)) - 1]] for pc in line["records"]
+    ]
     assert [row["frames"][-1]["function"] for row in said["buffer"]] == expected
     assert "__arm64_sys_getppid" in expected
 
@@ -67,10 +72,15 @@ def test_every_task_has_its_cpu(answers) -> None:
 
 
 def test_sleeping_tasks_are_in_pause(answers) -> None:
-    # The C library's pause() is ppoll(NULL, 0, NULL, NULL) here. The workload leaves its tasks in it.
+    # The C library's pause() is ppoll(NULL, 0, NULL, NULL) here. The workload leaves its tasks in
+    # it.
     line, said = answers
     (task,) = (row for row in said["tasks"] if row["pid"] == line["tid"])
     assert (task["syscall"]["number"], task["syscall"]["name"]) == (73, "ppoll")
     assert task["syscall"]["args"][:4] == ["0x0"] * 4
     # A worker of vhost never was in user space.
-    assert all(row["syscall"] is None and not row["errors"] for row in said["tasks"] if row["comm"].startswith("vhost-"))
+    assert all(
+        row["syscall"] is None and not row["errors"]
+        for row in said["tasks"]
+        if row["comm"].startswith("vhost-")
+    )

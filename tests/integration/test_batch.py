@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``batch``: many dumps and traces into one data set; compared with kcovdbg's answers about each of them."""
+"""``batch``: many dumps and traces into one data set; compared with kcovdbg's answers about each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,14 @@ def vmlinux(demo: Demo) -> Path:
 
 
 def make_dumps(folder: Path, number: int, cut: int = 7) -> list[Path]:
-    """Make dumps: the demo under other names, one of them cut off so early that nothing can be read."""
+    """Make dumps: the demo under other names, one of them cut off so early that nothing can be
+    read.
+    """
     whole = DEMO / "demo.slice.zst"
     folder.mkdir()
-    paths = [folder / f"dump-{index}.{'slice' if index == cut else 'zst'}" for index in range(number)]
+    paths = [
+        folder / f"dump-{index}.{'slice' if index == cut else 'zst'}" for index in range(number)
+    ]
     for index, path in enumerate(paths):
         path.write_bytes(unpack(whole)[: 300 + index] if index == cut else whole.read_bytes())
     return paths
@@ -55,7 +61,8 @@ def make_dumps(folder: Path, number: int, cut: int = 7) -> list[Path]:
 
 def read_rows(output: Path, command: str) -> list[dict[str, Any]]:
     answer = duckdb.sql(
-        f"SELECT * FROM read_parquet('{output}/command={command}/*.parquet', union_by_name=true, hive_partitioning=false)"
+        f"SELECT * FROM read_parquet('{output}/command={command}/*.parquet', "
+        f"union_by_name=true, hive_partitioning=false)"
     )
     names = [column[0] for column in answer.description]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
@@ -66,7 +73,9 @@ def as_text(value: object) -> object:
 
 
 def same(kept: object, said: object) -> bool:
-    """Return whether a value of the data set equals that of JSON; values without a type are JSON in text."""
+    """Return whether a value of the data set equals that of JSON; values without a type are JSON in
+    text.
+    """
     if isinstance(kept, list) and isinstance(said, list):
         return len(kept) == len(said) and all(map(same, kept, said))
     if isinstance(kept, dict) and isinstance(said, dict):
@@ -90,7 +99,11 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
         for row, expected in zip(kept, alone, strict=True):
             assert list(row) == list(expected)
             # A count that the demo's damaged object has: no signed number of 64 bits.
-            large = {key for key, value in expected.items() if isinstance(value, int) and value >= 1 << 63}
+            large = {
+                key
+                for key, value in expected.items()
+                if isinstance(value, int) and value >= 1 << 63
+            }
             assert all(row[key] is None for key in large)
             assert len(row.get("errors", [])) == len(expected.get("errors", [])) + len(large)
             compared = row.keys() - large - ({"errors"} if large else set())
@@ -100,9 +113,15 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
         printed = output_of(sys.executable, ROOT / "examples/ask_batch.py", output, name)
         return [line.split("\t") for line in printed.splitlines()[1:]]
 
-    assert {row[0]: row[1] for row in question("handles")} == {row["handle"]: "1" for row in answers["remote"]}
+    assert {row[0]: row[1] for row in question("handles")} == {
+        row["handle"]: "1" for row in answers["remote"]
+    }
     wrong = [row for row in answers["check"] if row["rule"] in ("K1", "X2", "X3")]
-    assert question("leaked") == [[str(dump), row["object"], row["rule"], row["message"]] for row in wrong] != []
+    assert (
+        question("leaked")
+        == [[str(dump), row["object"], row["rule"], row["message"]] for row in wrong]
+        != []
+    )
 
 
 def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: Path) -> None:
@@ -124,13 +143,17 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     os.utime(dumps[0], (1, 1))
     dumps[3].write_bytes(unpack(DEMO / "demo.slice.zst"))
     outcomes = json.loads(run(*words, "-o", output, "--json", "--retry", status=None).stdout)
-    assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[3])}
+    assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {
+        str(dumps[3])
+    }
     assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
     assert len([path for path in before if path.stat().st_mtime_ns != before[path]]) == 2
 
 
 def test_directories_and_damage(tmp_path: Path, vmlinux: Path) -> None:
-    """All that is a dump by its contents or name; what is damaged is listed, and told in each row."""
+    """All that is a dump by its contents or name; what is damaged is listed, and told in each
+    row.
+    """
     dumps = tmp_path / "dumps"
     (whole,) = make_dumps(dumps, 1)
     plain = unpack(whole)
@@ -169,7 +192,9 @@ def test_places_for_a_data_set_that_are_refused(tmp_path: Path, place: str) -> N
 
 
 def test_an_outcome_that_cannot_be_believed(tmp_path: Path) -> None:
-    """One for another file, one of another kind, through a link, of another user: the job runs again."""
+    """One for another file, one of another kind, through a link, of another user: the job runs
+    again.
+    """
     dump = tmp_path / "vmcore"
     dump.write_bytes(b"")
     job = BatchJob(str(dump), ("tasks",), str(tmp_path / "out"), (), 60)
@@ -203,11 +228,15 @@ def test_an_outcome_that_cannot_be_believed(tmp_path: Path) -> None:
 
 
 def test_an_outcome_is_of_the_same_file_and_images(tmp_path: Path) -> None:
-    """Another image may claim the same build ID, and a file can get the time of its last write back."""
+    """Another image may claim the same build ID, and a file can get the time of its last write
+    back.
+    """
     dump, image = tmp_path / "vmcore", compile_image(tmp_path)
     dump.write_bytes(b"first")
     symbols = ((None, str(image)),)
-    job = BatchJob(str(dump), ("tasks",), str(tmp_path / "out"), symbols, 60, digests=find_digests(symbols))
+    job = BatchJob(
+        str(dump), ("tasks",), str(tmp_path / "out"), symbols, 60, digests=find_digests(symbols)
+    )
     assert run_job(job) == find_outcome(job)
     other = tmp_path / "other"
     other.write_bytes(image.read_bytes() + b"\0")
@@ -222,18 +251,24 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
     # Less time than any process takes to open a dump.
     (dump,) = make_dumps(tmp_path / "dumps", 1)
     output = tmp_path / "out"
-    done = run("batch", "-e", "tasks", dump, "-s", vmlinux, "-o", output, "--timeout", "0.01", status=1)
+    done = run(
+        "batch", "-e", "tasks", dump, "-s", vmlinux, "-o", output, "--timeout", "0.01", status=1
+    )
     assert "0.01 s" in done.stdout
     assert not list(output.rglob("*.parquet"))
 
 
 def run_worker(job: BatchJob, code: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-c", code]
-    return subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False
+    )
 
 
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
-    job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
+    job = BatchJob(
+        str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60
+    )
     imports = "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file"
     done = run_worker(job, f"{imports}; batch_worker.main(); print(len(dump_file._KEPT))")
     assert done.stdout.splitlines()[-1] == "1", done.stdout
@@ -241,7 +276,12 @@ def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
 
 def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(
-        str(DEMO / "demo.slice.zst"), ("last",), str(tmp_path), ((None, str(vmlinux)),), 60, files=(str(tmp_path / "last"),)
+        str(DEMO / "demo.slice.zst"),
+        ("last",),
+        str(tmp_path),
+        ((None, str(vmlinux)),),
+        60,
+        files=(str(tmp_path / "last"),),
     )
     code = (
         "import os; from kcovdbg.farm import batch_worker; "
@@ -257,7 +297,9 @@ def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -
     dumps = make_dumps(tmp_path / "dumps", 6)
     output = tmp_path / "out"
     words = ["batch", "-e", "tasks", *dumps, "-s", vmlinux, "-o", output]
-    with subprocess.Popen([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stderr=subprocess.PIPE
+    ) as process:
         while not list(output.glob("_runs/*.json")):
             time.sleep(0.05)
             assert process.poll() is None
@@ -282,14 +324,20 @@ def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
     assert {row["dump"] for row in read_rows(tmp_path / "out", "tasks")} == set(map(str, dumps))
 
 
-def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, vmlinux: Path) -> None:
+def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(
+    tmp_path: Path, vmlinux: Path
+) -> None:
     distributed = pytest.importorskip("distributed")
     dumps = make_dumps(tmp_path / "dumps", 10)
     words = ["batch", "-e", "tasks", "-e", "objects", *dumps, "-s", vmlinux]
     run(*words, "-o", tmp_path / "serial", "-j", "1", status=1)
     output = tmp_path / "cluster"
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path / "dask")
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        local_directory=str(tmp_path / "dask"),
     ) as cluster:
         victim = next(iter(cluster.workers.values())).pid
 
@@ -321,7 +369,8 @@ def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
     assert "no such file" in run(*words, tmp_path / "absent.kcov", status=1).stdout
     run(*words)
     assert {row["function"] for row in read_rows(tmp_path / "out", "top")} == {None}
-    # An answer without debug info is not one with it, and a kernel that kcovdbg was started with is that of the traces.
+    # An answer without debug info is not one with it, and a kernel that kcovdbg was started with is
+    # that of the traces.
     for line in ((*words, "-s", vmlinux), ("-s", vmlinux, *words, "--again")):
         run(*line)
         rows = read_rows(tmp_path / "out", "top")
@@ -340,7 +389,10 @@ def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
         (["-e", "export hex {} -o one.txt", "a.zst", "-o", "x"], "export"),
         (["-e", "report -o one.html", "a.zst", "-o", "x"], "report"),
         (["-e", "taks", "a.zst", "-o", "x"], "'taks'"),
-        (["-e", "tasks", "a.zst", "-o", "x", "--scheduler", "tcp://127.0.0.1:1"], "tcp://127.0.0.1:1"),
+        (
+            ["-e", "tasks", "a.zst", "-o", "x", "--scheduler", "tcp://127.0.0.1:1"],
+            "tcp://127.0.0.1:1",
+        ),
     ],
 )
 def test_refusals(tmp_path: Path, words: list[str], said: str) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The call tree of a real kernel's entry and exit records, compared with another reader of the words that the guest printed."""
+"""The call tree of a real kernel's entry and exit records, compared with another reader of the
+words that the guest printed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def function_starts(directory: Path) -> list[tuple[int, int, str]]:
     found: dict[int, tuple[int, int, str]] = {}
     for symbol in ELFFile(io.BytesIO(image)).get_section_by_name(".symtab").iter_symbols():
         if symbol["st_info"]["type"] == "STT_FUNC":
-            found.setdefault(symbol["st_value"], (symbol["st_value"], symbol["st_size"], symbol.name))
+            found.setdefault(
+                symbol["st_value"], (symbol["st_value"], symbol["st_size"], symbol.name)
+            )
     return sorted(found.values())
 
 
@@ -63,7 +67,9 @@ def function_at(directory: Path, pc: int) -> str:
 
 
 def read_calls(directory: Path, words: list[int]) -> list[tuple[str, int, int]]:
-    """Return the calls in the order of their entries: function, index of the entry, index behind the exit."""
+    """Return the calls in the order of their entries: function, index of the entry, index behind
+    the exit.
+    """
     stack: list[tuple[str, int]] = []
     deepest = 0
     spans: list[tuple[str, int, int]] = []
@@ -75,8 +81,14 @@ def read_calls(directory: Path, words: list[int]) -> list[tuple[str, int, int]]:
         deepest = max(deepest, len(stack))
         if word >> 60 == EXIT:
             entered, call = stack.pop()
-            # Where the hook for the exit is called last of all it is jumped to, and returns to the caller.
-            assert function == entered or not stack or function == stack[-1][0], (index, function, entered, stack)
+            # Where the hook for the exit is called last of all it is jumped to, and returns to the
+            # caller.
+            assert function == entered or not stack or function == stack[-1][0], (
+                index,
+                function,
+                entered,
+                stack,
+            )
             spans[call] = (entered, spans[call][1], index + 1)
     assert deepest > 5
     return spans

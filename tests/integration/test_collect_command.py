@@ -45,7 +45,12 @@ def test_statuses(cli):
     status, _, errors = cli("--", "/nonexistent")
     assert status == 127
     assert "/nonexistent: " in errors
-    for words in (["--nonsense", "--", "true"], [], ["--mode", "pc-ext", "--", "true"], ["--buffer-size", "x", "--", "true"]):
+    for words in (
+        ["--nonsense", "--", "true"],
+        [],
+        ["--mode", "pc-ext", "--", "true"],
+        ["--buffer-size", "x", "--", "true"],
+    ):
         assert cli(*words)[0] == 125
     cli.fake.errors["open"] = 13
     status, _, errors = cli("--", "true")
@@ -59,7 +64,8 @@ def test_json_is_all_of_standard_output(cli):
     assert "hello" in errors
 
 
-# Of a device: an argument and a returned value, each with a header, its PC, a pointer, and one value.
+# Of a device: an argument and a returned value, each with a header, its PC, a pointer, and one
+# value.
 VALUES = [1 << 32 | 0xE0000001, PCS[0], 0xFFFF888000001000, 9, 1 << 32 | 0xF0000002, PCS[1], 0, 5]
 
 
@@ -95,7 +101,9 @@ def test_records_as_json(cli, monkeypatch, codec, words, documented):
 
 def test_files(cli, tmp_path):
     path = tmp_path / "a.kcov"
-    status, out, _ = cli("-o", str(path), "--per-thread", "--json", "--", "sh", "-c", "(exit 2); true")
+    status, out, _ = cli(
+        "-o", str(path), "--per-thread", "--json", "--", "sh", "-c", "(exit 2); true"
+    )
     assert status == 0
     rows = json.loads(out)
     assert [row["file"] for row in rows] == [str(tmp_path / f"a.{row['tid']}.kcov") for row in rows]
@@ -128,7 +136,9 @@ class Grown:
         capacity = request.size - 1
         count = min(self.records, capacity)
         words = array("Q", (PCS * (count // len(PCS) + 1))[:count])
-        buffer = replace(make(words), count=count, stored_count=count, capacity=capacity, size=request.size)
+        buffer = replace(
+            make(words), count=count, stored_count=count, capacity=capacity, size=request.size
+        )
         task = running.TaskTrace(7, 7, 0, running.TaskKind.COMMAND, "ls", 0, 0, buffer)
         return running.Collected(request, self.status, 0.1, (task,))
 
@@ -164,12 +174,27 @@ IGNORED = "trap '' INT; echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.mark.parametrize(
-    ("script", "presses", "status"), [(TRAPPED, 1, 5), ("echo ready; exec sleep 100", 1, 130), (IGNORED, 2, 137)]
+    ("script", "presses", "status"),
+    [(TRAPPED, 1, 5), ("echo ready; exec sleep 100", 1, 130), (IGNORED, 2, 137)],
 )
 def test_interrupt_from_a_terminal(tmp_path, script, presses, status):
-    """The terminal sends C-c to the command as well, which may ignore it; the second one kills it. All records are kept."""
+    """The terminal sends C-c to the command as well, which may ignore it; the second one kills it.
+
+    All records are kept.
+    """
     path = tmp_path / "a.kcov"
-    words = (sys.executable, "-m", "tests.support.collector_process", "collect", "-o", str(path), "--", "sh", "-c", script)
+    words = (
+        sys.executable,
+        "-m",
+        "tests.support.collector_process",
+        "collect",
+        "-o",
+        str(path),
+        "--",
+        "sh",
+        "-c",
+        script,
+    )
     with Screen(*words, columns=100) as screen:
         screen.wait("ready")
         for press in range(presses):
@@ -183,8 +208,20 @@ def test_interrupt_from_a_terminal(tmp_path, script, presses, status):
 
 def test_terminated(tmp_path):
     path = tmp_path / "a.kcov"
-    words = [sys.executable, "-m", "tests.support.collector_process", "collect", "-o", str(path), "--", "sh", "-c"]
-    with subprocess.Popen([*words, "echo ready; exec sleep 100"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
+    words = [
+        sys.executable,
+        "-m",
+        "tests.support.collector_process",
+        "collect",
+        "-o",
+        str(path),
+        "--",
+        "sh",
+        "-c",
+    ]
+    with subprocess.Popen(
+        [*words, "echo ready; exec sleep 100"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as owner:
         assert owner.stdout.readline() == "ready\n"
         owner.terminate()
         assert owner.wait(30) == 143
@@ -192,7 +229,14 @@ def test_terminated(tmp_path):
 
 
 def test_sizes_and_handles():
-    assert [parse_size(text) for text in ("1", "512", "513", "4K", "1m", "0x400")] == [512, 512, 1024, 4096, 1 << 20, 1024]
+    assert [parse_size(text) for text in ("1", "512", "513", "4K", "1m", "0x400")] == [
+        512,
+        512,
+        1024,
+        4096,
+        1 << 20,
+        1024,
+    ]
     assert parse_remote(["usb:1,usb:2", "common:auto"]) == ((1 << 56 | 1, 1 << 56 | 2), 0)
     assert parse_remote(["common:0x42"]) == ((), 0x42)
     assert parse_remote(()) == ((), None)
@@ -206,10 +250,14 @@ def test_what_ptrace_leaves_is_cut_off():
         return [tuple(word.split("/")) for word in text.split()]
 
     functions = names(
-        "cgroup_leave_frozen inlined/ptrace_stop ptrace_stop __x64_sys_close filp_close ptrace_notify "
-        "task_work_run ____fput ptrace_notify ptrace_do_notify map_id_up ptrace_stop cgroup_enter_frozen ptrace_stop"
+        "cgroup_leave_frozen inlined/ptrace_stop ptrace_stop __x64_sys_close filp_close "
+        "ptrace_notify "
+        "task_work_run ____fput ptrace_notify ptrace_do_notify map_id_up ptrace_stop "
+        "cgroup_enter_frozen ptrace_stop"
     )
-    assert [functions[index] for index in own_records(functions)] == names("__x64_sys_close filp_close task_work_run ____fput")
+    assert [functions[index] for index in own_records(functions)] == names(
+        "__x64_sys_close filp_close task_work_run ____fput"
+    )
     assert own_records([]) == []
     # Of a call that doesn't return there is no end.
     assert own_records(names("ptrace_stop do_exit mm_release")) == [1, 2]
@@ -224,7 +272,12 @@ def test_merged_buffers():
     assert merge([make([7, 1, 2, PCS[0]], "TRACE_CMP", CMP)] * 2).count == 2
     both = merge([make_split(VALUES, DATAFLOW), make_split(VALUES[4:] + VALUES[:4], DATAFLOW)])
     found = [decode_record(both.words, index, both.encoding) for index in range(both.count)]
-    assert [(one.pc, one.values.values) for one in found] == [(PCS[0], (9,)), (PCS[1], (5,)), (PCS[1], (5,)), (PCS[0], (9,))]
+    assert [(one.pc, one.values.values) for one in found] == [
+        (PCS[0], (9,)),
+        (PCS[1], (5,)),
+        (PCS[1], (5,)),
+        (PCS[0], (9,)),
+    ]
 
 
 def test_stable_and_flickering():
@@ -235,9 +288,15 @@ def test_stable_and_flickering():
 
 def test_calls_as_text():
     number = next(number for number in range(1024) if syscall_name(number) == "openat")
-    call = running.TracedSyscall(1, number, False, (0xFFFFFF9C, 0x7000, 0, 0, 5, 6), 1, '/a\x1b"', 3, 0, 0, 0)
+    call = running.TracedSyscall(
+        1, number, False, (0xFFFFFF9C, 0x7000, 0, 0, 5, 6), 1, '/a\x1b"', 3, 0, 0, 0
+    )
     assert call_text(call) == 'openat(0xffffff9c, "/a\x1b"", 0, 0)'
-    assert (syscall_name(56, "aarch64"), syscall_name(9999), argument_count("openat")) == ("openat", "syscall_9999", 4)
+    assert (syscall_name(56, "aarch64"), syscall_name(9999), argument_count("openat")) == (
+        "openat",
+        "syscall_9999",
+        4,
+    )
     assert call_text(replace(call, is_compat=True)).startswith(f"32-bit call {number}(")
 
 

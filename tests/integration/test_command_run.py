@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands are followed, on any kernel: KCOV_ENABLE is replaced by a request that every file takes."""
+"""Commands are followed, on any kernel: KCOV_ENABLE is replaced by a request that every file
+takes.
+"""
 
 import errno
 import os
@@ -36,18 +38,25 @@ def run():
     return run
 
 
-@pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -9 $$", 137)])
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -9 $$", 137)],
+)
 def test_the_status_is_the_commands(run, command, status):
     assert run("sh", "-c", command).status == status
 
 
 def can_watch_opens():
     """Return whether fanotify is built in, and this process has CAP_SYS_ADMIN (21)."""
-    capabilities = re.search(r"^CapEff:\s*(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    capabilities = re.search(
+        r"^CapEff:\s*(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE
+    )
     return Path("/proc/sys/fs/fanotify").exists() and int(capabilities[1], 16) >> 21 & 1
 
 
-needs_fanotify = pytest.mark.skipif(not can_watch_opens(), reason="needs fanotify and CAP_SYS_ADMIN")
+needs_fanotify = pytest.mark.skipif(
+    not can_watch_opens(), reason="needs fanotify and CAP_SYS_ADMIN"
+)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +64,18 @@ needs_fanotify = pytest.mark.skipif(not can_watch_opens(), reason="needs fanotif
     [
         ("os.open(path, 0)", [True]),
         ("os.stat(path)", [False]),
-        pytest.param("os.fork() or os.close(os.open(path, 0))", [False, True], marks=needs_fanotify),
+        pytest.param(
+            "os.fork() or os.close(os.open(path, 0))", [False, True], marks=needs_fanotify
+        ),
         pytest.param(
             "t = threading.Thread(target=lambda: os.close(os.open(path, 0))); t.start(); t.join()",
             [False, True],
             marks=needs_fanotify,
         ),
-        ("fd = os.open(path, 0); m = mmap.mmap(fd, 4096, prot=1); os.close(fd); os._exit(0)", [True]),
+        (
+            "fd = os.open(path, 0); m = mmap.mmap(fd, 4096, prot=1); os.close(fd); os._exit(0)",
+            [True],
+        ),
         ("os.open(path, 0); os.kill(os.getpid(), 15)", [True]),
         ("os.fork() or os.open(path, 0)", [False, True]),
     ],
@@ -72,7 +86,9 @@ def test_a_command_that_uses_kcov_itself(tmp_path, script, uses):
     path.write_bytes(bytes(4096))
     fake = FakeKcov()
     argv = (sys.executable, "-c", f"import mmap, os, threading; path = {str(path)!r}\n{script}")
-    collected = collect_command(Request(argv, accepted(find_mode("pc")), size=1024, path=str(path), device=fake.device))
+    collected = collect_command(
+        Request(argv, accepted(find_mode("pc")), size=1024, path=str(path), device=fake.device)
+    )
     assert [task.uses_kcov for task in collected.tasks] == uses
     assert sum(str(path) in remark for remark in collected.remarks) == sum(uses)
 
@@ -109,18 +125,24 @@ def test_who_holds_a_handle_beside_a_random_one(run):
 
 def test_children_are_followed(run):
     # A family tree, with a child that outlives its parent.
-    collected = run("sh", "-c", "(exit 1); (sh -c 'sleep 0.2; exit 5' & exit 2); exec sh -c 'sleep 0.4; exit 7'")
+    collected = run(
+        "sh", "-c", "(exit 1); (sh -c 'sleep 0.2; exit 5' & exit 2); exec sh -c 'sleep 0.4; exit 7'"
+    )
     assert collected.status == 7
     tasks = collected.tasks
     assert {task.problem for task in tasks} == {None}
-    assert [task.kind for task in tasks] == [TaskKind.COMMAND] + [TaskKind.PROCESS] * (len(tasks) - 1)
+    assert [task.kind for task in tasks] == [TaskKind.COMMAND] + [TaskKind.PROCESS] * (
+        len(tasks) - 1
+    )
     assert sorted(os.waitstatus_to_exitcode(task.status) for task in tasks) == [0, 0, 1, 2, 5, 7]
     assert tasks[0].parent == 0
     assert {task.parent for task in tasks[1:]} <= {task.tid for task in tasks}
 
 
 def test_an_end_is_the_same_for_pidfd_and_wait(run):
-    """A parent that polls a pidfd, and then does not block in wait(), finds the status: as without a tracer."""
+    """A parent that polls a pidfd, and then does not block in wait(), finds the status: as without
+    a tracer.
+    """
     code = """
         import os, select, sys
         for number in range(100):
@@ -169,7 +191,9 @@ def test_exec_in_a_thread_that_is_not_the_first(run):
 
 
 def test_the_command_notices_nothing(run, tmp_path):
-    """Descriptors, signals and memory of a child that was made to enable KCOV are as they would be."""
+    """Descriptors, signals and memory of a child that was made to enable KCOV are as they would
+    be.
+    """
     code = """
         import os, signal, sys
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -209,7 +233,9 @@ def test_what_a_kernels_map_keeps_back_is_said(run):
 
 def test_signals_and_stops_pass(run, tmp_path):
     on = tmp_path / "on"
-    stopped = f"sh -c 'kill -STOP $$; : > {on}; exit 4' & child=$!; sleep 0.3; [ -e {on} ] && exit 9"
+    stopped = (
+        f"sh -c 'kill -STOP $$; : > {on}; exit 4' & child=$!; sleep 0.3; [ -e {on} ] && exit 9"
+    )
     # A signal that comes before the child has stopped itself is lost.
     stopped += "; while kill -CONT $child 2>/dev/null; do sleep 0.1; done & wait $child"
     script = f"trap 'echo got' USR1; kill -USR1 $$; {stopped}"
@@ -244,7 +270,9 @@ print(len(collected.tasks), problems, "/etc/hostname" in {call.text for call in 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows numbers of x86-64")
 def test_a_kernel_that_reads_no_other_processes_memory():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_CALLS], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CALLS], cwd=ROOT, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "3 {None} True\n"), done.stderr
 
 
@@ -255,7 +283,8 @@ def test_programs_are_found_as_the_shell_finds_them(run, tmp_path, monkeypatch):
     forbidden = tmp_path / "forbidden"
     forbidden.mkdir()
     (forbidden / "script").write_text("exit 1")
-    # A script without an interpreter is the shell's; what may not be run is passed over, if there is another.
+    # A script without an interpreter is the shell's; what may not be run is passed over, if there
+    # is another.
     assert run(str(script), "3").status == 3
     monkeypatch.setenv("PATH", f"{forbidden}:/nonexistent:{script}:{tmp_path}")
     assert run("script", "4").status == 4
@@ -272,7 +301,9 @@ def test_programs_are_found_as_the_shell_finds_them(run, tmp_path, monkeypatch):
 
 
 def test_no_handler_runs_in_the_command(run):
-    """The child's handlers are reset before it runs, while it still shares this process's memory."""
+    """The child's handlers are reset before it runs, while it still shares this process's
+    memory.
+    """
     got = []
     before = signal.signal(signal.SIGUSR1, lambda *_: got.append(os.getpid()))
     try:
@@ -310,10 +341,15 @@ def is_sleep(pid):
 def sleeper():
     # The sleep in the background outlives the shell, unless it is killed.
     command = [sys.executable, "-c", OWNER, "sh", "-c", "sleep 100 & sleep 101; exit 0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals) as owner:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals
+    ) as owner:
         command = wait_for(lambda: children_of(owner.pid))[0]
-        # Forked isn't enough: until its exec a child of the shell's takes signals as the shell does.
-        pids = wait_for(lambda: len(found := [command, *filter(is_sleep, children_of(command))]) == 3 and found)
+        # Forked isn't enough: until its exec a child of the shell's takes signals as the shell
+        # does.
+        pids = wait_for(
+            lambda: len(found := [command, *filter(is_sleep, children_of(command))]) == 3 and found
+        )
         yield owner, pids
         owner.kill()
 

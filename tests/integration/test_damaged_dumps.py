@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps as farms leave them, cut or behind text: what remains is answered as from the whole dump, and the damage is told."""
+"""Dumps as farms leave them, cut or behind text: what remains is answered as from the whole dump,
+and the damage is told.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def ask(dump: Path, demo: Demo) -> Answer:
     done = run_kcovdbg("-c", dump, "-s", demo.vmlinux, *words)
     answers = parse_outputs(done.stdout, COMMANDS)
     # A row of nulls stands for rows that could not be read.
-    rows = {command: {row[key] for row in answers[command]} - {None} for command, key in COMMANDS.items()}
+    rows = {
+        command: {row[key] for row in answers[command]} - {None}
+        for command, key in COMMANDS.items()
+    }
     return Answer(done.returncode, rows, done.stderr)
 
 
@@ -40,7 +45,9 @@ def whole(demo: Demo) -> Answer:
 
 
 @pytest.mark.parametrize("share", [0.24, 0.72, 0.98])
-def test_a_cut_core_answers_as_far_as_it_goes(demo: Demo, whole: Answer, tmp_path: Path, share: float) -> None:
+def test_a_cut_core_answers_as_far_as_it_goes(
+    demo: Demo, whole: Answer, tmp_path: Path, share: float
+) -> None:
     data = demo.core.read_bytes()
     size = int(len(data) * share)
     (tmp_path / "cut").write_bytes(data[:size])
@@ -64,7 +71,14 @@ def test_behind_text_it_answers_the_same(demo: Demo, whole: Answer, tmp_path: Pa
     assert given.read_bytes() == WARNING + demo.core.read_bytes()
 
 
-LISTS = {"tasks -a": "task", "objects": "kcov", "remote": "handle", "areas": "area", "saved": "saved_area", "check": "rule"}
+LISTS = {
+    "tasks -a": "task",
+    "objects": "kcov",
+    "remote": "handle",
+    "areas": "area",
+    "saved": "saved_area",
+    "check": "rule",
+}
 _HEADER = struct.Struct("<IIQQQQQQ")
 _LOAD = 1
 _PAGE = 4096
@@ -72,7 +86,13 @@ _PAGE = 4096
 
 def list_pages(data: bytes) -> list[int]:
     """Return the offsets of the pages of a slice of a 64-bit little-endian machine."""
-    return sorted({offset + at for _, _, offset, _, _, size, _, _ in read_headers(data) for at in range(0, size, _PAGE)})
+    return sorted(
+        {
+            offset + at
+            for _, _, offset, _, _, size, _, _ in read_headers(data)
+            for at in range(0, size, _PAGE)
+        }
+    )
 
 
 def read_headers(data: bytes) -> list[tuple[int, ...]]:
@@ -82,14 +102,27 @@ def read_headers(data: bytes) -> list[tuple[int, ...]]:
 
 
 def without_page(data: bytes, page: int) -> bytes:
-    """Return a slice whose segments end before a page; what follows in a segment is lost as well."""
+    """Return a slice whose segments end before a page; what follows in a segment is lost as
+    well.
+    """
     found = bytearray(data)
     start, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     for number in range(count):
         place = start + size * number
         kind, flags, offset, virtual, physical, length, _, align = _HEADER.unpack_from(data, place)
         if kind == _LOAD and offset <= page < offset + length:
-            _HEADER.pack_into(found, place, kind, flags, offset, virtual, physical, page - offset, page - offset, align)
+            _HEADER.pack_into(
+                found,
+                place,
+                kind,
+                flags,
+                offset,
+                virtual,
+                physical,
+                page - offset,
+                page - offset,
+                align,
+            )
     return bytes(found)
 
 
@@ -101,10 +134,16 @@ def ask_lists(dump: Path, vmlinux: Path) -> tuple[dict[str, list[Any]], str]:
 
 
 @pytest.mark.parametrize("name", ["6.12-gcc", "saved-per-cpu"])
-def test_a_slice_without_a_page_claims_nothing_about_it(tmp_path: Path, sample: Any, name: str) -> None:
-    """Unread is not none: what the whole slice shows is there, or something is said to be missing; no rule is broken."""
+def test_a_slice_without_a_page_claims_nothing_about_it(
+    tmp_path: Path, sample: Any, name: str
+) -> None:
+    """Unread is not none: what the whole slice shows is there, or something is said to be missing;
+    no rule is broken.
+    """
     folder = Path(__file__).parents[1] / "golden" / "generations" / name
-    data = zstandard.ZstdDecompressor().decompressobj().decompress((folder / "slice.zst").read_bytes())
+    data = (
+        zstandard.ZstdDecompressor().decompressobj().decompress((folder / "slice.zst").read_bytes())
+    )
     (tmp_path / "slice").write_bytes(data)
     whole, _ = ask_lists(tmp_path / "slice", folder / "vmlinux.zst")
     for page in sample(list_pages(data)[::4]):
@@ -114,7 +153,10 @@ def test_a_slice_without_a_page_claims_nothing_about_it(tmp_path: Path, sample: 
             # It could not be opened.
             assert said
             continue
-        assert not [row for row in rows["check"] if row["severity"] in ("error", "warning")], (hex(page), rows["check"][:2])
+        assert not [row for row in rows["check"] if row["severity"] in ("error", "warning")], (
+            hex(page),
+            rows["check"][:2],
+        )
         for line, key in LISTS.items():
             lost = {row[key] for row in whole[line]} - {row[key] for row in rows[line]}
             told = any(row["errors"] for row in rows[line]) if line != "check" else True

@@ -32,7 +32,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_file_is_whole(unpacked: Path) -> None:
     files = list_demo_files()
-    assert {path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()} == {Path(file.name) for file in files}
+    assert {path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()} == {
+        Path(file.name) for file in files
+    }
     for file in files:
         content = file.path.read_bytes()
         if file.path.suffix == ".zst":
@@ -42,11 +44,15 @@ def test_every_file_is_whole(unpacked: Path) -> None:
 
 def test_lines_to_type_work(unpacked: Path, tmp_path: Path) -> None:
     shown = run_kcovdbg("demo", tmp_path / "a b").stdout
-    lines = [line for line in shown.splitlines() if line.startswith("kcovdbg ") and " gdb " not in line]
+    lines = [
+        line for line in shown.splitlines() if line.startswith("kcovdbg ") and " gdb " not in line
+    ]
     assert len(lines) == 2
     for line in lines:
         command = f"{sys.executable} -m {line} -e tasks"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+        )
         assert (done.returncode, "TRACE_PC" in done.stdout) == (0, True), done.stderr
 
 
@@ -77,9 +83,18 @@ def test_in_gdb(unpacked: Path, opened_demo: DemoWorkspace, target: str) -> None
 def test_in_drgn(unpacked: Path, opened_demo: DemoWorkspace, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from kcovdbg.helpers import for_each_kcov_task\nprint(*(task.pid.value_() for task in for_each_kcov_task(prog)))\n"
+        "from kcovdbg.helpers import for_each_kcov_task\nprint(*(task.pid.value_() for task in "
+        "for_each_kcov_task(prog)))\n"
     )
-    drgn = [Path(sys.executable).parent / "drgn", "-q", "-c", unpacked / "vmcore", "-s", unpacked / "vmlinux", script]
+    drgn = [
+        Path(sys.executable).parent / "drgn",
+        "-q",
+        "-c",
+        unpacked / "vmcore",
+        "-s",
+        unpacked / "vmlinux",
+        script,
+    ]
     done = subprocess.run(drgn, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout.split() == [str(row["pid"]) for row in opened_demo.ask("tasks")], done.stderr
 
@@ -89,7 +104,9 @@ def test_a_core_that_gdb_cannot_read_is_named(tmp_path: Path) -> None:
 
 
 def test_source_is_that_of_the_module(unpacked: Path) -> None:
-    """The file that is shipped is the one that the module was compiled from: where debug info has functions, it has them."""
+    """The file that is shipped is the one that the module was compiled from: where debug info has
+    functions, it has them.
+    """
     text = (unpacked / "modules/kcovlab_keep.c").read_text().splitlines()
     with (unpacked / "kcovlab_keep.ko").open("rb") as file:
         functions = [
@@ -99,13 +116,21 @@ def test_source_is_that_of_the_module(unpacked: Path) -> None:
             if die.tag == "DW_TAG_subprogram" and "DW_AT_low_pc" in die.attributes
         ]
     # module_init() and module_exit() declare theirs again.
-    own = [(name, line) for name, line in functions if re.fullmatch("kcovlab_keep_(inner|middle|outer|write)", name)]
+    own = [
+        (name, line)
+        for name, line in functions
+        if re.fullmatch("kcovlab_keep_(inner|middle|outer|write)", name)
+    ]
     assert len(own) == 4
     assert [name for name, line in own if not re.search(rf"\b{name}\(", text[line - 1])] == []
 
 
 def test_source_is_shown() -> None:
-    truth = json.loads(zstandard.ZstdDecompressor().decompressobj().decompress((find_demo() / "truth.json.zst").read_bytes()))
+    truth = json.loads(
+        zstandard.ZstdDecompressor()
+        .decompressobj()
+        .decompress((find_demo() / "truth.json.zst").read_bytes())
+    )
     keep = next(line for line in truth["lines"] if line.get("state") == "kc-keep")
     (kcov,) = [row["kcov"] for row in ask(["--demo"], "objects")[0] if row["size"] == keep["size"]]
     (rows,) = ask(["--demo"], f"source kcov:{kcov} kcovlab_keep_inner")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Exports of the demo, read by the programs that they are for; and the page that shows each format."""
+"""Exports of the demo, read by the programs that they are for; and the page that shows each
+format.
+"""
 
 import collections
 import json
@@ -24,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def tree(opened_demo, tmp_path):
-    """Make a source tree whose files have enough lines; return the records of an export of lines."""
+    """Make a source tree whose files have enough lines; return the records of an export of
+    lines.
+    """
     out = tmp_path / "usb.info"
     opened_demo.run(f"export lcov kc-usb -o {out}")
     read = read_lcov(out.read_text().splitlines())
@@ -56,13 +60,23 @@ def test_genhtml_shows_what_was_exported(tree, opened_demo, tmp_path):
     out = tmp_path / "usb.info"
     opened_demo.run(f"export lcov kc-usb --file lib -o {out}")
     printed = output_of("genhtml", out, "-o", tmp_path / "html")
-    covered, total = map(int, re.search(r"lines\.+: *[\d.]+% \((\d+) of (\d+) lines\)", printed).groups())
-    hits = [count for file, found in tree.items() if file.startswith("lib/") for count in found.lines.values()]
+    covered, total = map(
+        int, re.search(r"lines\.+: *[\d.]+% \((\d+) of (\d+) lines\)", printed).groups()
+    )
+    hits = [
+        count
+        for file, found in tree.items()
+        if file.startswith("lib/")
+        for count in found.lines.values()
+    ]
     assert (covered, total) == (sum(map(bool, hits)), len(hits))
     assert total > 1000
     # And in each file's page: how often each line was executed.
     page = next((tmp_path / "html").rglob("vsprintf.c.gcov.html")).read_text()
-    shown = [int(hits) for hits in re.findall(r'class="(?:lineCov|tlaGNC|tlaUNC|lineNoCov)[^>]*>\s*(\d+) :', page)]
+    shown = [
+        int(hits)
+        for hits in re.findall(r'class="(?:lineCov|tlaGNC|tlaUNC|lineNoCov)[^>]*>\s*(\d+) :', page)
+    ]
     assert shown == list(tree["lib/vsprintf.c"].lines.values())
 
 
@@ -82,13 +96,19 @@ def test_module_offsets_against_the_symbol_table(opened_demo):
     offsets = [int(line.removeprefix("vmlinux+"), 16) for line in lines]
     assert len(offsets) == len(expected) > 1000
     # A tail call's record is in its caller's code.
-    elsewhere = {int(row["pc"], 16) - 5 for row in rows if any("tail call" in error for error in row["errors"])}
+    elsewhere = {
+        int(row["pc"], 16) - 5
+        for row in rows
+        if any("tail call" in error for error in row["errors"])
+    }
     assert len(elsewhere) < len(offsets) // 10
     for offset in offsets:
         address = start + offset
         if address in elsewhere:
             continue
-        assert expected[address] in names[addresses[bisect_right(addresses, address) - 1]], hex(address)
+        assert expected[address] in names[addresses[bisect_right(addresses, address) - 1]], hex(
+            address
+        )
 
 
 def test_modules_have_their_own_offsets(opened_demo):
@@ -111,11 +131,17 @@ def disassemble(image, *options):
 
 def test_counts_of_points_agree(opened_demo):
     """funccover's sums are rawcover's lines, and its totals the calls that a disassembler sees."""
-    functions = [line.rsplit(",", 2) for line in opened_demo.run("export funccover 41")[0].splitlines()[1:]]
-    assert sum(int(covered) for _, covered, _ in functions) == len(opened_demo.run("export rawcover 41")[0].splitlines())
+    functions = [
+        line.rsplit(",", 2) for line in opened_demo.run("export funccover 41")[0].splitlines()[1:]
+    ]
+    assert sum(int(covered) for _, covered, _ in functions) == len(
+        opened_demo.run("export rawcover 41")[0].splitlines()
+    )
     (row,) = [row for row in functions if row[0].endswith(",__task_pid_nr_ns")]
     assert int(row[1]) > 0
-    assert int(row[2]) == len(find_points(opened_demo.kernel.target.lines.image, "__task_pid_nr_ns"))
+    assert int(row[2]) == len(
+        find_points(opened_demo.kernel.target.lines.image, "__task_pid_nr_ns")
+    )
 
 
 @pytest.mark.parametrize("function", ["vfs_read", "__task_pid_nr_ns", "do_sys_openat2"])
@@ -131,15 +157,22 @@ def test_kinds_of_points_are_those_that_a_disassembler_sees(opened_demo, functio
     covered = sum(bool(row["hits"]) for row in rows)
     assert f"{covered} of {calls['pc']} points" in "".join(opened_demo.run(f"points {function} 41"))
     (evidence,) = [
-        row["evidence"] for row in opened_demo.ask(f"why 41 {function}") if f"points={calls['pc']}" in row["evidence"]
+        row["evidence"]
+        for row in opened_demo.ask(f"why 41 {function}")
+        if f"points={calls['pc']}" in row["evidence"]
     ]
     assert f"covered={covered}" in evidence
 
 
 def test_uncovered_points_of_a_directory_are_those_that_several_buffers_lack(opened_demo):
     rows = opened_demo.ask("points lib kc-usb kc-remote")
-    assert all(any(frame["file"].startswith(("lib/", "./lib/")) for frame in row["frames"]) for row in rows)
-    apart = [[row["hits"] for row in opened_demo.ask(f"points lib {what}")] for what in ("kc-usb", "kc-remote")]
+    assert all(
+        any(frame["file"].startswith(("lib/", "./lib/")) for frame in row["frames"]) for row in rows
+    )
+    apart = [
+        [row["hits"] for row in opened_demo.ask(f"points lib {what}")]
+        for what in ("kc-usb", "kc-remote")
+    ]
     sums = [None if None in hits else sum(hits) for hits in zip(*apart, strict=True)]
     assert [row["hits"] for row in rows] == sums
     assert all(any(hits) for hits in apart)
@@ -158,7 +191,9 @@ def test_code_without_points_is_an_answer_with_a_reason(opened_demo, place):
 
 @pytest.fixture(scope="module")
 def code(opened_demo):
-    """What a disassembler sees: calls by return address, and what each function jumps to, the callback among them."""
+    """What a disassembler sees: calls by return address, and what each function jumps to, the
+    callback among them.
+    """
     function, call, calls, jumps = "", None, {}, {}
     for line in disassemble(opened_demo.kernel.target.lines.image).splitlines():
         address, _, text = line.partition(":")
@@ -173,12 +208,16 @@ def code(opened_demo):
             target = match[1] or "*"
             if "+" not in target and target != function:
                 # A cold part is entered with its function's return address.
-                jumps.setdefault(function.partition(".cold")[0], set()).add(target.partition(".cold")[0])
+                jumps.setdefault(function.partition(".cold")[0], set()).add(
+                    target.partition(".cold")[0]
+                )
     return calls, jumps
 
 
 def test_tail_calls_are_those_that_a_disassembler_sees(opened_demo, code):
-    """Each call that leads to one function only that jumps to the callback is named after that function, and no other one."""
+    """Each call that leads to one function only that jumps to the callback is named after that
+    function, and no other one.
+    """
     calls, jumps = code
     callback = "__sanitizer_cov_trace_pc"
 
@@ -188,7 +227,9 @@ def test_tail_calls_are_those_that_a_disassembler_sees(opened_demo, code):
             name = todo.pop()
             reached.add(name)
             todo |= jumps.get(name, set()) - reached - {callback}
-        is_open = any(name == "*" or name.startswith(("__x86_indirect_thunk", "__SCT__")) for name in reached)
+        is_open = any(
+            name == "*" or name.startswith(("__x86_indirect_thunk", "__SCT__")) for name in reached
+        )
         return None if is_open else {name for name in reached if callback in jumps.get(name, ())}
 
     table = opened_demo.kernel.symbolizer.table
@@ -209,9 +250,18 @@ def test_tail_calls_are_those_that_a_disassembler_sees(opened_demo, code):
 
 def test_tail_calls_are_marked_and_counted_nowhere(opened_demo):
     rows = opened_demo.ask("buffer kc-usb")
-    approximate = {row["pc"]: row["symbol"] for row in rows if any("approximate" in error for error in row["errors"])}
+    approximate = {
+        row["pc"]: row["symbol"]
+        for row in rows
+        if any("approximate" in error for error in row["errors"])
+    }
     assert approximate
-    assert all("approximate" not in error for row in rows if row["pc"] not in approximate for error in row["errors"])
+    assert all(
+        "approximate" not in error
+        for row in rows
+        if row["pc"] not in approximate
+        for error in row["errors"]
+    )
     pc, symbol = next(iter(approximate.items()))
     assert "approximate" in opened_demo.run(f"sym {pc}")[0]
     points = opened_demo.ask(f"points {symbol} kc-usb")
@@ -220,7 +270,11 @@ def test_tail_calls_are_marked_and_counted_nowhere(opened_demo):
 
 def test_the_page_has_every_format():
     text = (ROOT / "docs/exports.md").read_text()
-    (formats,) = [argument.choices for argument in COMMANDS.find("export").arguments if argument.names == ("format",)]
+    (formats,) = [
+        argument.choices
+        for argument in COMMANDS.find("export").arguments
+        if argument.names == ("format",)
+    ]
     assert [name for name in formats if f"\n## {name}\n" not in text] == []
 
 
@@ -245,8 +299,12 @@ def test_place_of_a_task_decides_more(opened_demo, tid):
         assert columns.contradictions == 0
         rows = zip(columns.line_file, columns.line, map(LineState, columns.line_state), strict=True)
         decided[trace is placed] = {
-            (file, line): state.was_executed for file, line, state in rows if state.is_decided or state.was_executed
+            (file, line): state.was_executed
+            for file, line, state in rows
+            if state.is_decided or state.was_executed
         }
     both = decided[True].keys() & decided[False].keys()
-    assert {line: decided[True][line] for line in both} == {line: decided[False][line] for line in both}
+    assert {line: decided[True][line] for line in both} == {
+        line: decided[False][line] for line in both
+    }
     assert len(decided[True]) > len(decided[False])

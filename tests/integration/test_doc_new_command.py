@@ -21,13 +21,19 @@ for line in ("mo", "modes --"):
     for entry in find_candidates(find_cursor(line), COMMANDS, Index(), {}):
         print(entry.text, entry.meta)
 """
-DRGN = "import drgn; from kcovdbg.frontends.drgn_commands import run_in_drgn; run_in_drgn(drgn.Program(), 'help modes')"
+DRGN = (
+    "import drgn; from kcovdbg.frontends.drgn_commands import run_in_drgn; "
+    "run_in_drgn(drgn.Program(), 'help modes')"
+)
 HELP = "modes - count the tasks in each mode"
 # By frontend: the words for Python, and texts in the answer.
 FRONTENDS = {
     "cli": (("-m", "kcovdbg", "help", "modes"), [HELP]),
     "script": (("-m", "kcovdbg"), [HELP]),
-    "completion": (("-c", COMPLETE), ["modes count the tasks in each mode", "--all also count tasks without KCOV state"]),
+    "completion": (
+        ("-c", COMPLETE),
+        ["modes count the tasks in each mode", "--all also count tasks without KCOV state"],
+    ),
     "answer": (("-m", "kcovdbg", "--demo", "modes", "-a", "--json"), ['"mode": "TRACE_PC"']),
     "drgn": (("-c", DRGN), [HELP]),
 }
@@ -44,23 +50,43 @@ def installation(tmp_path_factory):
     commands = top / "kcovdbg" / "commands"
     (commands / "modes.py").write_text(module)
     table = (commands / "__init__.py").read_text()
-    (commands / "__init__.py").write_text(table.replace("MODULES: Final = {\n", f"MODULES: Final = {{\n{line}"))
-    subprocess.run((sys.executable, "-m", "docs.generate"), cwd=top, env=os.environ | {"PYTHONPATH": str(top)}, check=False)
+    (commands / "__init__.py").write_text(
+        table.replace("MODULES: Final = {\n", f"MODULES: Final = {{\n{line}")
+    )
+    subprocess.run(
+        (sys.executable, "-m", "docs.generate"),
+        cwd=top,
+        env=os.environ | {"PYTHONPATH": str(top)},
+        check=False,
+    )
     return top
 
 
 @pytest.mark.parametrize("frontend", FRONTENDS)
 def test_the_command_is_there(installation, frontend):
     words, expected = FRONTENDS[frontend]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installation), "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
-    options = {"capture_output": True, "text": True, "cwd": installation, "env": environment, "timeout": 60}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(installation),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LANG": "C.UTF-8",
+    }
+    options = {
+        "capture_output": True,
+        "text": True,
+        "cwd": installation,
+        "env": environment,
+        "timeout": 60,
+    }
     done = subprocess.run([sys.executable, *words], input="modes?\n", **options)
     assert done.returncode == 0, done.stderr
     assert [text for text in expected if text not in done.stdout] == []
 
 
 def test_the_check_passes(installation):
-    """``make static`` and the rules of the tree in the copy, with the tools of the environment that runs this test."""
+    """``make static`` and the rules of the tree in the copy, with the tools of the environment that
+    runs this test.
+    """
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     binaries = Path(sys.executable).parent
     for command in (
@@ -69,6 +95,8 @@ def test_the_check_passes(installation):
         ("make", "-o", f"{binaries.parent}/.dev", f"VENV={binaries.parent}", "static"),
         (sys.executable, "-m", "pytest", "-q", "tests/unit/test_imports.py"),
     ):
-        result = subprocess.run(command, cwd=installation, env=environment, capture_output=True, text=True, timeout=1800)
+        result = subprocess.run(
+            command, cwd=installation, env=environment, capture_output=True, text=True, timeout=1800
+        )
         assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert "modes" in (installation / "docs" / "commands.md").read_text()

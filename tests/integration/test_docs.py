@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pages: every session on them is run on the demo, every command on them is valid, and Sphinx builds them."""
+"""The pages: every session on them is run on the demo, every command on them is valid, and Sphinx
+builds them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ LEFT_OUT = "…"
 
 
 def fences(page: Path, *kinds: str) -> Iterator[str]:
-    yield from (match["text"] for match in FENCE.finditer(page.read_text()) if match["kind"] in kinds)
+    yield from (
+        match["text"] for match in FENCE.finditer(page.read_text()) if match["kind"] in kinds
+    )
 
 
 def name_of(page: Path) -> str:
@@ -66,8 +70,14 @@ def sessions(page: Path) -> Iterator[tuple[str, str]]:
 def commands_on(page: Path) -> list[str]:
     """Return the command lines of kcovdbg on a page, those in sessions and those to be typed."""
     texts = fences(page, "sh", "console", "text")
-    lines = (line.removeprefix("$ ").removeprefix("sudo ") for text in texts for line in text.splitlines())
-    return [line for line in lines if line.startswith("kcovdbg ") and not line.startswith("kcovdbg> ")]
+    lines = (
+        line.removeprefix("$ ").removeprefix("sudo ")
+        for text in texts
+        for line in text.splitlines()
+    )
+    return [
+        line for line in lines if line.startswith("kcovdbg ") and not line.startswith("kcovdbg> ")
+    ]
 
 
 SESSIONS = [page for page in (README, *PAGES) if any(True for _ in sessions(page))]
@@ -76,12 +86,18 @@ WITH_COMMANDS = [page for page in (README, *PAGES) if commands_on(page)]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with the files that the pages name: the demo as ``vmcore`` and ``vmlinux``, and their scripts."""
+    """Return a directory with the files that the pages name: the demo as ``vmcore`` and
+    ``vmlinux``, and their scripts.
+    """
     folder = tmp_path_factory.mktemp("place")
     run_kcovdbg("demo", folder, status=0)
     programs = folder / "bin"
     programs.mkdir()
-    for name, words in (("kcovdbg", "-m kcovdbg"), ("python", ""), ("drgn", str(Path(sys.executable).parent / "drgn"))):
+    for name, words in (
+        ("kcovdbg", "-m kcovdbg"),
+        ("python", ""),
+        ("drgn", str(Path(sys.executable).parent / "drgn")),
+    ):
         script = programs / name
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {words} "$@"\n')
         script.chmod(0o755)
@@ -90,25 +106,33 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text("Call Trace:\n vfs_read+0x15/0x300\n")
     (folder / "ask_batch.py").write_text((ROOT / "examples/ask_batch.py").read_text())
     for page in PAGES:
-        for match in re.finditer(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for match in re.finditer(
+            r"`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+        ):
             (folder / match[1]).write_text(match[2])
     return folder
 
 
 def as_pattern(shown: str) -> re.Pattern[str]:
-    """Make a pattern of what a page shows: a line of … is any number of lines, … within a line any text."""
+    """Make a pattern of what a page shows: a line of … is any number of lines, … within a line any
+    text.
+    """
     parts = []
     for line in shown.rstrip("\n").split("\n"):
         if line.strip() == LEFT_OUT:
             parts.append(r"(?:.*\n)*")
         else:
-            parts.append(".*".join(re.escape(piece.rstrip()) for piece in line.split(LEFT_OUT)) + r"[ ]*\n")
+            parts.append(
+                ".*".join(re.escape(piece.rstrip()) for piece in line.split(LEFT_OUT)) + r"[ ]*\n"
+            )
     return re.compile("".join(parts))
 
 
 @pytest.mark.parametrize("page", SESSIONS, ids=name_of)
 def test_sessions_are_real(page: Path, place: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")
+    }
     environment["PATH"] = f"{place / 'bin'}:{environment['PATH']}"
     for command, shown in sessions(page):
         # An ellipsis alone matches any output.
@@ -119,16 +143,31 @@ def test_sessions_are_real(page: Path, place: Path) -> None:
             printed = run_at_prompt(*command.split(" >>> "), place, environment)
             assert as_pattern(shown).fullmatch(printed), f"$ {command}\n{printed}"
             continue
-        done = subprocess.run(["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert as_pattern(shown).fullmatch(done.stdout), f"$ {command}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, f"$ {command}\n{done.stderr}"
 
 
 def run_at_prompt(program: str, line: str, place: Path, environment: dict[str, str]) -> str:
-    """Type a line at the prompt of a program in a terminal of 100 columns; return what it prints."""
+    """Type a line at the prompt of a program in a terminal of 100 columns; return what it
+    prints.
+    """
     plain = {**environment, "TERM": "dumb", "NO_COLOR": "1", "PYTHON_BASIC_REPL": "1"}
     process = pexpect.spawn(
-        "bash", ["-c", program], cwd=str(place), env=plain, dimensions=(100, 100), encoding="utf-8", timeout=120
+        "bash",
+        ["-c", program],
+        cwd=str(place),
+        env=plain,
+        dimensions=(100, 100),
+        encoding="utf-8",
+        timeout=120,
     )
     try:
         # The banner has lines with prompts as well.
@@ -143,13 +182,24 @@ def run_at_prompt(program: str, line: str, place: Path, environment: dict[str, s
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
-def test_commands_can_be_understood(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_can_be_understood(
+    page: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The name of a missing file looks like that of a command.
     monkeypatch.chdir(place)
-    commands = COMMANDS.with_commands(replace(TASKS, name="modes")) if page.name == "adding-a-command.md" else COMMANDS
+    commands = (
+        COMMANDS.with_commands(replace(TASKS, name="modes"))
+        if page.name == "adding-a-command.md"
+        else COMMANDS
+    )
     for line in commands_on(page):
-        options = parse_options(shlex.split(re.sub(r" (\||2>|>).*", "", line), comments=True)[1:], commands)
-        for words in (*([word.text for word in parse_line(source).words] for source in options.commands), [*options.words]):
+        options = parse_options(
+            shlex.split(re.sub(r" (\||2>|>).*", "", line), comments=True)[1:], commands
+        )
+        for words in (
+            *([word.text for word in parse_line(source).words] for source in options.commands),
+            [*options.words],
+        ):
             if words:
                 parse_arguments(commands.find(words[0]), words[1:])
 

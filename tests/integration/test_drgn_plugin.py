@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of kcovdbg in drgn, and the plugin, which drgn imports at every start: importing it must be cheap."""
+"""Lines of kcovdbg in drgn, and the plugin, which drgn imports at every start: importing it must be
+cheap.
+"""
 
 import contextlib
 import json
@@ -24,8 +26,14 @@ def test_the_plugin_imports_next_to_nothing():
         "import kcovdbg.frontends.drgn_plugin\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert result.stdout.split() == ["kcovdbg", "kcovdbg.frontends", "kcovdbg.frontends.drgn_plugin"]
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stdout.split() == [
+        "kcovdbg",
+        "kcovdbg.frontends",
+        "kcovdbg.frontends.drgn_plugin",
+    ]
 
 
 def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
@@ -34,13 +42,16 @@ def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
     (tmp_path / "kcovdbg/config.toml").write_text(f'symbol-tables = ["{tmp_path}/table"]\n')
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     in_drgn = (
-        "import drgn, sys; from kcovdbg.frontends.drgn_commands import run_in_drgn; prog = drgn.Program()\n"
+        "import drgn, sys; from kcovdbg.frontends.drgn_commands import run_in_drgn; prog = "
+        "drgn.Program()\n"
         f"prog.set_core_dump('{demo.core}'); prog.load_debug_info(['{demo.vmlinux}'])\n"
         f"sys.exit(run_in_drgn(prog, 'sym {pc:#x} --json'))"
     )
     alone = [sys.executable, "-m", "kcovdbg", demo.core, demo.vmlinux, "sym", f"{pc:#x}", "--json"]
     for command in ([sys.executable, "-c", in_drgn], alone):
-        result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+        result = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=60
+        )
         assert result.returncode == 0, result.stderr
         (row,) = json.loads(result.stdout)
         assert row["frames"][0]["function"] == "from_the_table"
@@ -53,7 +64,9 @@ def open_drgn(demo, home, settings=""):
     (home / "kcovdbg/config.toml").write_text(settings)
     command = (sys.executable, "-m", "drgn", "-q", "-c", demo.core, "-s", demo.vmlinux)
     folders = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
-    with Screen(*command, rows=60, columns=200, DRGN_PLUGINS="kcov=kcovdbg.frontends.drgn_plugin", **folders) as screen:
+    with Screen(
+        *command, rows=60, columns=200, DRGN_PLUGINS="kcov=kcovdbg.frontends.drgn_plugin", **folders
+    ) as screen:
         screen.wait(at_prompt, seconds=60)
         yield screen
 
@@ -77,16 +90,25 @@ def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
 def test_columns_and_aliases(demo, tmp_path):
     settings = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfuzzers = "tasks --mode trace-pc"\n'
     with open_drgn(demo, tmp_path, settings) as screen:
-        screen.type("%kcov tasks | head -1\r", lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines])
+        screen.type(
+            "%kcov tasks | head -1\r",
+            lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines],
+        )
         screen.wait(at_prompt)
-        screen.type("\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r", lambda screen: "0" in screen.lines)
+        screen.type(
+            "\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r", lambda screen: "0" in screen.lines
+        )
 
 
 def test_an_error_names_the_configuration_file(demo, tmp_path):
     with open_drgn(demo, tmp_path, 'color = "never"\ncolors = 1\n') as screen:
         screen.type("%kcov tasks\r")
         # The line is wrapped somewhere: paths differ in length.
-        screen.wait(lambda screen: f"{tmp_path}/kcovdbg/config.toml:unknownsetting" in "".join(screen.text.split()))
+        screen.wait(
+            lambda screen: (
+                f"{tmp_path}/kcovdbg/config.toml:unknownsetting" in "".join(screen.text.split())
+            )
+        )
         screen.wait(at_prompt)
         assert "Traceback" not in screen.text
 

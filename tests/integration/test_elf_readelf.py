@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The ELF reader against readelf, on every kept image, dump and slice: 64 and 32 bits, little- and big-endian."""
+"""The ELF reader against readelf, on every kept image, dump and slice: 64 and 32 bits, little- and
+big-endian.
+"""
 
 import re
 import shutil
@@ -27,15 +29,38 @@ _MACHINES = {
     "RISC-V": "riscv64",
 }
 _TYPES = {"REL": 1, "EXEC": 2, "DYN": 3, "CORE": 4}
-_SECTION_TYPES = {"NULL": 0, "PROGBITS": 1, "SYMTAB": 2, "STRTAB": 3, "RELA": 4, "DYNAMIC": 6, "NOTE": 7, "NOBITS": 8, "REL": 9}
-_SECTION_FLAGS = {"W": 1, "A": 2, "X": 4, "M": 0x10, "S": 0x20, "I": 0x40, "L": 0x80, "G": 0x200, "T": 0x400, "C": 0x800}
+_SECTION_TYPES = {
+    "NULL": 0,
+    "PROGBITS": 1,
+    "SYMTAB": 2,
+    "STRTAB": 3,
+    "RELA": 4,
+    "DYNAMIC": 6,
+    "NOTE": 7,
+    "NOBITS": 8,
+    "REL": 9,
+}
+_SECTION_FLAGS = {
+    "W": 1,
+    "A": 2,
+    "X": 4,
+    "M": 0x10,
+    "S": 0x20,
+    "I": 0x40,
+    "L": 0x80,
+    "G": 0x200,
+    "T": 0x400,
+    "C": 0x800,
+}
 _SEGMENT_TYPES = {"LOAD": 1, "NOTE": 4}
 _RESERVED_SECTIONS = {"UND": 0, "ABS": 0xFFF1, "COM": 0xFFF2}
 
 
 def kept_files():
     """Yield the kept files that are ELF when they are decompressed."""
-    for path in sorted(p for folder in ("tests", "examples") for p in (ROOT / folder).rglob("*.zst")):
+    for path in sorted(
+        p for folder in ("tests", "examples") for p in (ROOT / folder).rglob("*.zst")
+    ):
         with path.open("rb") as file:
             assert find_packing(file.read(4)) is not None, path
             file.seek(0)
@@ -86,12 +111,22 @@ def test_segments(elf):
     pattern = r"^  (\w+) +(0x\w+) (0x\w+) (0x\w+) (0x\w+) (0x\w+) ([R ])([W ])([E ]) (0x\w+|0)$"
     rows = re.findall(pattern, readelf(elf, "--segments"), re.MULTILINE)
     assert len(rows) == len(elf.segments) == elf.header.phnum
-    for (name, offset, vaddr, paddr, filesz, memsz, *flags, align), segment in zip(rows, elf.segments, strict=True):
+    for (name, offset, vaddr, paddr, filesz, memsz, *flags, align), segment in zip(
+        rows, elf.segments, strict=True
+    ):
         if name in _SEGMENT_TYPES:
             assert segment.type == _SEGMENT_TYPES[name]
         values = [int(text, 16) for text in (offset, vaddr, paddr, filesz, memsz)]
-        assert [segment.offset, segment.vaddr, segment.paddr, segment.filesz, segment.memsz] == values
-        assert segment.flags == sum(bit for bit, flag in zip((4, 2, 1), flags, strict=True) if flag != " ")
+        assert [
+            segment.offset,
+            segment.vaddr,
+            segment.paddr,
+            segment.filesz,
+            segment.memsz,
+        ] == values
+        assert segment.flags == sum(
+            bit for bit, flag in zip((4, 2, 1), flags, strict=True) if flag != " "
+        )
         assert segment.align == int(align, 16)
 
 
@@ -99,12 +134,16 @@ def test_sections(elf):
     pattern = r"^  \[ *(\d+)\] (\S*) +(\S+) +([0-9a-f]+) ([0-9a-f]+) ([0-9a-f]+) [0-9a-f]+ +([A-Za-z]*) +(\d+) +(\d+) +\d+$"
     rows = re.findall(pattern, readelf(elf, "--sections"), re.MULTILINE)
     assert len(rows) == len(elf.sections) == elf.header.shnum
-    for (index, name, kind, address, offset, size, flags, link, info), section in zip(rows, elf.sections, strict=True):
+    for (index, name, kind, address, offset, size, flags, link, info), section in zip(
+        rows, elf.sections, strict=True
+    ):
         assert section.number == int(index)
         assert section.name == name
         if kind in _SECTION_TYPES:
             assert section.type == _SECTION_TYPES[kind]
-        assert [section.address, section.offset, section.size] == [int(text, 16) for text in (address, offset, size)]
+        assert [section.address, section.offset, section.size] == [
+            int(text, 16) for text in (address, offset, size)
+        ]
         assert section.flags == sum(_SECTION_FLAGS[flag] for flag in flags)
         assert (section.link, section.info) == (int(link), int(info))
 
@@ -112,10 +151,14 @@ def test_sections(elf):
 def test_notes(elf):
     text = readelf(elf, "--notes")
     rows = re.findall(r"^  (\S+) +\t?(0x\w{8})\t", text, re.MULTILINE)
-    assert [(note.name, len(note.desc)) for note in elf.notes] == [(name, int(size, 16)) for name, size in rows]
+    assert [(note.name, len(note.desc)) for note in elf.notes] == [
+        (name, int(size, 16)) for name, size in rows
+    ]
     found = re.search(r"Build ID: ([0-9a-f]+)", text)
     assert elf.build_id == (found and found[1])
-    assert (elf.build_id is not None) == any(note.type == NT_GNU_BUILD_ID and note.name == "GNU" for note in elf.notes)
+    assert (elf.build_id is not None) == any(
+        note.type == NT_GNU_BUILD_ID and note.name == "GNU" for note in elf.notes
+    )
     assert tuple(parse_notes(elf.read_notes(), elf.header.byte_order)) == elf.notes
 
 
@@ -129,11 +172,17 @@ def test_symbols(elf):
         assert symbol.address == int(value, 16)
         assert symbol.size == int(size, 0)
         assert symbol.is_function == (kind == "FUNC")
-        assert symbol.section == (_RESERVED_SECTIONS[section] if section in _RESERVED_SECTIONS else int(section))
+        assert symbol.section == (
+            _RESERVED_SECTIONS[section] if section in _RESERVED_SECTIONS else int(section)
+        )
         # readelf gives symbols of sections the names of these.
         if kind != "SECTION":
-            # Compilers mark some labels with control characters, which readelf shows as ^A and so on.
-            assert re.sub(r"[\x01-\x1f]", lambda found: f"^{chr(ord(found[0]) + 64)}", symbol.name) == name
+            # Compilers mark some labels with control characters, which readelf shows as ^A and so
+            # on.
+            assert (
+                re.sub(r"[\x01-\x1f]", lambda found: f"^{chr(ord(found[0]) + 64)}", symbol.name)
+                == name
+            )
 
 
 def test_symbols_by_name_and_address(elf):
@@ -148,17 +197,32 @@ def test_symbols_by_name_and_address(elf):
     assert elf.symbols.find("no such symbol") is None
     # The symbol before an address: of several at one address the last.
     for functions_only in (False, True):
-        starts = {s.address: s for s in elf.symbols if (s.is_function if functions_only else s.section and s.name)}
+        starts = {
+            s.address: s
+            for s in elf.symbols
+            if (s.is_function if functions_only else s.section and s.name)
+        }
         ascending = sorted(starts)
-        for start, following in list(pairwise([*ascending, 1 << 64]))[:: max(1, len(ascending) // 500)]:
+        for start, following in list(pairwise([*ascending, 1 << 64]))[
+            :: max(1, len(ascending) // 500)
+        ]:
             for address in (start, following - 1):
-                assert elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
-        assert elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only) is None
+                assert (
+                    elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
+                )
+        assert (
+            elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only)
+            is None
+        )
 
 
 def test_contents_of_sections(elf):
     """Both string tables, compressed sections decompressed, and code by its address."""
-    sections = [section for section in elf.sections if section.name in (".shstrtab", ".strtab", ".comment", ".debug_abbrev")]
+    sections = [
+        section
+        for section in elf.sections
+        if section.name in (".shstrtab", ".strtab", ".comment", ".debug_abbrev")
+    ]
     for section in sections:
         text = readelf(elf, f"--hex-dump={section.number}", "--decompress")
         lines = re.findall(r"^  0x[0-9a-f]{8} ((?:[0-9a-f]+ )+)", text, re.MULTILINE)
@@ -167,14 +231,19 @@ def test_contents_of_sections(elf):
         start = elf.read_section(section, 64)
         if not elf.is_relocatable:
             assert elf.read(section.address, 64) == start
-            assert elf.read(section.address + section.size - 1, 64) == elf.read_section(section)[-1:]
+            assert (
+                elf.read(section.address + section.size - 1, 64) == elf.read_section(section)[-1:]
+            )
 
 
 @pytest.mark.parametrize("field", ["names", "symbol name", "symbol strings", "note"])
 def test_damaged_tables(tmp_path, field):
     """Each is refused with the name of the file; a note that is cut off ends the notes."""
     program = tmp_path / "a.o"
-    source = '.globl f\nf: nop\n.size f,1\n.type f,@function\n.section .note.x,"",@note\n.long 4,4,1\n.asciz "abc"\n.long 7\n'
+    source = (
+        '.globl f\nf: nop\n.size f,1\n.type f,@function\n.section .note.x,"",@note\n.long '
+        '4,4,1\n.asciz "abc"\n.long 7\n'
+    )
     output_of("as", "-o", program, "-", stdin=source)
     with ElfFile(program) as whole:
         sections, header = {section.name: section for section in whole.sections}, whole.header
@@ -185,9 +254,16 @@ def test_damaged_tables(tmp_path, field):
     if field == "names":
         struct.pack_into(order + "I", data, header.shoff + header.shentsize, 1 << 30)
     elif field == "symbol name":
-        struct.pack_into(order + "I", data, sections[".symtab"].offset + sections[".symtab"].size - 24, 1 << 30)
+        struct.pack_into(
+            order + "I", data, sections[".symtab"].offset + sections[".symtab"].size - 24, 1 << 30
+        )
     elif field == "symbol strings":
-        struct.pack_into(order + "I", data, header.shoff + header.shentsize * sections[".symtab"].number + 40, 1 << 20)
+        struct.pack_into(
+            order + "I",
+            data,
+            header.shoff + header.shentsize * sections[".symtab"].number + 40,
+            1 << 20,
+        )
     else:
         struct.pack_into(order + "I", data, sections[".note.x"].offset + 4, 1 << 20)
     program.write_bytes(data)

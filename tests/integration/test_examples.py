@@ -19,10 +19,18 @@ TOUR_ENVIRONMENT = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
 
 def test_tour():
     done = subprocess.run(
-        [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=TOUR_ENVIRONMENT, capture_output=True, text=True, check=False
+        [EXAMPLES / "tour.sh"],
+        cwd=EXAMPLES.parent,
+        env=TOUR_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    answers = {part.partition("\n")[0]: part.partition("\n")[2] for part in done.stdout.split("\nkcovdbg> ")[1:]}
+    answers = {
+        part.partition("\n")[0]: part.partition("\n")[2]
+        for part in done.stdout.split("\nkcovdbg> ")[1:]
+    }
     assert len(answers) == 5
     # One screen, with a sentence before each command.
     assert len(done.stdout.splitlines()) <= 50
@@ -37,7 +45,10 @@ def test_tour():
 @pytest.mark.parametrize(("answer", "opens"), [("n\r", False), ("\r", True)])
 def test_tour_offers_the_shell_on_a_terminal(answer, opens):
     process = pexpect.spawn(
-        str(EXAMPLES / "tour.sh"), cwd=str(EXAMPLES.parent), env=TOUR_ENVIRONMENT | {"TERM": "dumb"}, timeout=120
+        str(EXAMPLES / "tour.sh"),
+        cwd=str(EXAMPLES.parent),
+        env=TOUR_ENVIRONMENT | {"TERM": "dumb"},
+        timeout=120,
     )
     try:
         process.expect_exact("[Y/n] ")
@@ -50,7 +61,9 @@ def test_tour_offers_the_shell_on_a_terminal(answer, opens):
 def test_tour_keeps_interrupts_in_its_shell_from_make():
     script = f"trap 'echo interrupted' INT; {EXAMPLES / 'tour.sh'}; echo status $?"
     environment = TOUR_ENVIRONMENT | {"TERM": "dumb"}
-    process = pexpect.spawn("sh", ["-c", script], cwd=str(EXAMPLES.parent), env=environment, timeout=120)
+    process = pexpect.spawn(
+        "sh", ["-c", script], cwd=str(EXAMPLES.parent), env=environment, timeout=120
+    )
     try:
         process.expect_exact("[Y/n] ")
         process.send("y\r")
@@ -85,7 +98,9 @@ def test_minimize_corpus_covers_all_with_few(tmp_path):
     text = range(0xFFFFFFFF81000000, 0xFFFFFFFF81010000, 5)
     contents = [rng.sample(text, rng.randrange(1, 300)) for _ in range(40)]
     contents += [contents[3], contents[3][:50], contents[3] + contents[4]]
-    paths = [_write_text_trace(tmp_path / f"{number:02}.txt", pcs) for number, pcs in enumerate(contents)]
+    paths = [
+        _write_text_trace(tmp_path / f"{number:02}.txt", pcs) for number, pcs in enumerate(contents)
+    ]
     done = _minimize(*paths)
     assert done.returncode == 0, done.stderr
     lines = [line.split("\t") for line in done.stdout.splitlines()]
@@ -96,7 +111,9 @@ def test_minimize_corpus_covers_all_with_few(tmp_path):
         assert len(adds) == int(gain) == max(len(set(pcs) - covered) for pcs in contents)
         covered |= adds
     assert covered == set().union(*contents)
-    assert re.findall(r"\d+", done.stderr) == [str(number) for number in (len(covered), len(lines), len(paths))]
+    assert re.findall(r"\d+", done.stderr) == [
+        str(number) for number in (len(covered), len(lines), len(paths))
+    ]
     assert paths[3] not in [path for _, path in lines]
 
 

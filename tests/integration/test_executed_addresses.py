@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of executed addresses, read for the demo's kernel and for one without KCOV; llvm-symbolizer says where each is."""
+"""Lists of executed addresses, read for the demo's kernel and for one without KCOV; llvm-symbolizer
+says where each is.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def symbolize(image, addresses):
     text = "".join(f"{address:#x}\n" for address in addresses)
     command = ["llvm-symbolizer", "-e", image, "--output-style=JSON"]
     answer = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-    return [[(frame["FileName"], frame["Line"]) for frame in json.loads(line)["Symbol"]] for line in answer.splitlines()]
+    return [
+        [(frame["FileName"], frame["Line"]) for frame in json.loads(line)["Symbol"]]
+        for line in answer.splitlines()
+    ]
 
 
 def ask(image, *words):
@@ -42,16 +47,24 @@ def starts(demo):
     ask(demo.vmlinux, "points", "vfs_read")
     table = open_table(find_table_key(demo.vmlinux, None), None)
     base = table.blocks.base
-    chosen = random.Random(7).sample([base + start for start in make_finder(table).find_starts()], 400)
+    chosen = random.Random(7).sample(
+        [base + start for start in make_finder(table).find_starts()], 400
+    )
     truth = symbolize(demo.vmlinux, chosen)
-    return {address: frames for address, frames in zip(chosen, truth, strict=True) if frames and frames[0][1]}
+    return {
+        address: frames
+        for address, frames in zip(chosen, truth, strict=True)
+        if frames and frames[0][1]
+    }
 
 
 @pytest.mark.parametrize("offset", [0, OFFSET])
 @pytest.mark.parametrize("is_log", [False, True])
 def test_frames_are_those_of_the_address(demo, starts, tmp_path, offset, is_log):
     path = tmp_path / "list"
-    path.write_text("".join((LOG if is_log else "{:#x}\n").format(address + offset) for address in starts))
+    path.write_text(
+        "".join((LOG if is_log else "{:#x}\n").format(address + offset) for address in starts)
+    )
     rows = ask(demo.vmlinux, "buffer", f"file:{path}", "--raw")
     assert [int(row["pc"], 16) for row in rows] == list(starts)
     assert [int(row["address"], 16) for row in rows] == list(starts)
@@ -68,13 +81,24 @@ def test_frames_are_those_of_the_address(demo, starts, tmp_path, offset, is_log)
 def test_lines_of_addresses_are_executed(demo, starts, tmp_path):
     path, info = tmp_path / "list", tmp_path / "info"
     path.write_text("".join(f"{address:#x}\n" for address in starts))
-    lines = {(row["file"].removeprefix("./"), row["line"]): row for row in ask(demo.vmlinux, "source", f"file:{path}")}
-    by_end = {(file.rpartition("/")[2], line) for frames in starts.values() for file, line in frames[:1]}
+    lines = {
+        (row["file"].removeprefix("./"), row["line"]): row
+        for row in ask(demo.vmlinux, "source", f"file:{path}")
+    }
+    by_end = {
+        (file.rpartition("/")[2], line) for frames in starts.values() for file, line in frames[:1]
+    }
     executed = {
-        (file.rpartition("/")[2], line) for (file, line), row in lines.items() if row["state"] in ("executed", "partly")
+        (file.rpartition("/")[2], line)
+        for (file, line), row in lines.items()
+        if row["state"] in ("executed", "partly")
     }
     # Others were moved: no statement of theirs begins there.
-    unknown = {(file.rpartition("/")[2], line) for (file, line), row in lines.items() if row["reason"] is not None}
+    unknown = {
+        (file.rpartition("/")[2], line)
+        for (file, line), row in lines.items()
+        if row["reason"] is not None
+    }
     assert by_end - executed <= unknown
     assert len(by_end & executed) > 0.8 * len(by_end)
     assert not any(row["state"] == "not-executed" for row in lines.values())
@@ -89,10 +113,15 @@ def test_nine_addresses(demo, starts, tmp_path):
     chosen = list(starts)[:9]
     path.write_text("".join(f"{address:#x}\n" for address in chosen))
     rows = ask(demo.vmlinux, "buffer", f"file:{path}", "--raw")
-    assert [is_same(row["frames"][0], starts[address][0]) for row, address in zip(rows, chosen, strict=True)] == [True] * 9
+    assert [
+        is_same(row["frames"][0], starts[address][0])
+        for row, address in zip(rows, chosen, strict=True)
+    ] == [True] * 9
     rows = ask(demo.vmlinux, "sym", hex(chosen[0]), "--pc", "exact")
     assert is_same(rows[0]["frames"][0], starts[chosen[0]][0])
-    assert run_kcovdbg("-s", demo.vmlinux, "export", "hex", f"file:{path}", status=0).stdout.split() == list(map(hex, chosen))
+    assert run_kcovdbg(
+        "-s", demo.vmlinux, "export", "hex", f"file:{path}", status=0
+    ).stdout.split() == list(map(hex, chosen))
 
 
 @pytest.mark.parametrize("words", ["export rawcover {}", "diff {} {}", "report {} -o {}.html"])
@@ -129,7 +158,16 @@ void _start(void) { for (;;) output = plain(input); }
 def test_kernel_without_kcov(tmp_path):
     (tmp_path / "k.c").write_text(SOURCE)
     image = tmp_path / "vmlinux"
-    flags = ["-O2", "-g", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-mcmodel=kernel", "-fcf-protection=none"]
+    flags = [
+        "-O2",
+        "-g",
+        "-nostdlib",
+        "-static",
+        "-fno-pic",
+        "-no-pie",
+        "-mcmodel=kernel",
+        "-fcf-protection=none",
+    ]
     flags += ["-Wl,--build-id", "-Wl,-Ttext=0xffffffff81000000"]
     subprocess.run(["gcc", *flags, "-o", image, "k.c"], cwd=tmp_path, check=True)
     symbols = subprocess.run(["nm", image], capture_output=True, text=True, check=True).stdout
@@ -139,5 +177,9 @@ def test_kernel_without_kcov(tmp_path):
     states = {row["line"]: row["state"] for row in ask(image, "source", f"file:{path}", "k.c")}
     assert states[5] == "executed"
     rows = ask(image, "points", "k.c", f"file:{path}", "--by", "function")
-    assert {row["name"]: row["executed_functions"] for row in rows} == {"plain": 1, "twice": 0, "_start": 0}
+    assert {row["name"]: row["executed_functions"] for row in rows} == {
+        "plain": 1,
+        "twice": 0,
+        "_start": 0,
+    }
     run_kcovdbg("-s", image, "points", "plain", status=2)

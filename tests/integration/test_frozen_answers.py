@@ -12,6 +12,8 @@ DUMPS = list_kept_dumps()
 
 @pytest.mark.parametrize("dump", DUMPS, ids=[dump.name for dump in DUMPS])
 def test_answers_are_the_kept_ones(dump: KeptDump) -> None:
-    """If a change is meant: ``python -m tests.support.frozen_answers``, and say why in the commit."""
+    """If a change is meant: ``python -m tests.support.frozen_answers``, and say why in the
+    commit.
+    """
     changes = list(find_changes(read_answers(dump), ask(dump), dump.name))
     assert changes[:20] == []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Functions by the names of symbols, as an oops has them, and by those of DWARF, against nm and objdump on the demo's image."""
+"""Functions by the names of symbols, as an oops has them, and by those of DWARF, against nm and
+objdump on the demo's image.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Code:
             shown = output_of("objdump", "-d", "--no-show-raw-insn", *span, self._image)
             # An address, and at the next instruction the return address.
             rows = re.findall(r"^\s*([0-9a-f]+):\s+(.*)$", shown, re.MULTILINE)
-            for (_, text), (after, _) in zip(rows, [*rows[1:], (f"{code.stop:x}", "")], strict=True):
+            for (_, text), (after, _) in zip(
+                rows, [*rows[1:], (f"{code.stop:x}", "")], strict=True
+            ):
                 if re.match(r"call.*<__sanitizer_cov_trace_", text):
                     found.add(int(after, 16))
         return found
@@ -44,7 +48,11 @@ class Code:
     @cached_property
     def covered_clones(self) -> list[str]:
         """One of each kind: by their suffixes."""
-        names = {name.split(".")[1]: name for name in self.symbols if "." in name and self.recorded_in(name)}
+        names = {
+            name.split(".")[1]: name
+            for name in self.symbols
+            if "." in name and self.recorded_in(name)
+        }
         assert names.keys() >= {"isra", "part", "constprop"}
         return [*names.values()]
 
@@ -56,11 +64,15 @@ def code(demo: Demo, opened_demo: DemoWorkspace) -> Code:
 
 def test_points_of_a_symbol(opened_demo: DemoWorkspace, code: Code) -> None:
     for name in ("link_path_walk.part.0.constprop.0", *code.covered_clones):
-        assert {int(row["pc"], 16) for row in opened_demo.ask(f"points {name}")} == code.points(name)
+        assert {int(row["pc"], 16) for row in opened_demo.ask(f"points {name}")} == code.points(
+            name
+        )
         assert opened_demo.ask(f"why {name}")[0]["code"] == "function-instrumented"
 
 
-def test_points_of_a_name_in_dwarf_include_its_clones(opened_demo: DemoWorkspace, code: Code) -> None:
+def test_points_of_a_name_in_dwarf_include_its_clones(
+    opened_demo: DemoWorkspace, code: Code
+) -> None:
     found = {int(row["pc"], 16) for row in opened_demo.ask("points link_path_walk")}
     # It is inlined into other functions as well.
     assert code.points("link_path_walk.part.0.constprop.0") < found
@@ -101,7 +113,10 @@ def test_a_pattern_matches_symbols(opened_demo: DemoWorkspace, code: Code) -> No
 
 
 def test_source_of_a_symbol(opened_demo: DemoWorkspace) -> None:
-    by_symbol, by_name = (opened_demo.ask(f"source {_BUFFER} {name}") for name in ("va_format.constprop.0", "va_format"))
+    by_symbol, by_name = (
+        opened_demo.ask(f"source {_BUFFER} {name}")
+        for name in ("va_format.constprop.0", "va_format")
+    )
     assert by_symbol == by_name != []
 
 
@@ -129,10 +144,15 @@ def test_source_of_a_symbol(opened_demo: DemoWorkspace) -> None:
 def test_a_name_that_the_kernel_does_not_have(opened_demo: DemoWorkspace, line: str) -> None:
     output, errors = opened_demo.run(line, 2)
     names = {"opne.c": "open.c", "opnat2": "do_sys_openat2", "vfs_read.isra.7": "vfs_read?"}
-    (found,) = [(wrong in errors, meant in errors) for wrong, meant in names.items() if wrong in line]
+    (found,) = [
+        (wrong in errors, meant in errors) for wrong, meant in names.items() if wrong in line
+    ]
     assert (output, found) == ("", (True, True))
 
 
-@pytest.mark.parametrize("option", ["--function kcovlab_keep_inner", "--file modules/kcovlab_keep.c", "--function may_lookup"])
+@pytest.mark.parametrize(
+    "option",
+    ["--function kcovlab_keep_inner", "--file modules/kcovlab_keep.c", "--function may_lookup"],
+)
 def test_modules_and_inlined_functions_have_names(opened_demo: DemoWorkspace, option: str) -> None:
     opened_demo.run(f"buffer 41 {option}")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The manual page, the command reference and the shells' completions: up to date, and accepted by man and the shells."""
+"""The manual page, the command reference and the shells' completions: up to date, and accepted by
+man and the shells.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def run(*command: str, stdin: str = "") -> str:
     """Run a program that the test needs; return what it prints."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"needs {command[0]}")
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""
     return done.stdout
 
@@ -55,16 +59,28 @@ def test_manpage_tells_of_every_option_and_command() -> None:
 
 def test_roff_shows_text_as_it_is() -> None:
     text = ".TH 'a' \\fB -n ~ ^ ` \\n(x"
-    assert run("groff", "-man", "-Tascii", "-P-cbou", stdin=f".TH X 1\n{escape(text)}\n").splitlines()[4].strip() == text
+    assert (
+        run("groff", "-man", "-Tascii", "-P-cbou", stdin=f".TH X 1\n{escape(text)}\n")
+        .splitlines()[4]
+        .strip()
+        == text
+    )
 
 
 def complete_with_bash(*words: str) -> set[str]:
-    script = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_kcovdbg; printf "%s\\n" "${COMPREPLY[@]}"'
-    return set(run("bash", "-c", script, "bash", str(DOCS / "completions/kcovdbg.bash"), *words).split())
+    script = (
+        'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_kcovdbg; printf '
+        '"%s\\n" "${COMPREPLY[@]}"'
+    )
+    return set(
+        run("bash", "-c", script, "bash", str(DOCS / "completions/kcovdbg.bash"), *words).split()
+    )
 
 
 def complete_with_fish(*words: str) -> set[str]:
-    script = f"source {DOCS / 'completions/kcovdbg.fish'}; complete -C {shlex.quote(' '.join(words))}"
+    script = (
+        f"source {DOCS / 'completions/kcovdbg.fish'}; complete -C {shlex.quote(' '.join(words))}"
+    )
     lines = run("fish", "--no-config", "-c", script).splitlines()
     return {line.split("\t")[0] for line in lines}
 
@@ -73,9 +89,14 @@ def complete_with_zsh(*words: str) -> set[str]:
     """Press Tab in a zsh process; return the completed word."""
     if shutil.which("zsh") is None:
         pytest.skip("needs zsh")
-    shell = pexpect.spawn("zsh", ["-f"], env={**os.environ, "TERM": "dumb"}, encoding="utf-8", timeout=20)
+    shell = pexpect.spawn(
+        "zsh", ["-f"], env={**os.environ, "TERM": "dumb"}, encoding="utf-8", timeout=20
+    )
     shell.setwinsize(100, 200)
-    shell.sendline(f"fpath=({DOCS / 'completions'} $fpath); autoload -U compinit && compinit -D -u; print rea''dy")
+    shell.sendline(
+        f"fpath=({DOCS / 'completions'} $fpath); autoload -U compinit && compinit -D -u; print "
+        f"rea''dy"
+    )
     shell.expect("\r\nready")
     # To the beginning of the line, so that it is printed instead of being run.
     shell.send(" ".join(words) + "\t\x01print -r 'comple''ted:' \r")
@@ -96,7 +117,9 @@ def test_completion(complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_picture_is_what_the_view_shows() -> None:
-    assert picture.draw_view() == (DOCS / "view.svg").read_text(), "run python -m docs.generate.picture"
+    assert picture.draw_view() == (DOCS / "view.svg").read_text(), (
+        "run python -m docs.generate.picture"
+    )
 
 
 def test_the_first_minute_is_what_the_commands_answer() -> None:
@@ -105,4 +128,6 @@ def test_the_first_minute_is_what_the_commands_answer() -> None:
     printed = re.findall(r"0x[0-9a-f]+|\w+/\w[\w/.]+\.c:\d+|\d+/\d+", "".join(answers))
     text = html.unescape(" ".join(shown))
     assert printed
-    assert [word for word in printed if word not in text] == [], "run python -m docs.generate.picture"
+    assert [word for word in printed if word not in text] == [], (
+        "run python -m docs.generate.picture"
+    )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each generation of KCOV that the lab has built: answers from a committed slice agree with what the guest printed.
+"""Each generation of KCOV that the lab has built: answers from a committed slice agree with what
+the guest printed.
 
-Each directory under tests/golden/generations is tested; `python -m tests.lab generations` makes them.
+Each directory under tests/golden/generations is tested; `python -m tests.lab generations` makes
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ import pytest
 
 from tests.lab.comparison import COMMANDS
 from tests.lab.contents import find_wrong_contents
-from tests.lab.golden import DESTINATION, LIMIT_OF_ALL, ask_golden, find_faults, golden_target, read_truth
+from tests.lab.golden import (
+    DESTINATION,
+    LIMIT_OF_ALL,
+    ask_golden,
+    find_faults,
+    golden_target,
+    read_truth,
+)
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.recipe import GENERATIONS
 
@@ -31,20 +40,29 @@ def answers_of(directory: Path) -> dict[str, list[dict[str, Any]]]:
 def test_every_kernel_that_can_be_built_is_kept() -> None:
     assert set(NAMES) == {name for name, generation in GENERATIONS.items() if generation.kept}
     # Each row of the table that a kernel is there for has one that is kept.
-    kept = {(generation.era, generation.variants) for generation in GENERATIONS.values() if generation.kept}
+    kept = {
+        (generation.era, generation.variants)
+        for generation in GENERATIONS.values()
+        if generation.kept
+    }
     assert kept == {(generation.era, generation.variants) for generation in GENERATIONS.values()}
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_truth_is_the_answer(directory: Path) -> None:
-    """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and there are no errors."""
+    """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and there
+    are no errors.
+    """
     assert find_faults(read_truth(directory), answers_of(directory)) == []
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_buffers_hold_what_user_space_saw(directory: Path) -> None:
     """Record by record, in each format that the kernel has."""
-    assert find_wrong_contents(golden_target(directory), read_truth(directory), answers_of(directory)) == []
+    assert (
+        find_wrong_contents(golden_target(directory), read_truth(directory), answers_of(directory))
+        == []
+    )
 
 
 # drgn finds the direct map of other kernels by debug info that these lack.
@@ -72,7 +90,9 @@ def test_a_wrong_answer_is_noticed(directory: Path) -> None:
     assert changed("areas", size=3)
     assert changed("remote", handle="0x7777")
     session = next(row for row in answers["tasks"] if row["role"] == "local")
-    assert find_faults(truth, answers | {"tasks": [row for row in answers["tasks"] if row is not session]})
+    assert find_faults(
+        truth, answers | {"tasks": [row for row in answers["tasks"] if row is not session]}
+    )
     assert find_faults(truth, answers | {"check": [{"rule": "K1", "object": "", "message": ""}]})
     if answers["saved"]:
         assert changed("saved", saved_size=1)
@@ -80,6 +100,9 @@ def test_a_wrong_answer_is_noticed(directory: Path) -> None:
 
 
 def test_what_is_kept_is_small() -> None:
-    sizes = {directory.name: sum(path.stat().st_size for path in directory.iterdir()) for directory in DIRECTORIES}
+    sizes = {
+        directory.name: sum(path.stat().st_size for path in directory.iterdir())
+        for directory in DIRECTORIES
+    }
     assert {name: size for name, size in sizes.items() if size > GENERATIONS[name].limit} == {}
     assert sum(sizes.values()) <= LIMIT_OF_ALL

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Images and tables made to exhaust memory or time, or to lead C code outside of what it was given."""
+"""Images and tables made to exhaust memory or time, or to lead C code outside of what it was
+given.
+"""
 
 import random
 import resource
@@ -76,8 +78,12 @@ def test_code_far_apart_is_refused(tmp_path):
 
 def test_image_without_points_has_names_and_blocks(tmp_path):
     """A kernel without KCOV has coverage by the addresses that another tool saw executed."""
-    image = compile_image(tmp_path, "gcc", "-gdwarf-5", "-fno-sanitize-coverage=trace-pc", "-Dtrace_pc=no_callback")
-    subprocess.run(["objcopy", "--redefine-sym", "__sanitizer_cov_trace_pc=another", image], check=True)
+    image = compile_image(
+        tmp_path, "gcc", "-gdwarf-5", "-fno-sanitize-coverage=trace-pc", "-Dtrace_pc=no_callback"
+    )
+    subprocess.run(
+        ["objcopy", "--redefine-sym", "__sanitizer_cov_trace_pc=another", image], check=True
+    )
     table = LocationTable(build_table_file(image, folder=tmp_path / "tables"))
     assert not table.pcs(*PointKind)
     assert list(table.functions())
@@ -108,17 +114,27 @@ def test_compressed_sections_take_what_they_claim(tmp_path):
 
 
 def test_units_that_share_a_list_of_ranges(tmp_path):
-    """Each of 40,000 units names the same list of 4,000 ranges: 160 million of them in an image of a megabyte."""
+    """Each of 40,000 units names the same list of 4,000 ranges: 160 million of them in an image of
+    a megabyte.
+    """
     # DW_TAG_compile_unit with DW_AT_ranges as DW_FORM_sec_offset and DW_AT_name as DW_FORM_string.
     abbrev = bytes((1, 0x11, 0, 0x55, 0x17, 0x03, 0x08, 0, 0, 0))
     entry = bytes((1, 0, 0, 0, 0, ord("a"), 0))
     unit = struct.pack("<IHIB", 7 + len(entry), 4, 0, 8) + entry
-    ranges = b"".join(struct.pack("<QQ", 16 * number + 1, 16 * number + 9) for number in range(4000)) + bytes(16)
-    image = make_elf(tmp_path / "image", debug_info=unit * 40_000, debug_abbrev=abbrev, debug_ranges=ranges)
+    ranges = b"".join(
+        struct.pack("<QQ", 16 * number + 1, 16 * number + 9) for number in range(4000)
+    ) + bytes(16)
+    image = make_elf(
+        tmp_path / "image", debug_info=unit * 40_000, debug_abbrev=abbrev, debug_ranges=ranges
+    )
     with ElfFile(image) as elf:
         reader = DwarfReader(elf)
         start = time.process_time()
-        assert set(reader.find_units(array("Q", [1, 10, 8, 16 * 3999 + 8]))) <= {39_999, NO_UNIT, *range(40_000)}
+        assert set(reader.find_units(array("Q", [1, 10, 8, 16 * 3999 + 8]))) <= {
+            39_999,
+            NO_UNIT,
+            *range(40_000),
+        }
         assert time.process_time() - start < 5
 
 
@@ -128,7 +144,8 @@ RANGE = b"\x04\x00\x01"
 
 def image_of_ranges(path, count):
     """Write an image whose one unit has so many ranges of one byte, in a compressed section."""
-    # DW_TAG_compile_unit with DW_AT_ranges as DW_FORM_sec_offset, DW_AT_low_pc as DW_FORM_addr and a name.
+    # DW_TAG_compile_unit with DW_AT_ranges as DW_FORM_sec_offset, DW_AT_low_pc as DW_FORM_addr and
+    # a name.
     abbrev = bytes((1, 0x11, 0, 0x55, 0x17, 0x11, 1, 0x03, 8, 0, 0, 0))
     unit = struct.pack("<HBBI", 5, 1, 8, 0) + b"\1" + struct.pack("<IQ", 12, 0x401000) + b"a.c\0"
     lists = struct.pack("<IHBBI", 0x7FFFFFEF, 5, 8, 0, 0) + RANGE * count + b"\0"
@@ -136,7 +153,10 @@ def image_of_ranges(path, count):
         path,
         debug_info=struct.pack("<I", len(unit)) + unit,
         debug_abbrev=abbrev,
-        debug_rnglists=(struct.pack("<IIQQ", 1, 0, len(lists), 1) + zlib.compress(lists), COMPRESSED),
+        debug_rnglists=(
+            struct.pack("<IIQQ", 1, 0, len(lists), 1) + zlib.compress(lists),
+            COMPRESSED,
+        ),
         debug_line=bytes(16),
     )
 
@@ -146,7 +166,11 @@ def test_ranges_take_no_memory_of_their_own(tmp_path):
     with ElfFile(image) as elf:
         reader = DwarfReader(elf)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert list(reader.find_units(array("Q", [0x400FFF, 0x401000, 0x401001]))) == [NO_UNIT, 0, NO_UNIT]
+        assert list(reader.find_units(array("Q", [0x400FFF, 0x401000, 0x401001]))) == [
+            NO_UNIT,
+            0,
+            NO_UNIT,
+        ]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 << 10
 
 
@@ -172,7 +196,11 @@ def test_lines_that_were_made_to_collide(tmp_path):
         frames.extend((2, 1, word >> 32, word & 0xFFFFFFFF))
     count = len(words)
     locations = Locations()
-    locations.add(LocationArrays(b"a.c\0f\0", frames, array("I", range(1, count + 1)), array("I", range(count))))
+    locations.add(
+        LocationArrays(
+            b"a.c\0f\0", frames, array("I", range(1, count + 1)), array("I", range(count))
+        )
+    )
     assert len(locations.arrays().chain_ends) == count
     assert locations.probes < 16 * count
 

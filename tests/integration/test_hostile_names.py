@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names that an image, its path or its debug info chooses: of files of this machine, of builds, and of GDB's commands."""
+"""Names that an image, its path or its debug info chooses: of files of this machine, of builds, and
+of GDB's commands.
+"""
 
 import json
 import os
@@ -49,7 +51,14 @@ def make_trace(image, path, **header):
         pcs = find_points(elf).pc
     path.write_bytes(struct.pack(f"<{len(pcs) + 1}Q", len(pcs), *pcs))
     if header:
-        side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "count": len(pcs), **header}
+        side = {
+            "format": 1,
+            "mode": "TRACE_PC",
+            "word_size": 8,
+            "byteorder": "little",
+            "count": len(pcs),
+            **header,
+        }
         path.with_name(f"{path.name}.json").write_text(json.dumps(side))
     return path
 
@@ -63,12 +72,16 @@ def home(tmp_path):
     return tmp_path / "home"
 
 
-@pytest.mark.parametrize("directory", ["/proc/self/cwd", "/proc/self/root{home}", "{home}/link", "{home}"])
+@pytest.mark.parametrize(
+    "directory", ["/proc/self/cwd", "/proc/self/root{home}", "{home}/link", "{home}"]
+)
 @pytest.mark.parametrize("file", [".ssh/id_rsa", "notes.c"])
 def test_no_file_of_this_machine_is_published(home, tmp_path, directory, file):
     (home / "link").symlink_to(".")
     named = directory.format(home=home)
-    built = make_image(tmp_path / "build/vmlinux", file, f"-fdebug-prefix-map={tmp_path}/build={named}")
+    built = make_image(
+        tmp_path / "build/vmlinux", file, f"-fdebug-prefix-map={tmp_path}/build={named}"
+    )
     image = home / "vmlinux"
     built.rename(image)
     trace = make_trace(image, home / "t.kcov")
@@ -79,7 +92,9 @@ def test_no_file_of_this_machine_is_published(home, tmp_path, directory, file):
     assert SECRET not in shown + text + (home / "r.html").read_text()
     assert "shown" in (home / "r.html").read_text()
     # Named by the user, a tree is read, but files of source alone.
-    named = run_kcovdbg("-s", "vmlinux", "--source-dir", ".", "source", "file:t.kcov", **options).stdout
+    named = run_kcovdbg(
+        "-s", "vmlinux", "--source-dir", ".", "source", "file:t.kcov", **options
+    ).stdout
     assert (SECRET in named) == (file == "notes.c")
     assert trace.exists()
 
@@ -94,10 +109,15 @@ def test_programs_get_no_source_of_the_build_directory(tmp_path, monkeypatch):
     (tmp_path / "build/notes.c").write_text(f"{SECRET}\n" * 20)
     (tmp_path / "served").mkdir()
     make_trace(image, tmp_path / "served/t.kcov")
-    seen = run_kcovdbg("-s", image, "source", f"file:{tmp_path}/served/t.kcov", cache=tmp_path / "cache").stdout
+    seen = run_kcovdbg(
+        "-s", image, "source", f"file:{tmp_path}/served/t.kcov", cache=tmp_path / "cache"
+    ).stdout
     assert SECRET in seen
     for folders in ((), (str(tmp_path / "build"),)):
-        kernel = Kernel(lambda: open_target(TargetOptions(symbols=[str(image)], image=True)), source_folders=folders)
+        kernel = Kernel(
+            lambda: open_target(TargetOptions(symbols=[str(image)], image=True)),
+            source_folders=folders,
+        )
         box = ToolBox(Workspace(COMMANDS, kernel), FileConfinement(tmp_path / "served"))
         answer = box.call("source", {"what": "file:t.kcov"})
         assert (SECRET in answer.text) == bool(folders)
@@ -110,7 +130,9 @@ def top(*words, cache, status=None):
 
 
 def test_the_build_id_of_another_image_names_nothing(tmp_path):
-    """It is public: a stranger's image that claims it was believed for the genuine one, once it had been looked at."""
+    """It is public: a stranger's image that claims it was believed for the genuine one, once it had
+    been looked at.
+    """
     genuine = make_image(tmp_path / "genuine", "good.c", function="genuine")
     stranger = make_image(tmp_path / "stranger", "evil.c", function="strange", line=666)
     with ElfFile(genuine) as one, ElfFile(stranger) as other:
@@ -124,9 +146,16 @@ def test_the_build_id_of_another_image_names_nothing(tmp_path):
     assert "strange" not in top(*line, cache=cache)
     assert "genuine" in top("-s", genuine, *line, cache=cache)
     assert "genuine" not in top(*line, cache=cache)
-    run_kcovdbg("symbols", "build", stranger, "-o", tmp_path / "stranger.kcovsym", cache=cache, status=0)
+    run_kcovdbg(
+        "symbols", "build", stranger, "-o", tmp_path / "stranger.kcovsym", cache=cache, status=0
+    )
     assert "genuine" in top("-s", genuine, *line, cache=cache)
-    assert json.loads(run_kcovdbg("symbols", "info", genuine, "--json", cache=cache).stdout)[0]["build_id"] == build_id
+    assert (
+        json.loads(run_kcovdbg("symbols", "info", genuine, "--json", cache=cache).stdout)[0][
+            "build_id"
+        ]
+        == build_id
+    )
     # A build without an image is what the user says it is.
     run_kcovdbg("symbols", "build", genuine, cache=cache, status=0)
     assert "genuine" in top(*line, cache=cache)
@@ -134,7 +163,9 @@ def test_the_build_id_of_another_image_names_nothing(tmp_path):
 
 
 def test_a_table_is_of_what_was_read(tmp_path, monkeypatch):
-    """Whoever can write an image must not put other contents into its table after its digest was taken."""
+    """Whoever can write an image must not put other contents into its table after its digest was
+    taken.
+    """
     genuine = make_image(tmp_path / "genuine", "good.c", function="genuine")
     stranger = make_image(tmp_path / "stranger", "evil.c", function="strange")
     shared = tmp_path / "shared"
@@ -163,5 +194,8 @@ def test_tables_are_the_user_s_alone(tmp_path):
         path = table_builder.build_table_file(image, folder=tmp_path / "a/tables")
     finally:
         os.umask(before)
-    modes = [place.stat().st_mode & 0o777 for place in (path, lock_path(path), path.parent, path.parents[1])]
+    modes = [
+        place.stat().st_mode & 0o777
+        for place in (path, lock_path(path), path.parent, path.parents[1])
+    ]
     assert modes == [0o600, 0o600, 0o700, 0o700]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The demo's kernel image alone, and with a module; addr2line, nm and the demo's dump say what is right."""
+"""The demo's kernel image alone, and with a module; addr2line, nm and the demo's dump say what is
+right.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_names_are_those_of_addr2line(demo: Demo, trace: Path, pcs: list[int]) -
         (found,) = ask(target, f"buffer file:{trace}")
         assert [int(row["pc"], 16) for row in found] == pcs
         # With the demo's slim debug info, addr2line has no names of what is inlined.
-        assert [row["frames"][-1]["function"] for row in found] == [frames[-1][0] for frames in told]
+        assert [row["frames"][-1]["function"] for row in found] == [
+            frames[-1][0] for frames in told
+        ]
         assert [row["frames"][0]["line"] or 0 for row in found] == [frames[0][2] for frames in told]
 
 
@@ -62,13 +66,20 @@ def test_the_kernel_and_its_sites(demo: Demo, opened_demo: DemoWorkspace) -> Non
     assert {key: image[key] for key in same} == {key: dump[key] for key in same}
     assert (image["kaslr_offset"], image["live"], image["errors"]) == ("0x0", False, [])
     keys = ("function", "subsystem", "context", "file", "line", "symbol", "wrapper")
-    of_image, of_dump = ({tuple(row[key] for key in keys) for row in rows} for rows in (sites, opened_demo.ask("sites")))
+    of_image, of_dump = (
+        {tuple(row[key] for key in keys) for row in rows}
+        for rows in (sites, opened_demo.ask("sites"))
+    )
     assert of_image == of_dump
-    assert all(row["registered"] is None and row["handle"] is None and row["errors"] for row in sites)
+    assert all(
+        row["registered"] is None and row["handle"] is None and row["errors"] for row in sites
+    )
 
 
 def test_points_of_a_module(demo: Demo) -> None:
-    """Its calls have relocations: the place that it is given is kcovdbg's own choice, but not the offsets."""
+    """Its calls have relocations: the place that it is given is kcovdbg's own choice, but not the
+    offsets.
+    """
     names = (f"{MODULE}_inner", f"{MODULE}_middle")
     answers = ask(["-s", demo.vmlinux, "-s", demo.module], *(f"points {name}" for name in names))
     code = output_of("objdump", "-dr", "-j", ".text", demo.module)
@@ -90,8 +101,14 @@ def build_id(opened_demo: DemoWorkspace) -> str:
 
 def test_ambiguous_targets(demo: Demo, tmp_path: Path, build_id: str) -> None:
     other = tmp_path / "other"
-    other.write_bytes(demo.vmlinux.read_bytes().replace(bytes.fromhex(build_id), bytes(len(build_id) // 2)))
-    for words in (["--image"], ["--image", "-k", "-s", demo.vmlinux], ["-s", demo.vmlinux, "-s", other]):
+    other.write_bytes(
+        demo.vmlinux.read_bytes().replace(bytes.fromhex(build_id), bytes(len(build_id) // 2))
+    )
+    for words in (
+        ["--image"],
+        ["--image", "-k", "-s", demo.vmlinux],
+        ["-s", demo.vmlinux, "-s", other],
+    ):
         done = run_kcovdbg(*words, "info", status=2)
         assert (done.stdout, len(done.stderr.splitlines()) <= 2) == ("", True)
 
@@ -122,12 +139,17 @@ def test_every_way_to_name_the_kernel_gives_the_same_names(
     demo: Demo, table: Path, tmp_path: Path, pcs: list[int], build_id: str
 ) -> None:
     """The image, its table, and a trace that needs neither on the command line."""
-    lines = [line.format(trace=write_trace(tmp_path / "41.kcov", pcs, build_id=build_id)) for line in NAMED]
+    lines = [
+        line.format(trace=write_trace(tmp_path / "41.kcov", pcs, build_id=build_id))
+        for line in NAMED
+    ]
     answers = []
     for target in (("-s", demo.vmlinux), ("--symbol-table", table), ()):
         *found, page = run_lines(target, *lines, status=0)
         # Each page has the name of its target.
-        found.append(str(sorted(re.findall(r"\b(?:do_sys_poll|pid_nr_ns|__task_pid_nr_ns)\b", page))))
+        found.append(
+            str(sorted(re.findall(r"\b(?:do_sys_poll|pid_nr_ns|__task_pid_nr_ns)\b", page)))
+        )
         answers.append(found)
     assert answers[0] == answers[1] == answers[2]
     for line, answer in zip(NAMED, answers[0], strict=True):
@@ -135,7 +157,9 @@ def test_every_way_to_name_the_kernel_gives_the_same_names(
 
 
 @pytest.mark.parametrize("option", ["-s", "--symbol-table"])
-def test_what_needs_memory_names_the_target(demo: Demo, table: Path, tmp_path: Path, option: str) -> None:
+def test_what_needs_memory_names_the_target(
+    demo: Demo, table: Path, tmp_path: Path, option: str
+) -> None:
     given = demo.vmlinux if option == "-s" else table
     words = [word for line in STATE for word in ("-e", line.format(out=tmp_path / "out"))]
     done = run_kcovdbg(option, given, *words, status=2)
@@ -150,7 +174,10 @@ def test_what_needs_memory_names_the_target(demo: Demo, table: Path, tmp_path: P
 
 
 WITH_NAMES = [
-    *(f"export {name}" for name in ("lcov", "cobertura", "jsonl", "rawcoverfiles", "funccover", "modoff", "drcov")),
+    *(
+        f"export {name}"
+        for name in ("lcov", "cobertura", "jsonl", "rawcoverfiles", "funccover", "modoff", "drcov")
+    ),
     "report",
 ]
 
@@ -166,8 +193,13 @@ def test_nothing_is_written_without_names(tmp_path: Path, pcs: list[int]) -> Non
 
 def test_pcs_need_no_names(tmp_path: Path, table: Path, pcs: list[int], build_id: str) -> None:
     """A list of PCs is the same with and without names."""
-    traces = [write_trace(tmp_path / number, pcs, build_id=number) for number in (build_id, "ab" * 20)]
-    named, nameless = ([*run_lines([], f"export hex {trace}", f"export rawcover {trace}", status=0)] for trace in traces)
+    traces = [
+        write_trace(tmp_path / number, pcs, build_id=number) for number in (build_id, "ab" * 20)
+    ]
+    named, nameless = (
+        [*run_lines([], f"export hex {trace}", f"export rawcover {trace}", status=0)]
+        for trace in traces
+    )
     assert named == nameless
     assert named[0]
 

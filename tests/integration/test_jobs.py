@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collectors in the background: the shell continues, reports their end and status, keeps their traces, and ends them."""
+"""Collectors in the background: the shell continues, reports their end and status, keeps their
+traces, and ends them.
+"""
 
 import io
 import json
@@ -24,8 +26,14 @@ from tests.support.child_process import children_of, is_alive, wait_for
 class Shell:
     def __init__(self):
         self.out = io.StringIO()
-        self.workspace = Workspace(COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out))
-        self.workspace.find_program = lambda: (sys.executable, "-m", "tests.support.collector_process")
+        self.workspace = Workspace(
+            COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out)
+        )
+        self.workspace.find_program = lambda: (
+            sys.executable,
+            "-m",
+            "tests.support.collector_process",
+        )
 
     def run(self, line):
         self.out.seek(0)
@@ -57,7 +65,9 @@ def commands_of(shell):
 
 
 def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):
-    first = shell.run(f"collect -- sh -c 'echo said; until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3' &")
+    first = shell.run(
+        f"collect -- sh -c 'echo said; until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3' &"
+    )
     assert first.startswith("[1] collector ")
     (row,) = json.loads(shell.run("jobs --json"))
     assert (row["job"], row["state"], row["status"], row["kept"]) == (1, "running", None, [])
@@ -73,7 +83,12 @@ def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):
     assert "said" in shell.run("jobs --output 1").splitlines()
     assert list(shell.workspace.kept) == ["@collect1"]
     (row,) = json.loads(shell.run("jobs --json"))
-    assert (row["state"], row["status"], row["kept"], row["buffers"]) == ("ended", 3, ["@collect1"], [])
+    assert (row["state"], row["status"], row["kept"], row["buffers"]) == (
+        "ended",
+        3,
+        ["@collect1"],
+        [],
+    )
 
 
 def test_files_and_names(shell, tmp_path):
@@ -164,7 +179,9 @@ time.sleep(1000)
 
 
 def test_it_ends_with_a_workspace_that_is_killed(tmp_path):
-    """The shell is killed by SIGKILL and cannot end its jobs; the collector is a stub that only waits."""
+    """The shell is killed by SIGKILL and cannot end its jobs; the collector is a stub that only
+    waits.
+    """
     stub, armed = tmp_path / "stub.py", tmp_path / "armed"
     stub.write_text(STUB)
     command = [sys.executable, "-c", SESSION, stub, armed]

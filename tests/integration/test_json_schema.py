@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The output of every command with ``--json`` matches its declared schema, on the demo and on each kept generation."""
+"""The output of every command with ``--json`` matches its declared schema, on the demo and on each
+kept generation.
+"""
 
 from __future__ import annotations
 
@@ -36,32 +38,52 @@ LINES = (
 )
 
 
-def ask(target: Sequence[str | Path], lines: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def ask(
+    target: Sequence[str | Path], lines: Sequence[str]
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield each line with its answer; a line that failed has none."""
-    for line, part in zip(lines, run_lines(target, *(f"{line} --json" for line in lines)), strict=True):
+    for line, part in zip(
+        lines, run_lines(target, *(f"{line} --json" for line in lines)), strict=True
+    ):
         if part:
             yield line, json.loads(part)
 
 
 def validate(line: str, rows: list[dict[str, Any]]) -> None:
-    """Check an answer against its command's schema: all keys, and no others; of a long one, rows spread over it."""
+    """Check an answer against its command's schema: all keys, and no others; of a long one, rows
+    spread over it.
+    """
     validator = jsonschema.Draft202012Validator(strict_schema(COMMANDS.find(line.split()[0]).name))
     sample = rows[:: max(1, len(rows) // SAMPLE)]
-    errors = [f"{line}: {error.json_path}: {error.message[:300]}" for error in validator.iter_errors(sample)]
+    errors = [
+        f"{line}: {error.json_path}: {error.message[:300]}"
+        for error in validator.iter_errors(sample)
+    ]
     assert errors[:3] == []
 
 
 def buffer_lines(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Yield lines about buffers and subjects in the state's answers: of each mode and state, not of each task and object."""
+    """Yield lines about buffers and subjects in the state's answers: of each mode and state, not of
+    each task and object.
+    """
     pids = list({row["kcov_mode"]: row["pid"] for row in answers["tasks"] if row["count"]}.values())
     for pid in pids:
         yield from (f"buffer {pid} -n 200", f"why {pid}")
     for pid in pids[:1]:
-        yield from (f"top {pid}", f"top {pid} --by file", f"top {pid} --by pc", f"trace {pid}", f"source {pid}")
+        yield from (
+            f"top {pid}",
+            f"top {pid} --by file",
+            f"top {pid} --by pc",
+            f"trace {pid}",
+            f"source {pid}",
+        )
         yield from (f"keep @a{pid} {pid}", f"points vfs_read {pid}")
     for left, right in islice(pairwise(pids), 1):
         yield from (f"diff {left} {right}", f"diff --ordered {left} {right}")
-    kinds = {(row["mode"], row["remote"], row["full"], row["pid"] is None): row["kcov"] for row in answers["objects"]}
+    kinds = {
+        (row["mode"], row["remote"], row["full"], row["pid"] is None): row["kcov"]
+        for row in answers["objects"]
+    }
     for kcov in kinds.values():
         yield from (f"buffer kcov:{kcov} -n 50", f"why {kcov}")
     yield from (f"why {row['handle']}" for row in answers["remote"][:2])
@@ -85,7 +107,14 @@ def test_answers_are_as_declared(name: str) -> None:
         lines.append(f"why {answers['tasks'][0]['pid']} vfs_read")
     asked = dict(ask(DUMPS[name].target, lines))
     assert set(LINES) - {"points vfs_read", "doctor"} <= set(asked)
-    assert {line.split()[0] for line in asked} >= {"buffer", "top", "trace", "source", "why", "keep"}
+    assert {line.split()[0] for line in asked} >= {
+        "buffer",
+        "top",
+        "trace",
+        "source",
+        "why",
+        "keep",
+    }
     for line, rows in (answers | asked).items():
         validate(line, rows)
 
@@ -96,7 +125,9 @@ def test_a_wrong_answer_is_refused() -> None:
         with pytest.raises(AssertionError):
             validate("tasks", [wrong])
     # Those that read the printed schema are to accept the keys of later versions.
-    jsonschema.validate([{**row, "added": 1}], json.loads(run_kcovdbg("-q", "-e", "help tasks --schema").stdout))
+    jsonschema.validate(
+        [{**row, "added": 1}], json.loads(run_kcovdbg("-q", "-e", "help tasks --schema").stdout)
+    )
 
 
 def test_written_files_are_as_declared(tmp_path: Path) -> None:
@@ -114,11 +145,19 @@ def test_written_files_are_as_declared(tmp_path: Path) -> None:
         validate(line, rows)
 
 
-@pytest.mark.parametrize("options", [(), ("--syscall",), ("--repeat", "2"), ("-o", "trace.kcov"), ("--mode", "cmp")])
+@pytest.mark.parametrize(
+    "options", [(), ("--syscall",), ("--repeat", "2"), ("-o", "trace.kcov"), ("--mode", "cmp")]
+)
 def test_collect_is_as_declared(tmp_path: Path, options: tuple[str, ...]) -> None:
     words = ["collect", *options, "--json", "--", "sh", "-c", "true; true"]
     command = [sys.executable, "-m", "tests.support.collector_process", *words]
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
     validate("collect", json.loads(done.stdout))
 
 

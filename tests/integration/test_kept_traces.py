@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces of booted kernels that are kept: two boots of one kernel, and one of the same kernel after a patch.
+"""Traces of booted kernels that are kept: two boots of one kernel, and one of the same kernel after
+a patch.
 
-tests/lab/trace_samples.py makes them, with location tables of the functions in them. The patch and the program that ran
-(tests/lab/generations/getpriority.patch, tests/lab/programs/priority.c) say what is expected.
+tests/lab/trace_samples.py makes them, with location tables of the functions in them. The patch and
+the program that ran (tests/lab/generations/getpriority.patch, tests/lab/programs/priority.c) say
+what is expected.
 """
 
 import json
@@ -51,7 +53,9 @@ def test_two_boots_of_one_kernel(files):
     _, rows = ask(*named, "diff", *traces, "--json")
     assert not MODULE & {frame["function"] for row in rows for frame in row["frames"]}
     _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
-    assert {row["function"]: row["side"] for row in rows if row["function"] in MODULE} == dict.fromkeys(MODULE, "both")
+    assert {
+        row["function"]: row["side"] for row in rows if row["function"] in MODULE
+    } == dict.fromkeys(MODULE, "both")
 
 
 def test_a_module_without_its_file_is_compared_by_address(files):
@@ -64,14 +68,24 @@ def test_a_module_without_its_file_is_compared_by_address(files):
 def test_what_the_patch_adds(files):
     named = options(files, "default.table", "patched.table")
     executed, never = json.loads((files / "lines.json").read_text())
-    _, rows = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{files / 'patched0.kcov'}", "--json")
+    _, rows = ask(
+        *named,
+        "diff",
+        f"file:{files / 'default0.kcov'}",
+        f"file:{files / 'patched0.kcov'}",
+        "--json",
+    )
     frames = [frame for row in rows for frame in row["frames"] if row["side"] == "right"]
     lines = {frame["line"] for frame in frames if frame["function"] == "__do_sys_getpriority"}
     # Lines are paired by their order here, and some of the old ones are not.
     assert executed in lines
     assert never not in lines
     # The patch renames it, so that it is gone and new.
-    missing = {(row["side"], row["frames"][-1]["function"]): row["missing"] for row in rows if row["frames"]}
+    missing = {
+        (row["side"], row["frames"][-1]["function"]): row["missing"]
+        for row in rows
+        if row["frames"]
+    }
     assert missing["left", "override_release"] == missing["right", "release_override"] == "function"
 
 
@@ -90,7 +104,13 @@ def test_traces_that_do_not_name_their_build_are_of_the_builds_in_order(files, a
     named = options(files, "default.table", "patched.table")
     # Both name it, none, and one of them.
     answers = [
-        ask(*named, "diff", f"file:{left / 'default0.kcov'}", f"file:{right / 'patched0.kcov'}", "--json")[1]
+        ask(
+            *named,
+            "diff",
+            f"file:{left / 'default0.kcov'}",
+            f"file:{right / 'patched0.kcov'}",
+            "--json",
+        )[1]
         for left, right in ((files, files), (anonymous, anonymous), (files, anonymous))
     ]
     assert answers == answers[:1] * 3
@@ -100,7 +120,9 @@ def test_modules_of_traces_that_do_not_name_their_build(files, anonymous):
     named = options(files, "default.table", "kcovlab_keep.ko")
     traces = [f"file:{anonymous / f'default{boot}.kcov'}" for boot in range(2)]
     _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
-    assert {row["function"]: row["side"] for row in rows if row["function"] in MODULE} == dict.fromkeys(MODULE, "both")
+    assert {
+        row["function"]: row["side"] for row in rows if row["function"] in MODULE
+    } == dict.fromkeys(MODULE, "both")
 
 
 def test_builds_of_which_nothing_is_known_are_not_compared(files):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Exports of lines, functions and branches: a program's own run, which gcov counts as well, in the programs that read them."""
+"""Exports of lines, functions and branches: a program's own run, which gcov counts as well, in the
+programs that read them.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,15 @@ class Program(NamedTuple):
     def export(self, *words: str | Path, format_name: str = "lcov") -> list[str]:
         """Return the lines of an export."""
         out = self.folder / "export.out"
-        arguments = ("-s", self.image, "--source-dir", self.folder, "export", format_name, f"file:{self.trace}")
+        arguments = (
+            "-s",
+            self.image,
+            "--source-dir",
+            self.folder,
+            "export",
+            format_name,
+            f"file:{self.trace}",
+        )
         run_kcovdbg(*arguments, "--pc", "raw", *words, "-o", out, status=0)
         return out.read_text().splitlines()
 
@@ -120,7 +130,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     for name in ("work", "idle"):
         run([*flags, "-fsanitize-coverage=trace-pc", f"src/{name}.c", "-o", f"{name}.o"], folder)
     run([*flags, "main.c"], folder)
-    run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "image", "work.o", "idle.o", "main.o"], folder)
+    run(
+        ["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "image", "work.o", "idle.o", "main.o"],
+        folder,
+    )
     trace = folder / "trace"
     trace.write_text(output_of(folder / "image"))
     return Program(folder, folder / "image", trace)
@@ -139,7 +152,12 @@ def truth(program: Program) -> dict[str, tuple[dict[int, int], dict[str, int]]]:
     run(["./image"], folder)
     found: dict[str, tuple[dict[int, int], dict[str, int]]] = {}
     for name in ("work", "idle"):
-        report = subprocess.run(["gcov", "--json-format", "--stdout", f"{name}.o"], cwd=folder, capture_output=True, check=True)
+        report = subprocess.run(
+            ["gcov", "--json-format", "--stdout", f"{name}.o"],
+            cwd=folder,
+            capture_output=True,
+            check=True,
+        )
         for file in json.loads(report.stdout)["files"]:
             lines = {row["line_number"]: row["count"] for row in file["lines"]}
             functions = {row["name"]: row["execution_count"] for row in file["functions"]}
@@ -154,7 +172,9 @@ def test_lines_and_functions_are_those_of_gcov(program, truth):
         lines, functions = truth[str(program.folder / path)]
         found = read[str(program.folder / path)]
         both = lines.keys() & found.lines.keys()
-        assert {line: found.lines[line] > 0 for line in both} == {line: lines[line] > 0 for line in both}
+        assert {line: found.lines[line] > 0 for line in both} == {
+            line: lines[line] > 0 for line in both
+        }
         executed = {name: hits > 0 for name, (_, hits) in found.functions.items()}
         # gcov does not list functions that are always inlined.
         expected = functions or {"clamp_to": 1, "unused_clamp": 0}
@@ -177,7 +197,10 @@ def test_lines_and_functions_are_those_of_gcov(program, truth):
 def test_branches(program):
     work = read_lcov(program.export())[str(program.folder / "src/work.c")]
     text = SOURCE.splitlines()
-    sides = {text[line - 1].strip(): sorted(hits or 0 for hits in taken) for (line, _), taken in work.branches.items()}
+    sides = {
+        text[line - 1].strip(): sorted(hits or 0 for hits in taken)
+        for (line, _), taken in work.branches.items()
+    }
     assert sides["if (number == 77)"] == [0, 1]
     assert sides["if (i == 1000)"] == [0, 9]
     assert sides["if (number > 3)"] == [0, 0]
@@ -220,14 +243,29 @@ def test_cobertura_has_what_lcov_has(program):
     sources, files = read_cobertura(lines)
     assert sources == [str(program.folder)]
     expected = read_lcov(program.export())
-    assert files == {str(Path(path).relative_to(program.folder)): found.lines for path, found in expected.items()}
+    assert files == {
+        str(Path(path).relative_to(program.folder)): found.lines for path, found in expected.items()
+    }
 
 
 @pytest.mark.parametrize("by", ["directory", "file", "function"])
 def test_points_has_the_figures_of_the_export(program, by):
-    words = ("-s", program.image, "points", "src", f"file:{program.trace}", "--pc", "raw", "--by", by, "--json")
+    words = (
+        "-s",
+        program.image,
+        "points",
+        "src",
+        f"file:{program.trace}",
+        "--pc",
+        "raw",
+        "--by",
+        by,
+        "--json",
+    )
     rows = json.loads(run_kcovdbg(*words, status=0).stdout)
-    read = {Path(path).name: found for path, found in read_lcov(program.export("--file", "src")).items()}
+    read = {
+        Path(path).name: found for path, found in read_lcov(program.export("--file", "src")).items()
+    }
     lines = [hits for found in read.values() for hits in found.lines.values()]
     entered = [hits for found in read.values() for _, hits in found.functions.values()]
     assert sum(row["lines"] for row in rows) == len(lines)
@@ -238,7 +276,10 @@ def test_points_has_the_figures_of_the_export(program, by):
     if by == "file":
         assert {Path(row["name"]).name for row in rows} == read.keys()
     if by == "function":
-        executed = {row["name"]: (bool(row["executed_functions"]), bool(row["executed_lines"])) for row in rows}
+        executed = {
+            row["name"]: (bool(row["executed_functions"]), bool(row["executed_lines"]))
+            for row in rows
+        }
         assert executed["sum"] == executed["work"] == executed["mark"] == (True, True)
         assert executed["never"] == executed["idle"] == (False, False)
 
@@ -250,7 +291,9 @@ def test_points_of_several_traces(program, tmp_path):
     (tmp_path / "b").write_text("\n".join(pcs[1::2]))
     command = ("-s", program.image, "points", "src/work.c", "--pc", "raw", "--by", "file", "--json")
     (expected,) = json.loads(run_kcovdbg(*command, f"file:{program.trace}", status=0).stdout)
-    (found,) = json.loads(run_kcovdbg(*command, f"file:{tmp_path}/a", f"file:{tmp_path}/b", status=0).stdout)
+    (found,) = json.loads(
+        run_kcovdbg(*command, f"file:{tmp_path}/a", f"file:{tmp_path}/b", status=0).stdout
+    )
     assert found["executed_lines"] + found["unknown_lines"] >= expected["executed_lines"]
     assert found["functions"] == expected["functions"]
 
@@ -260,7 +303,14 @@ def test_incomplete_trace_has_executed_lines_alone(program, tmp_path):
     pcs = [int(word, 16) for word in program.trace.read_text().split()]
     trace = tmp_path / "full.kcov"
     trace.write_bytes(b"".join(word.to_bytes(8, "little") for word in (len(pcs), *pcs)))
-    side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "size": len(pcs) + 1, "kaslr_offset": "0x0"}
+    side = {
+        "format": 1,
+        "mode": "TRACE_PC",
+        "word_size": 8,
+        "byteorder": "little",
+        "size": len(pcs) + 1,
+        "kaslr_offset": "0x0",
+    }
     Path(f"{trace}.json").write_text(json.dumps(side))
     whole = read_lcov(program.export())
     for name in (trace, tmp_path):
@@ -273,7 +323,12 @@ def test_incomplete_trace_has_executed_lines_alone(program, tmp_path):
         hits = [count for found in read.values() for count in found.lines.values()]
         assert hits
         assert 0 not in hits
-        executed = {(path, line) for path, found in whole.items() for line, count in found.lines.items() if count}
+        executed = {
+            (path, line)
+            for path, found in whole.items()
+            for line, count in found.lines.items()
+            if count
+        }
         assert {(path, line) for path, found in read.items() for line in found.lines} <= executed
         assert all(count for found in read.values() for _, count in found.functions.values())
 
@@ -290,7 +345,12 @@ def test_lcov_and_genhtml(program):
     expected = {
         "lines": [hits for found in read.values() for hits in found.lines.values()],
         "functions": [hits for found in read.values() for _, hits in found.functions.values()],
-        "branches": [side or 0 for found in read.values() for sides in found.branches.values() for side in sides],
+        "branches": [
+            side or 0
+            for found in read.values()
+            for sides in found.branches.values()
+            for side in sides
+        ],
     }
     sums = {kind: (sum(map(bool, hits)), len(hits)) for kind, hits in expected.items()}
     assert all(0 < hit < total for hit, total in sums.values())
@@ -316,7 +376,9 @@ def test_pycobertura(program):
         assert set(report.missed_statements(name)) == missed
         assert set(report.hit_statements(name)) == found.lines.keys() - missed
     everything = [hits for found in read.values() for hits in found.lines.values()]
-    assert report.line_rate() == pytest.approx(sum(map(bool, everything)) / len(everything), abs=1e-3)
+    assert report.line_rate() == pytest.approx(
+        sum(map(bool, everything)) / len(everything), abs=1e-3
+    )
 
 
 def test_gcovr(program, tmp_path):
@@ -324,12 +386,24 @@ def test_gcovr(program, tmp_path):
     program.export(format_name="cobertura")
     document = program.folder / "export.xml"
     shutil.copy(program.folder / "export.out", document)
-    options = ("--root", program.folder, "--cobertura-add-tracefile", document, "--json-pretty", "--json", tmp_path / "out")
+    options = (
+        "--root",
+        program.folder,
+        "--cobertura-add-tracefile",
+        document,
+        "--json-pretty",
+        "--json",
+        tmp_path / "out",
+    )
     output_of(sys.executable, "-m", "gcovr", *options)
     files = json.loads((tmp_path / "out").read_text())["files"]
-    found = {file["file"]: {row["line_number"]: row["count"] for row in file["lines"]} for file in files}
+    found = {
+        file["file"]: {row["line_number"]: row["count"] for row in file["lines"]} for file in files
+    }
     read = read_lcov(program.export())
-    assert found == {str(Path(path).relative_to(program.folder)): records.lines for path, records in read.items()}
+    assert found == {
+        str(Path(path).relative_to(program.folder)): records.lines for path, records in read.items()
+    }
 
 
 @pytest.mark.parametrize("format_name", ["lcov", "cobertura"])
@@ -346,7 +420,17 @@ def test_diff_cover(program, truth, tmp_path, format_name):
     output_of(*git, "add", ".")
     output_of(*git, "commit", "-q", "-m", "work")
     out = tmp_path / f"out.{'info' if format_name == 'lcov' else 'xml'}"
-    arguments = ("-s", program.image, "--source-dir", tree, "export", format_name, f"file:{program.trace}", "--pc", "raw")
+    arguments = (
+        "-s",
+        program.image,
+        "--source-dir",
+        tree,
+        "export",
+        format_name,
+        f"file:{program.trace}",
+        "--pc",
+        "raw",
+    )
     run_kcovdbg(*arguments, "-o", out, status=0)
     report = tmp_path / "report.json"
     command = (
@@ -364,6 +448,10 @@ def test_diff_cover(program, truth, tmp_path, format_name):
     read = read_lcov(program.export())
     for name in ("src/work.c", "src/idle.c", "sub/clamp.h"):
         found = read[str(program.folder / name)].lines
-        assert set(stats[name]["violation_lines"]) == {line for line, hits in found.items() if not hits}
+        assert set(stats[name]["violation_lines"]) == {
+            line for line, hits in found.items() if not hits
+        }
         counts, _ = truth[str(program.folder / name)]
-        assert {line: counts[line] for line in stats[name]["violation_lines"] if counts.get(line)} == {}
+        assert {
+            line: counts[line] for line in stats[name]["violation_lines"] if counts.get(line)
+        } == {}

@@ -10,7 +10,12 @@ import pytest
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.header import EM_RISCV, EM_S390, make_note
 from kcovdbg.target.drgn import programs
-from kcovdbg.target.drgn.program_memory import add_kernel_memory, direct_map_start, open_empty_program, translate
+from kcovdbg.target.drgn.program_memory import (
+    add_kernel_memory,
+    direct_map_start,
+    open_empty_program,
+    translate,
+)
 from kcovdbg.target.slice_file import build_slice
 
 KERNEL = 0xFFFF_FFFF_8000_0000
@@ -24,8 +29,15 @@ RISCV_VMCOREINFO = (
 
 def test_a_program_reads_virtual_memory():
     prog = open_empty_program(EM_RISCV, b"", RISCV_VMCOREINFO)
-    prog.add_memory_segment(ROOT, 4096, lambda address, count, *_: LAST_ENTRY[address - ROOT :][:count], physical=True)
-    prog.add_memory_segment(0x7F_8000_0000, 8, lambda address, count, *_: b"contents"[address & 7 :][:count], physical=True)
+    prog.add_memory_segment(
+        ROOT, 4096, lambda address, count, *_: LAST_ENTRY[address - ROOT :][:count], physical=True
+    )
+    prog.add_memory_segment(
+        0x7F_8000_0000,
+        8,
+        lambda address, count, *_: b"contents"[address & 7 :][:count],
+        physical=True,
+    )
     add_kernel_memory(prog)
     assert prog.read(KERNEL + 1, 4) == b"onte"
     assert translate(prog, KERNEL + 5) == 0x7F_8000_0005
@@ -40,7 +52,9 @@ S390X_VMCOREINFO = b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=3ff
 
 @pytest.fixture
 def dump(tmp_path):
-    """A dump as QEMU makes it, of four pages: the lowcore names the second one, where the note is."""
+    """A dump as QEMU makes it, of four pages: the lowcore names the second one, where the note
+    is.
+    """
     lowcore = bytearray(PAGE_SIZE)
     lowcore[0xE0C : 0xE0C + 8] = PAGE_SIZE.to_bytes(8, "big")
     note = make_note("VMCOREINFO", 0, S390X_VMCOREINFO, ">").ljust(PAGE_SIZE, b"\0")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The server for programs with the protocol's own client, in the same process and in a process of its own."""
+"""The server for programs with the protocol's own client, in the same process and in a process of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
-    return ToolBox(Workspace(COMMANDS, Kernel(lambda: target, source_folders=DEMO_SOURCE)), FileConfinement(folder))
+    return ToolBox(
+        Workspace(COMMANDS, Kernel(lambda: target, source_folders=DEMO_SOURCE)),
+        FileConfinement(folder),
+    )
 
 
 def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto") -> T:
@@ -91,7 +96,9 @@ def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto
     return asyncio.run(run())
 
 
-async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 700) -> list[dict[str, Any]]:
+async def all_rows(
+    client: Any, name: str, given: dict[str, Any], limit: int = 700
+) -> list[dict[str, Any]]:
     """Page through an answer."""
     rows: list[dict[str, Any]] = []
     following: int | None = 0
@@ -101,9 +108,14 @@ async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 7
         content = answer.structured_content
         assert json.loads(answer.content[0].text) == content
         assert len(json.dumps(content["rows"])) < 50_000
-        jsonschema.validate({**content, "rows": content["rows"][:5]}, output_schema(COMMANDS.find(name)))
+        jsonschema.validate(
+            {**content, "rows": content["rows"][:5]}, output_schema(COMMANDS.find(name))
+        )
         assert content["rows"] or content["next"] is None
-        assert content["total"] in (None, len(rows) + len(content["rows"])) or content["next"] is not None
+        assert (
+            content["total"] in (None, len(rows) + len(content["rows"]))
+            or content["next"] is not None
+        )
         rows += content["rows"]
         following = content["next"]
     return rows
@@ -197,7 +209,9 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
 
     ask(box, question)
     assert [path.name for path in folder.iterdir()] == ["served.zst"]
-    options = TargetOptions(core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")])
+    options = TargetOptions(
+        core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")]
+    )
     opened = ToolBox(Workspace(COMMANDS, Kernel(lambda: open_target(options))), FileConfinement())
     for name in ("tasks", "objects", "saved"):
         assert opened.call(name, {}) == box.call(name, {})
@@ -205,7 +219,11 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
 
 def test_a_process_serves_a_client(tmp_path: Path) -> None:
     words = ["-m", "kcovdbg", "--demo", "mcp", "-o", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("XDG_", "PYTHON", "TMPDIR"))
+    }
     server = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT, env=environment)
 
     async def run() -> None:
@@ -229,7 +247,13 @@ class Process(subprocess.Popen):
     def __init__(self, *words: str) -> None:
         pipe = subprocess.PIPE
         words = words if "mcp" in words else (*words, "mcp")
-        super().__init__([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe)
+        super().__init__(
+            [sys.executable, "-m", "kcovdbg", *words],
+            cwd=ROOT,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+        )
 
     def send(self, *messages: object) -> None:
         for message in messages:
@@ -258,7 +282,11 @@ def request(number: int, method: str, params: object) -> dict[str, object]:
 def served(*words: str) -> Iterator[Process]:
     process = Process(*words)
     try:
-        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        client = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
         process.send(request(0, "initialize", client))
         assert process.receive(0)["result"]["serverInfo"]["name"] == "kcovdbg"
         process.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -289,12 +317,16 @@ MALFORMED = (
     b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}',
     b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": []}',
     b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 5}}',
-    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", "arguments": [1]}}',
-    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", "arguments": "x"}}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", '
+    b'"arguments": [1]}}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", '
+    b'"arguments": "x"}}',
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}',
     b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
     b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
-    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "' + b"x" * 1_000_000 + b'"}}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "'
+    + b"x" * 1_000_000
+    + b'"}}',
 )
 
 
@@ -310,12 +342,18 @@ def test_malformed_requests_leave_the_server_alive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "closed"), [("--demo", "both"), ("none", "both"), ("none", "replies"), ("none", "requests")]
+    ("target", "closed"),
+    [("--demo", "both"), ("none", "both"), ("none", "replies"), ("none", "requests")],
 )
 def test_a_client_that_hangs_up_ends_the_server(target: str, closed: str) -> None:
     """On the demo in the middle of a command."""
     with served(*(NO_TARGET if target == "none" else (target,))) as process:
-        process.send(*(request(number, "tools/call", {"name": "check", "arguments": {}}) for number in range(1, 4)))
+        process.send(
+            *(
+                request(number, "tools/call", {"name": "check", "arguments": {}})
+                for number in range(1, 4)
+            )
+        )
         if closed in ("both", "replies"):
             process.stdout.close()
         if closed in ("both", "requests"):
@@ -342,7 +380,9 @@ def test_a_signal_ends_the_server(number: int) -> None:
 def test_requests_are_answered_while_a_command_runs() -> None:
     """A client's ping must not wait for debug info."""
     with served("--demo") as process:
-        process.send(request(1, "tools/call", {"name": "check", "arguments": {}}), request(2, "ping", {}))
+        process.send(
+            request(1, "tools/call", {"name": "check", "arguments": {}}), request(2, "ping", {})
+        )
         seen = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
         assert seen == [2, 1]
 
@@ -355,7 +395,9 @@ def test_other_calls_are_answered_while_one_works(tmp_path: Path) -> None:
         # The spare process opens its target at its first call.
         process.call(1, "info", {})
         process.send(
-            request(2, "tools/call", {"name": "buffer", "arguments": {"what": f"file:{slow}", "n": 1}}),
+            request(
+                2, "tools/call", {"name": "buffer", "arguments": {"what": f"file:{slow}", "n": 1}}
+            ),
             request(3, "tools/call", {"name": "info", "arguments": {}}),
         )
         first = json.loads(process.stdout.readline())
@@ -375,9 +417,19 @@ def test_a_call_ends_in_time(tmp_path: Path) -> None:
 
 
 def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
-    done = run_kcovdbg("--demo", "mcp", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}, status=2, stdin=subprocess.DEVNULL)
-    assert re.fullmatch(r"kcovdbg: mcp .*not installed\n.*pip install .*\[mcp\].*\n", done.stderr), done.stderr
+    (tmp_path / "mcp.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n"
+    )
+    done = run_kcovdbg(
+        "--demo",
+        "mcp",
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        status=2,
+        stdin=subprocess.DEVNULL,
+    )
+    assert re.fullmatch(
+        r"kcovdbg: mcp .*not installed\n.*pip install .*\[mcp\].*\n", done.stderr
+    ), done.stderr
     assert done.stdout == ""
 
 

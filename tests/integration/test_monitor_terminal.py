@@ -19,7 +19,9 @@ VIEW = ("kcovdbg", "--demo", "view", "kc-again")
 
 def open_monitor(rows=24, columns=80, **environment):
     command = (sys.executable, "-m", *MONITOR)
-    return Screen(*command, rows=rows, columns=columns, XDG_CONFIG_HOME="/nonexistent", **environment)
+    return Screen(
+        *command, rows=rows, columns=columns, XDG_CONFIG_HOME="/nonexistent", **environment
+    )
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(24, 80), (30, 100)])
@@ -30,8 +32,13 @@ def test_a_session(rows, columns):
         screen.type(" ", lambda shown: "FROZEN" not in shown.text)
         assert len(screen.lines) == rows
         assert "Quit" in screen.lines[-1]
-        assert "FULL" in next(line for line in screen.lines if "rounds-fill" in line and "TRACE_PC" in line)
-        screen.type("/own\r", lambda shown: "filter 'own'" in shown.text and " rounds-run " not in shown.text)
+        assert "FULL" in next(
+            line for line in screen.lines if "rounds-fill" in line and "TRACE_PC" in line
+        )
+        screen.type(
+            "/own\r",
+            lambda shown: "filter 'own'" in shown.text and " rounds-run " not in shown.text,
+        )
         screen.type("\x1b", " rounds-run ")
         screen.type("\t", "common:0x5ec7")
         screen.type("?", "show this help")
@@ -48,7 +55,11 @@ def test_no_color():
         screen.wait("Quit")
         screen.type(" ", "FROZEN")
         assert b"\x1b[0;31" not in screen.raw
-        assert not [code for code in range(31, 37) if f"[0;{code}".encode() in screen.raw or f";{code}m".encode() in screen.raw]
+        assert not [
+            code
+            for code in range(31, 37)
+            if f"[0;{code}".encode() in screen.raw or f";{code}m".encode() in screen.raw
+        ]
         assert screen.end(keys="\x03") == 0
 
 
@@ -83,12 +94,16 @@ def test_stopped_and_continued():
 @pytest.mark.parametrize("words", [MONITOR, VIEW])
 def test_suspended_by_a_key(words):
     command = [sys.executable, "-m", *words]
-    with Screen("bash", "--norc", "-i", rows=24, columns=80, PS1="$$ ", XDG_CONFIG_HOME="/nonexistent") as screen:
+    with Screen(
+        "bash", "--norc", "-i", rows=24, columns=80, PS1="$$ ", XDG_CONFIG_HOME="/nonexistent"
+    ) as screen:
         screen.type(" ".join(map(str, command)) + "\r")
         shown = "Quit" if words is MONITOR else "q leave"
         screen.wait(shown)
         screen.type("\x1a", "Stopped")
-        screen.type("fg\r", lambda screen: "Stopped" not in screen.text and shown in screen.lines[-1])
+        screen.type(
+            "fg\r", lambda screen: "Stopped" not in screen.text and shown in screen.lines[-1]
+        )
         screen.type("q")
         assert screen.end(keys="exit 7\r") == 7
 
@@ -106,7 +121,9 @@ def test_a_signal_leaves_the_terminal_as_it_was(number):
 @pytest.mark.parametrize("words", [(MODULE, EXAMPLE, "1"), VIEW])
 def test_a_dumb_terminal_gets_text(words):
     command = [sys.executable, "-m", *words]
-    with Screen(*command, rows=50, columns=100, XDG_CONFIG_HOME="/nonexistent", TERM="dumb") as screen:
+    with Screen(
+        *command, rows=50, columns=100, XDG_CONFIG_HOME="/nonexistent", TERM="dumb"
+    ) as screen:
         screen.wait("rounds-fill" if MODULE in words else "46 ")
         if MODULE in words:
             # There is a look each quarter of a second.
@@ -114,7 +131,9 @@ def test_a_dumb_terminal_gets_text(words):
             screen.type("\x03")
         assert screen.end() == 0
         assert b"\x1b" not in screen.raw
-        looks = [float(seconds) for seconds in re.findall(rb"kcovdbg monitor.* (\d+\.\d) s", screen.raw)]
+        looks = [
+            float(seconds) for seconds in re.findall(rb"kcovdbg monitor.* (\d+\.\d) s", screen.raw)
+        ]
         assert not looks or looks[1] - looks[0] > 2
         # An event is printed once.
         events = re.findall(rb"[\d:]+ FULL: .*", screen.raw)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files and standard input without a command: answered by what they are, and never run unless somebody says so."""
+"""Files and standard input without a command: answered by what they are, and never run unless
+somebody says so.
+"""
 
 import gzip
 import json
@@ -13,12 +15,19 @@ import pytest
 
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 
-BOOT = "".join(f"[    0.{index:06}] usb {index}: new device\n" for index in range(200)) + "[    1.0]  vfs_read+0x15/0x300\n"
-ACTIONS = "! touch made\ninfo > made\ntasks | tee made\ncollect -- touch made\nslice -o made\n< commands\n"
+BOOT = (
+    "".join(f"[    0.{index:06}] usb {index}: new device\n" for index in range(200))
+    + "[    1.0]  vfs_read+0x15/0x300\n"
+)
+ACTIONS = (
+    "! touch made\ninfo > made\ntasks | tee made\ncollect -- touch made\nslice -o made\n< "
+    "commands\n"
+)
 OOPS = (
     "[    1.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n"
     "[    1.000001] CPU: 0 UID: 0 PID: 41 Comm: kc-pc Not tainted 6.12.1 #1\n"
-    "[    1.000002] RIP: 0010:vfs_read+0x5/0x300\n[    1.000003] Call Trace:\n[    1.000004]  <TASK>\n"
+    "[    1.000002] RIP: 0010:vfs_read+0x5/0x300\n[    1.000003] Call Trace:\n[    1.000004]  "
+    "<TASK>\n"
     "[    1.000005]  vfs_read+0x15/0x300\n"
 )
 LOGS = {
@@ -55,7 +64,8 @@ def test_a_log_never_runs(demo, tmp_path, name, form):
     assert done.stderr.count("kcovdbg: ") <= 1
     assert "Traceback" not in done.stderr
     answered = {"actions inside", "actions first", "one action first"}
-    # Lines most of which begin with commands are a script on standard input, and what they are in a file.
+    # Lines most of which begin with commands are a script on standard input, and what they are in a
+    # file.
     answered |= {"a script's first line"} if form != "gzip" else set()
     answered |= {"more commands than log"} if form not in STREAMS else set()
     if name in answered:
@@ -85,7 +95,9 @@ def test_a_pipe_that_returns_at_once_is_waited_for():
     read, write = os.pipe()
     os.set_blocking(read, False)
     command = [sys.executable, "-m", "kcovdbg", "--demo"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=read, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=read, stdout=subprocess.PIPE, text=True
+    ) as process:
         for tid in (41, 34):
             os.write(write, f"tasks {tid} --jsonl\n".encode())
             assert json.loads(process.stdout.readline())["pid"] == tid
@@ -105,10 +117,14 @@ def inputs(demo, tmp_path_factory):
     (folder / "run.gz").write_bytes(gzip.compress((folder / "run.hex").read_bytes()))
     (folder / "oops.txt").write_text(BOOT + OOPS)
     (folder / "report").write_text(OOPS.replace("kc-pc", "syz-executor.0"))
-    (folder / "fix.patch").write_text("--- a/fs/select.c\n+++ b/fs/select.c\n@@ -1,1 +1,1 @@\n-a\n+b\n")
+    (folder / "fix.patch").write_text(
+        "--- a/fs/select.c\n+++ b/fs/select.c\n@@ -1,1 +1,1 @@\n-a\n+b\n"
+    )
     crash = folder / "crash"
     crash.mkdir()
-    (crash / "description").write_text("BUG: unable to handle kernel NULL pointer dereference in ppoll\n")
+    (crash / "description").write_text(
+        "BUG: unable to handle kernel NULL pointer dereference in ppoll\n"
+    )
     (crash / "log0").write_text(f"executing program 0 (id=1):\ngetpid()\n\n{OOPS}")
     (crash / "report0").write_text(OOPS)
     (folder / "workdir" / "crashes").mkdir(parents=True)
@@ -147,13 +163,18 @@ def test_a_file_is_answered_by_what_it_is(demo, inputs, tmp_path, name):
 
 def test_a_recording_is_summarized(tmp_path):
     done = run_kcovdbg("examples/fuzz.jsonl", stdin=subprocess.DEVNULL, status=0)
-    assert done.stdout == run_kcovdbg("monitor", "examples/fuzz.jsonl", "--summary", status=0).stdout
+    assert (
+        done.stdout == run_kcovdbg("monitor", "examples/fuzz.jsonl", "--summary", status=0).stdout
+    )
     with (ROOT / "examples" / "fuzz.jsonl").open() as stream:
         assert run_kcovdbg(stdin=stream, status=0).stdout == done.stdout
     text = (ROOT / "examples" / "fuzz.jsonl").read_text()
     for data in gzip.compress(text.encode()), text.encode("utf-16"):
         (tmp_path / "recording").write_bytes(data)
-        assert run_kcovdbg(tmp_path / "recording", stdin=subprocess.DEVNULL, status=0).stdout == done.stdout
+        assert (
+            run_kcovdbg(tmp_path / "recording", stdin=subprocess.DEVNULL, status=0).stdout
+            == done.stdout
+        )
 
 
 @pytest.mark.parametrize(("name", "noun"), [("fix.patch", "patch"), ("run.info", "lcov")])
@@ -168,7 +189,10 @@ def test_what_no_command_reads_is_refused_by_name(demo, inputs, name, noun):
 def test_a_dump_on_standard_input_is_refused_by_name(demo):
     with demo.core.open("rb") as stream:
         assert "dump" in run_kcovdbg(stdin=stream, status=2).stderr
-    assert "dump" in run_kcovdbg(input=demo.core.read_bytes()[:100000], text=False, status=2).stderr.decode()
+    assert (
+        "dump"
+        in run_kcovdbg(input=demo.core.read_bytes()[:100000], text=False, status=2).stderr.decode()
+    )
 
 
 def test_a_log_is_not_read_for_the_running_kernel(inputs):
@@ -219,13 +243,23 @@ def test_a_file_in_the_wrong_place_gets_a_hint(demo, inputs, line, hint, has_mem
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no binutils here")
 def test_functions_with_offsets_are_the_pcs_that_nm_names(demo, opened_demo, tmp_path):
-    symbols = [line.split() for line in subprocess.check_output(["nm", "-S", demo.vmlinux], text=True).splitlines()]
-    code = [(int(words[0], 16), int(words[1], 16), words[3]) for words in symbols if len(words) == 4 and words[2] in "tT"]
+    symbols = [
+        line.split()
+        for line in subprocess.check_output(["nm", "-S", demo.vmlinux], text=True).splitlines()
+    ]
+    code = [
+        (int(words[0], 16), int(words[1], 16), words[3])
+        for words in symbols
+        if len(words) == 4 and words[2] in "tT"
+    ]
     names = Counter(name for *_, name in code)
     lines, pcs = [], []
     for row in opened_demo.ask("buffer 41 --raw"):
         pc = int(row["pc"], 16)
-        start, size, name = next(((start, size, name) for start, size, name in code if start < pc <= start + size), (0, 0, ""))
+        start, size, name = next(
+            ((start, size, name) for start, size, name in code if start < pc <= start + size),
+            (0, 0, ""),
+        )
         if names[name] == 1:
             lines.append(f"{name}+{pc - start:#x}/{size:#x}\n")
             pcs.append(row["pc"])
@@ -233,7 +267,8 @@ def test_functions_with_offsets_are_the_pcs_that_nm_names(demo, opened_demo, tmp
     path.write_text("".join(lines))
     assert len(pcs) > 30
     assert [row["pc"] for row in opened_demo.ask(f"buffer file:{path}")] == pcs
-    # The start of a function is no return address, and what this kernel lacks is left out and named.
+    # The start of a function is no return address, and what this kernel lacks is left out and
+    # named.
     path.write_text("".join((*lines, "vfs_read+0x0/0x300\n", "no_such_function+0x10/0x20\n")))
     output, errors = opened_demo.run(f"buffer file:{path}")
     assert "no_such_function+0x10/0x20" in output + errors
@@ -242,7 +277,9 @@ def test_functions_with_offsets_are_the_pcs_that_nm_names(demo, opened_demo, tmp
 
 
 def test_an_executable_script(demo, tmp_path):
-    """The kernel gives the path of a script to the program in its first line, with the options there."""
+    """The kernel gives the path of a script to the program in its first line, with the options
+    there.
+    """
     program = tmp_path / "kcovdbg"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kcovdbg "$@"\n')
     script = tmp_path / "look"
@@ -250,5 +287,7 @@ def test_an_executable_script(demo, tmp_path):
         script.write_text(f"#!/usr/bin/env -S {program}{options}\n! echo x\n")
         for file in (program, script):
             file.chmod(0o755)
-        done = subprocess.run([script], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [script], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL
+        )
         assert (done.returncode, done.stdout) == (status, said), done.stderr

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Outputs of real runs: no input is overwritten, no device replaced; links, pipes and standard output are written through."""
+"""Outputs of real runs: no input is overwritten, no device replaced; links, pipes and standard
+output are written through.
+"""
 
 import json
 import os
@@ -62,7 +64,9 @@ def test_no_output_overwrites_an_input(folder, words):
     before = contents(folder)
     # The exit status of collect where it fails itself.
     status = 125 if words[0] == "collect" else 2
-    done = run(folder, "vmlinux", "vmcore", *words, env={"XDG_CONFIG_HOME": str(folder)}, status=status)
+    done = run(
+        folder, "vmlinux", "vmcore", *words, env={"XDG_CONFIG_HOME": str(folder)}, status=status
+    )
     assert "cannot write" in done.stderr
     assert done.stdout == ""
     assert contents(folder) == before
@@ -71,7 +75,10 @@ def test_no_output_overwrites_an_input(folder, words):
 def test_commands_from_standard_input_are_not_overwritten(folder):
     (folder / "commands").write_text("help > commands\n")
     with (folder / "commands").open() as commands:
-        assert "cannot write 'commands'" in run(folder, "--script", "-", stdin=commands, status=2).stderr
+        assert (
+            "cannot write 'commands'"
+            in run(folder, "--script", "-", stdin=commands, status=2).stderr
+        )
     assert (folder / "commands").read_text() == "help > commands\n"
 
 
@@ -80,7 +87,11 @@ def test_debug_info_that_was_found_is_not_overwritten(folder, demo):
     (folder / "vmlinux").unlink()
     (folder / "vmlinux").hardlink_to(demo.vmlinux)
     size = (folder / "vmlinux").stat().st_size
-    for words in (("slice", "-o", "vmlinux"), ("-e", "tasks > vmlinux"), ("-e", "tasks >> vmlinux")):
+    for words in (
+        ("slice", "-o", "vmlinux"),
+        ("-e", "tasks > vmlinux"),
+        ("-e", "tasks >> vmlinux"),
+    ):
         assert "cannot write 'vmlinux'" in run(folder, "vmcore", *words, status=2).stderr
         assert (folder / "vmlinux").stat().st_size == size
 
@@ -96,7 +107,9 @@ def test_the_check_comes_before_the_dump_is_opened(folder):
 @pytest.mark.parametrize("path", ["link", "/dev/full"])
 def test_a_full_device_is_an_error_and_stays_a_device(folder, line, path):
     (folder / "link").symlink_to("/dev/full")
-    first = run(folder, "vmlinux", "vmcore", "-e", line.format(path), status=2).stderr.splitlines()[0]
+    first = run(folder, "vmlinux", "vmcore", "-e", line.format(path), status=2).stderr.splitlines()[
+        0
+    ]
     assert path in first
     assert os.strerror(28) in first
     assert Path("/dev/full").is_char_device()
@@ -114,12 +127,23 @@ def test_a_slice_goes_through_standard_output_and_pipes(folder, name):
     assert (folder / "fifo").is_fifo()
     (folder / "again").write_bytes(content)
     asked = ("tasks", "--json")
-    assert run(folder, "vmlinux", "again", *asked).stdout == run(folder, "vmlinux", "vmcore", *asked).stdout != ""
+    assert (
+        run(folder, "vmlinux", "again", *asked).stdout
+        == run(folder, "vmlinux", "vmcore", *asked).stdout
+        != ""
+    )
 
 
 def test_standard_output_in_a_file_keeps_all_of_it(folder):
     with (folder / "out").open("wb") as out:
-        run(folder, "-e", "export hex file:run.kcov -o /dev/stdout", capture_output=False, stdout=out, status=0)
+        run(
+            folder,
+            "-e",
+            "export hex file:run.kcov -o /dev/stdout",
+            capture_output=False,
+            stdout=out,
+            status=0,
+        )
     lines = (folder / "out").read_text().splitlines()
     assert lines[:3] == [f"0xffffffff8100000{number}" for number in (1, 2, 3)]
     # The table that describes the file.
@@ -161,7 +185,15 @@ def test_a_directory_is_refused_before_the_run(folder):
 
 def test_a_read_only_file_system_is_named(folder):
     code = 'mkdir ro && mount -t tmpfs -o ro none ro && exec "$@"'
-    words = [sys.executable, "-m", "kcovdbg", "-e", "help > ro/a", "-e", "export hex file:run.kcov -o ro/a"]
+    words = [
+        sys.executable,
+        "-m",
+        "kcovdbg",
+        "-e",
+        "help > ro/a",
+        "-e",
+        "export hex file:run.kcov -o ro/a",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", code, "sh", *words],
@@ -181,7 +213,14 @@ def test_a_read_only_file_system_is_named(folder):
 def test_a_cache_that_cannot_be_used_is_named_once(folder):
     """Nothing can be made in /proc, even by root."""
     environment = {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(folder)}
-    words = ("vmlinux", "vmcore", "-e", "points start_kernel --json", "-e", "points start_kernel --json")
+    words = (
+        "vmlinux",
+        "vmcore",
+        "-e",
+        "points start_kernel --json",
+        "-e",
+        "points start_kernel --json",
+    )
     done = run(folder, *words, env=environment, status=0)
     first, second = parse_rows(done.stdout)
     assert first == second != []
@@ -194,10 +233,14 @@ def test_a_cache_that_cannot_be_used_is_named_once(folder):
     rows = json.loads(run(folder, "doctor", "--json", env=environment).stdout)
     assert [row["ok"] for row in rows if str(own) in row["answer"]] == [None]
     rows = json.loads(run(folder, "doctor", "--json", env={"XDG_CACHE_HOME": str(folder)}).stdout)
-    assert [row["ok"] for row in rows if row["answer"] == str(folder / "kcovdbg" / "symbols")] == [True]
+    assert [row["ok"] for row in rows if row["answer"] == str(folder / "kcovdbg" / "symbols")] == [
+        True
+    ]
 
 
-@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"])
+@pytest.mark.parametrize(
+    "line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"]
+)
 def test_a_program_in_drgn_keeps_its_files(folder, demo, line):
     import drgn
 

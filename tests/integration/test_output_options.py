@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every command honors every output option that its help lists, and refuses those that it does not list."""
+"""Every command honors every output option that its help lists, and refuses those that it does not
+list.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,20 @@ LINES = {
     "view": "view 41 34 --text",
     "why": "why 41",
 }
-# They act on a machine or on files, or need a buffer that the demo's kernel does not have; tests of their own run them.
-ELSEWHERE = frozenset("batch catch collect demo export jobs keep log monitor patch report resume slice syzkaller".split())
+# They act on a machine or on files, or need a buffer that the demo's kernel does not have; tests of
+# their own run them.
+ELSEWHERE = frozenset(
+    "batch catch collect demo export jobs keep log monitor patch report resume slice syzkaller".split()
+)
 
 
 def listed(name: str) -> frozenset[str]:
-    return frozenset(option for argument in COMMANDS.find(name).options for option in argument.names if argument.is_option)
+    return frozenset(
+        option
+        for argument in COMMANDS.find(name).options
+        for option in argument.names
+        if argument.is_option
+    )
 
 
 def test_every_command_is_here() -> None:
@@ -69,7 +79,9 @@ def answers() -> dict[tuple[str, str], str]:
     for name, line in LINES.items():
         options = ("--json", "--jsonl", "--csv", "--wide", "--vertical", "--json -n 1")
         asked += [(name, f"{line} {option}") for option in options]
-    return dict(zip(asked, run_lines(["--demo"], *(line for _, line in asked), timeout=300), strict=True))
+    return dict(
+        zip(asked, run_lines(["--demo"], *(line for _, line in asked), timeout=300), strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -78,7 +90,9 @@ def test_every_output_option(name: str, answers: dict[tuple[str, str], str]) -> 
     as_json, as_lines, as_csv, wide, vertical, one = found.values()
     rows = json.loads(as_json)
     assert rows
-    assert [json.loads(line).keys() for line in as_lines.splitlines()] == [row.keys() for row in rows]
+    assert [json.loads(line).keys() for line in as_lines.splitlines()] == [
+        row.keys() for row in rows
+    ]
     table = list(csv.DictReader(io.StringIO(as_csv)))
     assert (len(table), list(table[0])) == (len(rows), list(rows[0]))
     assert wide.strip()
@@ -101,7 +115,10 @@ def test_fewer_rows_as_text() -> None:
     answers = run_lines(["--demo"], *(line + more for line in DRAWN for more in ("", " -n 1")))
     for (line, pattern), whole, one in zip(DRAWN.items(), answers[::2], answers[1::2], strict=True):
         # The width of a column depends on its rows.
-        found, first = ([row.split() for row in text.splitlines() if re.match(pattern, row)] for text in (whole, one))
+        found, first = (
+            [row.split() for row in text.splitlines() if re.match(pattern, row)]
+            for text in (whole, one)
+        )
         assert len(found) > 1
         assert first == found[:1]
         if line.startswith(("diff", "why")):

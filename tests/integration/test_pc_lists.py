@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed, and what others did."""
+"""Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed,
+and what others did.
+"""
 
 import random
 import re
@@ -23,7 +25,10 @@ TASKS = (41, 34, 42, 43, 36, 56)
 @pytest.fixture(scope="module")
 def recorded(opened_demo):
     """What the kernel's memory has of some tasks."""
-    return {task: [int(row["pc"], 16) for row in opened_demo.ask(f"buffer {task} --raw")] for task in TASKS}
+    return {
+        task: [int(row["pc"], 16) for row in opened_demo.ask(f"buffer {task} --raw")]
+        for task in TASKS
+    }
 
 
 def read(demo, path):
@@ -58,7 +63,9 @@ def test_every_kind(opened_demo, recorded, name):
     assert buffer.count == count
     assert buffer.remarks[0].endswith(remark)
     assert not any("in any convention" in other for other in buffer.remarks)
-    assert any("1 line without an address skipped" in other for other in buffer.remarks) is (name == "log.txt")
+    assert any("1 line without an address skipped" in other for other in buffer.remarks) is (
+        name == "log.txt"
+    )
     if name == "rcf41.csv":
         assert set(buffer.words) > set(recorded[41])
     elif name != "modcall.txt":
@@ -70,13 +77,17 @@ def test_every_kind(opened_demo, recorded, name):
 def test_a_module_that_is_off_by_a_constant(opened_demo):
     right, shifted = (read(opened_demo, LISTS / name) for name in ("modcall.txt", "modshift.txt"))
     assert list(shifted.words) == list(right.words)
-    assert any(remark.startswith("14 PCs in module kcovlab_keep are 0x18 too high") for remark in shifted.remarks)
+    assert any(
+        remark.startswith("14 PCs in module kcovlab_keep are 0x18 too high")
+        for remark in shifted.remarks
+    )
 
 
 READERS = [
     command.name
     for command in COMMANDS
-    if command.name != "catch" and any(argument.value is Value.BUFFER for argument in command.arguments)
+    if command.name != "catch"
+    and any(argument.value is Value.BUFFER for argument in command.arguments)
 ]
 
 
@@ -117,13 +128,24 @@ def cover_files(tmp_path):
 
 
 def test_directories_of_cover_files(opened_demo, cover_files):
-    everything = [int(line, 16) for path in (cover_files / "exec_a").iterdir() for line in path.read_text().split()]
-    assert sum(row["count"] for row in opened_demo.ask(f"top file:{cover_files}/exec_a/")) == len(everything)
-    assert sum(row["count"] for row in opened_demo.ask(f"top 'file:{cover_files}/exec_a/*.1' --by pc")) == 16
+    everything = [
+        int(line, 16)
+        for path in (cover_files / "exec_a").iterdir()
+        for line in path.read_text().split()
+    ]
+    assert sum(row["count"] for row in opened_demo.ask(f"top file:{cover_files}/exec_a/")) == len(
+        everything
+    )
+    assert (
+        sum(row["count"] for row in opened_demo.ask(f"top 'file:{cover_files}/exec_a/*.1' --by pc"))
+        == 16
+    )
     rows = opened_demo.ask(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_b/", 1)
     right = {int(line, 16) for line in (cover_files / "exec_b" / "cov_prog1.0").read_text().split()}
     # The calls of a program are one run: nothing flickers.
-    assert {(row["side"], int(row["pc"], 16) - 5) for row in rows} == {("left", pc) for pc in set(everything) - right}
+    assert {(row["side"], int(row["pc"], 16) - 5) for row in rows} == {
+        ("left", pc) for pc in set(everything) - right
+    }
     opened_demo.run(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_a/")
 
 
@@ -133,7 +155,10 @@ def test_other_files_in_a_directory_are_left_out(opened_demo, cover_files):
     assert sum(row["count"] for row in opened_demo.ask(f"top file:{cover_files}/exec_b")) == 30
     assert opened_demo.ask(f"diff file:{cover_files}/exec_b file:{cover_files}/exec_b") == []
     (cover_files / "exec_b" / "cov_prog1.0").unlink()
-    for line in (f"top file:{cover_files}/exec_b", f"diff file:{cover_files}/exec_b file:{cover_files}/exec_a"):
+    for line in (
+        f"top file:{cover_files}/exec_b",
+        f"diff file:{cover_files}/exec_b file:{cover_files}/exec_a",
+    ):
         opened_demo.run(line, 2)
 
 
@@ -166,7 +191,12 @@ def test_exports_are_read_back(opened_demo, recorded, tmp_path, task, name):
 
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [("export lcov", "lcov"), ("export cobertura", "cobertura"), ("export funccover", "funccover"), ("report", "html")],
+    [
+        ("export lcov", "lcov"),
+        ("export cobertura", "cobertura"),
+        ("export funccover", "funccover"),
+        ("report", "html"),
+    ],
 )
 def test_exports_without_pcs_are_refused(opened_demo, tmp_path, line, kind):
     opened_demo.run(f"{line} 41 -o {tmp_path}/x.html")
@@ -200,7 +230,10 @@ def test_random_addresses_of_code_are_damage(opened_demo, recorded, tmp_path):
     path.write_text("".join(f"{pc:#x}\n" for pc in recorded[41] * 5 + noise))
     buffer = read(opened_demo, path)
     named = ", ".join(map(str, range(235, 240)))
-    assert any(f"{len(noise)} of {235 + len(noise)} PCs" in one and f"records {named}, …" in one for one in buffer.remarks)
+    assert any(
+        f"{len(noise)} of {235 + len(noise)} PCs" in one and f"records {named}, …" in one
+        for one in buffer.remarks
+    )
     assert list(buffer.words) == recorded[41] * 5 + noise
 
 
@@ -209,13 +242,18 @@ def foreign(tmp_path):
     """A list of another build's PCs."""
     source = random.Random(5)
     path = tmp_path / "foreign.txt"
-    path.write_text("".join(f"{0xFFFFFFFF81000000 + source.randrange(0x7FFFFF):#x}\n" for _ in range(200)))
+    path.write_text(
+        "".join(f"{0xFFFFFFFF81000000 + source.randrange(0x7FFFFF):#x}\n" for _ in range(200))
+    )
     return path
 
 
 def test_lists_of_another_build(opened_demo, foreign, tmp_path):
     out = tmp_path / "out"
-    lines = [f"export {name} file:{foreign} -o {out}" for name in (*FORMATS, "lcov", "cobertura", "funccover")]
+    lines = [
+        f"export {name} file:{foreign} -o {out}"
+        for name in (*FORMATS, "lcov", "cobertura", "funccover")
+    ]
     for line in (*lines, f"report file:{foreign} -o {out}"):
         opened_demo.run(line, 2)
         assert not out.exists()
@@ -238,11 +276,18 @@ def test_few_pcs_are_exported_as_the_user_says(opened_demo, recorded, tmp_path):
 
 
 def test_top_has_the_address_as_in_the_file(opened_demo):
-    for name, correction in (("double.txt", 10), ("pcm1.txt", 1), ("kaslr.txt", -OFFSET), ("mix.txt", None)):
+    for name, correction in (
+        ("double.txt", 10),
+        ("pcm1.txt", 1),
+        ("kaslr.txt", -OFFSET),
+        ("mix.txt", None),
+    ):
         words = {int(line, 16) for line in (LISTS / name).read_text().split()}
         rows = opened_demo.ask(f"top file:{LISTS / name} --by pc")
         assert {int(row["file_pc"], 16) for row in rows} <= words
-        assert correction is None or all(int(row["pc"], 16) - int(row["file_pc"], 16) == correction for row in rows)
+        assert correction is None or all(
+            int(row["pc"], 16) - int(row["file_pc"], 16) == correction for row in rows
+        )
     assert {row["file_pc"] for row in opened_demo.ask("top 41")} == {None}
 
 
@@ -252,7 +297,13 @@ def test_what_needs_an_order(opened_demo, recorded, tmp_path):
     pcs = [pc for pc in recorded[41] if pc]
     listed.write_text("".join(f"{pc:#x}\n" for pc in sorted(set(pcs))))
     ordered.write_text("".join(f"{pc:#x}\n" for pc in pcs))
-    for line in ("trace {}", "trace {} --unique", "diff --ordered {} 41", "diff --ordered 41 {}", "trace 41 --against {}"):
+    for line in (
+        "trace {}",
+        "trace {} --unique",
+        "diff --ordered {} 41",
+        "diff --ordered 41 {}",
+        "trace 41 --against {}",
+    ):
         opened_demo.run(line.format(f"file:{listed}"), 2)
         opened_demo.run(line.format(f"file:{ordered}"), None)
     for line in ("view --text {}", "buffer {} --tail"):
@@ -265,7 +316,13 @@ def test_what_needs_an_order(opened_demo, recorded, tmp_path):
 
 def test_pcs_and_comparisons_are_not_compared(opened_demo, tmp_path):
     """Task 35 records comparisons."""
-    for line in ("diff 34 35", "diff --ordered 34 35", "diff 35 -- 34 41", "trace 34 --against 35", "view --text 34 35"):
+    for line in (
+        "diff 34 35",
+        "diff --ordered 34 35",
+        "diff 35 -- 34 41",
+        "trace 34 --against 35",
+        "view --text 34 35",
+    ):
         error = opened_demo.run(line, 2)[1]
         assert {"TRACE_PC", "TRACE_CMP"} <= set(re.findall(r"\w+", error)), line
     opened_demo.run(f"report 34 35 -o {tmp_path}/x.html", 2)
@@ -281,7 +338,9 @@ def test_hits_of_kinds_that_the_mode_does_not_record_are_unknown(opened_demo):
     assert all(row["hits"] is not None for row in rows)
 
 
-@pytest.mark.parametrize("command", ["top", "buffer", "trace", "source", "export hex", "points vfs_read", "view --text"])
+@pytest.mark.parametrize(
+    "command", ["top", "buffer", "trace", "source", "export hex", "points vfs_read", "view --text"]
+)
 def test_a_kernel_that_was_named_is_read(command, tmp_path):
     (tmp_path / "empty").touch()
     for name in ("missing", "empty"):
@@ -298,13 +357,17 @@ def test_what_an_address_is(opened_demo, recorded):
             if convention != "twice":
                 (found,) = opened_demo.ask(f"sym {pc - correction:#x}")
                 assert (found["pc"], found["frames"]) == (truth["pc"], truth["frames"])
-                assert any(convention in error for error in found["errors"]) is (convention != "raw")
+                assert any(convention in error for error in found["errors"]) is (
+                    convention != "raw"
+                )
         (exact,) = opened_demo.ask(f"sym {pc - 5:#x} --pc raw")
         assert exact["pc"] == hex(pc - 5)
 
 
 def test_points_of_every_name_of_code(demo, opened_demo):
-    """Names and code are those of nm and objdump: of a third name of a function, and of a label of assembly."""
+    """Names and code are those of nm and objdump: of a third name of a function, and of a label of
+    assembly.
+    """
     by_address = {}
     for line in output_of("nm", demo.vmlinux).splitlines():
         address, kind, name = line.split()
@@ -313,8 +376,17 @@ def test_points_of_every_name_of_code(demo, opened_demo):
     names = next(names for names in by_address.values() if "compat_sys_epoll_pwait" in names)
     assert len(names) > 10
     start = next(address for address, its in by_address.items() if its is names)
-    code = output_of("objdump", "-d", f"--start-address={start:#x}", f"--stop-address={start + 16:#x}", demo.vmlinux)
-    calls = [int(at, 16) + 5 for at in re.findall(r"^(\w+):.*call.*__sanitizer_cov_trace_pc", code, re.MULTILINE)]
+    code = output_of(
+        "objdump",
+        "-d",
+        f"--start-address={start:#x}",
+        f"--stop-address={start + 16:#x}",
+        demo.vmlinux,
+    )
+    calls = [
+        int(at, 16) + 5
+        for at in re.findall(r"^(\w+):.*call.*__sanitizer_cov_trace_pc", code, re.MULTILINE)
+    ]
     assert calls
     for name in names:
         assert [int(row["pc"], 16) for row in opened_demo.ask(f"points {name}")] == calls, name
@@ -329,9 +401,13 @@ def test_points_that_syzkaller_leaves_out_are_named(demo, opened_demo, tmp_path)
     points = table.pcs(PointKind.PC)
     inside = [pc for pc in points if init.start < pc <= init.end and table.function_at(pc - 5)][:40]
     nameless = [pc for pc in points if pc < init.start and table.function_at(pc - 5) is None][:10]
-    text = [pc for pc in points if pc < init.start and table.function_at(pc - 5) is not None][1000:1100]
+    text = [pc for pc in points if pc < init.start and table.function_at(pc - 5) is not None][
+        1000:1100
+    ]
     path, out = tmp_path / "list.txt", tmp_path / "out"
-    path.write_text("".join(f"{pc:#x}\n" for pc in random.Random(1).sample([*inside, *nameless, *text], 150)))
+    path.write_text(
+        "".join(f"{pc:#x}\n" for pc in random.Random(1).sample([*inside, *nameless, *text], 150))
+    )
     for name in ("funccover", "jsonl", "rawcoverfiles"):
         said = opened_demo.run(f"export {name} file:{path} -o {out}")[0]
         found = re.findall(r"(\d+) of 150 PCs are .*syzkaller leaves out", said)
@@ -339,4 +415,6 @@ def test_points_that_syzkaller_leaves_out_are_named(demo, opened_demo, tmp_path)
         assert re.search(r"40 of 150 PCs are in \.init\.text", said)
         assert "tail calls" not in said
     for name in ("lcov", "rawcover", "modoff"):
-        assert "PCs are" not in opened_demo.run(f"export {name} file:{path} -o {out}")[0].replace("PCs in the file", "")
+        assert "PCs are" not in opened_demo.run(f"export {name} file:{path} -o {out}")[0].replace(
+            "PCs in the file", ""
+        )

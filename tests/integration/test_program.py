@@ -20,7 +20,9 @@ def test_as_a_program():
     assert run_kcovdbg("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
     result = run_kcovdbg("taks", status=2)
     assert (result.stdout, result.stderr.count("\n")) == ("", 2)
-    assert run_kcovdbg("--script", "-", input="help | head -1\n!echo x\n", status=0).stdout.splitlines()[1:] == ["x"]
+    assert run_kcovdbg(
+        "--script", "-", input="help | head -1\n!echo x\n", status=0
+    ).stdout.splitlines()[1:] == ["x"]
     run_kcovdbg(input="", status=0)
 
 
@@ -29,7 +31,12 @@ def test_a_closed_pipe_is_no_error(lines):
     read, write = os.pipe()
     os.close(read)
     try:
-        assert run_kcovdbg(*lines, capture_output=False, stdout=write, stderr=subprocess.PIPE, status=0).stderr == ""
+        assert (
+            run_kcovdbg(
+                *lines, capture_output=False, stdout=write, stderr=subprocess.PIPE, status=0
+            ).stderr
+            == ""
+        )
     finally:
         os.close(write)
 
@@ -38,20 +45,31 @@ def test_a_closed_pipe_is_no_error(lines):
 def test_a_full_disk_is_one(unbuffered):
     environment = {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        result = run_kcovdbg("help", env=environment, capture_output=False, stdout=full, stderr=subprocess.PIPE, status=2)
+        result = run_kcovdbg(
+            "help",
+            env=environment,
+            capture_output=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            status=2,
+        )
     assert result.stderr.startswith("kcovdbg: ")
     assert os.strerror(errno.ENOSPC) in result.stderr
     assert result.stderr.count("\n") == 1
 
 
 def test_a_locale_that_cannot_show_it():
-    result = run_kcovdbg("help", "tasks", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, status=0)
+    result = run_kcovdbg(
+        "help", "tasks", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, status=0
+    )
     assert "[PATTERN|TID\\u2026]" in result.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_program_removes_its_files(tmp_path, number):
-    """A decompressed dump does not outlive the program, when its terminal is closed for instance."""
+    """A decompressed dump does not outlive the program, when its terminal is closed for
+    instance.
+    """
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "kcovdbg", "--demo"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -121,7 +139,9 @@ CLOSED = (("--version",), ("-e", "help"), ("-e", "help | cat"), ("collect", "--h
 @pytest.mark.parametrize("words", CLOSED, ids=" ".join)
 def test_a_closed_standard_output(words):
     command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "kcovdbg", *words]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL
+    )
     assert result.returncode in (2, 125)
     message, _ = result.stderr.splitlines()
     assert message == "kcovdbg: standard output is closed"
@@ -134,14 +154,18 @@ def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for closed in (">&-", "<&- >&-", "<&- >&- 2>&-"):
         command = ["sh", "-c", f'exec "$@" {closed}', "sh", *words]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        result = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
         assert (tmp_path / "script").read_text().startswith("! echo")
         assert "said" not in (tmp_path / "out").read_text()
         (tmp_path / "out").unlink()
         assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("module", ["kcovdbg.frontends.cli", "kcovdbg.console.runner", "kcovdbg.target.opener"])
+@pytest.mark.parametrize(
+    "module", ["kcovdbg.frontends.cli", "kcovdbg.console.runner", "kcovdbg.target.opener"]
+)
 def test_an_interrupt_while_it_starts_shows_no_traceback(module):
     code = f"""
 import os, signal, sys
@@ -155,7 +179,12 @@ sys.argv = ["kcovdbg", "--demo", "info"]
 sys.exit(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=restore_signals,
     )
     assert (done.returncode, done.stderr) in ((-signal.SIGINT, ""), (130, ""))
 
@@ -173,11 +202,15 @@ import kcovdbg.__main__
 """
     # Without site, which may have imported the module.
     command = [sys.executable, "-S", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals
+    )
     assert (done.returncode, done.stderr) == (130, "")
 
 
-@pytest.mark.parametrize("words", [["-e", "points fs"], ["-e", "buffer 34 --raw"], ["-e", "view 34"], []], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["-e", "points fs"], ["-e", "buffer 34 --raw"], ["-e", "view 34"], []], ids=" ".join
+)
 @pytest.mark.parametrize("least", [1, 40, 2000])
 def test_a_terminal_that_closes_ends_it_as_its_signal(words, least):
     """As a shell has it: 128 and SIGHUP, whether a write, a read or the signal comes first."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Calls of kcov_remote_start() in code that gcc makes here, as objdump finds them: in an image, and in a module's memory."""
+"""Calls of kcov_remote_start() in code that gcc makes here, as objdump finds them: in an image, and
+in a module's memory.
+"""
 
 import platform
 import re
@@ -14,10 +16,13 @@ from kcovdbg.symbols.compiled_reader import open_code
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from tests.support.programs import output_of, split_image
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
+pytestmark = pytest.mark.skipif(
+    shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64"
+)
 
 PAGE = 4096
-# A wrapper that is inlined, one that is not and ends in a jump, and code between them that makes the image larger than a chunk.
+# A wrapper that is inlined, one that is not and ends in a jump, and code between them that makes
+# the image larger than a chunk.
 SOURCE = """
 #define KEPT __attribute__((noipa))
 KEPT void kcov_remote_start(unsigned long handle) { asm volatile("" :: "r"(handle)); }
@@ -36,7 +41,10 @@ void _start(void) { near(); far(); other(); none(); asm volatile(""); }
 def image(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image")
     (folder / "a.c").write_text(SOURCE)
-    flags = "-O2 -fno-toplevel-reorder -fno-pie -no-pie -nostdlib -static -fcf-protection=none -Wl,--build-id"
+    flags = (
+        "-O2 -fno-toplevel-reorder -fno-pie -no-pie -nostdlib -static -fcf-protection=none "
+        "-Wl,--build-id"
+    )
     output_of("gcc", *flags.split(), "-o", folder / "a", folder / "a.c")
     return folder / "a"
 
@@ -44,7 +52,9 @@ def image(tmp_path_factory):
 def by_objdump(image):
     """Return the addresses after the calls and jumps, with what they lead to."""
     text = output_of("objdump", "-d", "--no-show-raw-insn", image)
-    found = re.findall(r"^ *([0-9a-f]+):\t(?:call|jmp) .*<(kcov_remote_start\w*)>$", text, re.MULTILINE)
+    found = re.findall(
+        r"^ *([0-9a-f]+):\t(?:call|jmp) .*<(kcov_remote_start\w*)>$", text, re.MULTILINE
+    )
     return sorted((int(address, 16) + 5, name) for address, name in found)
 
 
@@ -59,7 +69,10 @@ def test_calls_of_an_image(image):
 
 def test_calls_of_a_stripped_image(image):
     debug_file, stripped = split_image(image)
-    split, whole = RemoteCalls(open_code(debug_file, stripped, None), 0), RemoteCalls(open_code(image, None, None), 0)
+    split, whole = (
+        RemoteCalls(open_code(debug_file, stripped, None), 0),
+        RemoteCalls(open_code(image, None, None), 0),
+    )
     assert split.of_image() == by_objdump(image)
     for back, _ in split.of_image():
         assert split.symbol_of(back - 1) == whole.symbol_of(back - 1)
@@ -88,6 +101,11 @@ def test_calls_of_a_module(image):
 @pytest.mark.parametrize("name", ["stripped", "debug info alone", "another build", "none"])
 def test_images_that_cannot_be_searched(image, name):
     debug_file, stripped = split_image(image)
-    paths = {"stripped": stripped, "debug info alone": debug_file, "another build": image, "none": None}
+    paths = {
+        "stripped": stripped,
+        "debug info alone": debug_file,
+        "another build": image,
+        "none": None,
+    }
     with pytest.raises(CapabilityError):
         open_code(paths[name], None, "00" * 20 if name == "another build" else None)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The page that ``report`` writes, in a browser: keys, scrolling, colours, sizes; nothing is complained about or loaded."""
+"""The page that ``report`` writes, in a browser: keys, scrolling, colours, sizes; nothing is
+complained about or loaded.
+"""
 
 from array import array
 
@@ -21,10 +23,11 @@ WORDS = [pc(number % 7, number % 5) for number in range(300)]
 # Differences at rows 30, 133 and 200.
 OTHER = [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:133], *[pc(8)] * 4, *WORDS[133:196], *WORDS[200:]]
 
-FIRST = "[...document.querySelectorAll('.shown')].map((rows) => Number(rows.firstChild.getAttribute('aria-rowindex')))"
-CURRENT = (
-    """[...document.querySelectorAll('[aria-selected="true"]')].map((row) => Number(row.getAttribute('aria-rowindex')) - 1)"""
+FIRST = (
+    "[...document.querySelectorAll('.shown')].map((rows) => "
+    "Number(rows.firstChild.getAttribute('aria-rowindex')))"
 )
+CURRENT = """[...document.querySelectorAll('[aria-selected="true"]')].map((row) => Number(row.getAttribute('aria-rowindex')) - 1)"""
 POSITION = "document.getElementById('position').textContent"
 
 
@@ -34,19 +37,28 @@ def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     (folder / "dir").mkdir()
     for number in range(2):
-        (folder / f"dir/file_{number}.c").write_text(f'/* {HOSTILE[:9]} */ static const int a = 3; // "x"\n' * 150)
+        (folder / f"dir/file_{number}.c").write_text(
+            f'/* {HOSTILE[:9]} */ static const int a = 3; // "x"\n' * 150
+        )
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams()
         workspace = make_workspace(streams, patch)
         workspace.kernel.names, workspace.kernel.symbolizer = names(), None
         workspace.kernel.source_folders = (str(folder),)
         causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
-        found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes) for severity in Severity]
+        found = [
+            Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes)
+            for severity in Severity
+        ]
         checked = Report(tuple(found), applied=48, skipped=(), remarks=(HOSTILE,))
         patch.setattr(report_command, "check", lambda *_args, **_options: checked)
         for name, words in (("a", WORDS), ("b", OTHER)):
             write_trace(folder / name, words, comm=HOSTILE)
-        for out, what in (("two", f"file:{folder}/a file:{folder}/b"), ("one", f"file:{folder}/a"), ("none", "")):
+        for out, what in (
+            ("two", f"file:{folder}/a file:{folder}/b"),
+            ("one", f"file:{folder}/a"),
+            ("none", ""),
+        ):
             assert run_line(workspace, f"report {what} -o {folder}/{out}.html") == 0
     return folder
 
@@ -56,16 +68,22 @@ def reports(tmp_path_factory):
 @pytest.mark.parametrize("name", ["two", "one", "none"])
 def test_looks(name, width, dark, page, reports):
     browser = page(reports / f"{name}.html", width=width, height=844, dark=dark)
-    browser.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    browser.run(
+        "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
+    )
     browser.settle()
     assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
     assert browser.run(CONTRAST) == []
     assert browser.run("document.querySelectorAll('img').length") == 0
-    # Tables say that they are wider than the page exactly where they are. Those of source are laid out when they are seen.
+    # Tables say that they are wider than the page exactly where they are. Those of source are laid
+    # out when they are seen.
     boxes = "[...document.querySelectorAll('section:not(#source) .scroll')]"
-    assert browser.run(f"{boxes}.every((box) => box.classList.contains('wide') === (box.scrollWidth > box.clientWidth + 1))")
+    assert browser.run(
+        f"{boxes}.every((box) => box.classList.contains('wide') === (box.scrollWidth > "
+        f"box.clientWidth + 1))"
+    )
     assert width > 390 or browser.run(f"{boxes}.some((box) => box.classList.contains('wide'))")
 
 
@@ -96,7 +114,10 @@ def test_moving_keys(page, reports):
     browser.press("Home", "PageDown")
     top = browser.run(FIRST)
     assert top[0] == top[1] > 1
-    assert browser.run("document.activeElement.getAttribute('aria-activedescendant')") == f"row1-{browser.run(CURRENT)[0]}"
+    assert (
+        browser.run("document.activeElement.getAttribute('aria-activedescendant')")
+        == f"row1-{browser.run(CURRENT)[0]}"
+    )
     browser.press("/")
     assert browser.run("document.activeElement.id") == "find"
     browser.press("f", "n", "_", "9", "Enter")
@@ -140,9 +161,14 @@ def write_page(folder, points, records, parts):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("sides", [1, 2])
 def test_line_numbers_stay_visible(width, sides, page, tmp_path):
-    points = [Point("function", f"./arch/x86/{'long/' * folders}file.c:{98765 + folders}") for folders in range(20)]
+    points = [
+        Point("function", f"./arch/x86/{'long/' * folders}file.c:{98765 + folders}")
+        for folders in range(20)
+    ]
     records = [array("I", range(20))] * sides
-    path = write_page(tmp_path, points, records, [AlignedPart(range(20), range(20), True)] if sides == 2 else [])
+    path = write_page(
+        tmp_path, points, records, [AlignedPart(range(20), range(20), True)] if sides == 2 else []
+    )
     browser = page(path, width=width, height=844, touch=width == 390)
     places = browser.run("""[...document.querySelectorAll(".rows")].flatMap((box) => {
       const end = box.getBoundingClientRect().left + box.clientWidth;
@@ -174,7 +200,9 @@ def test_lines_of_source_stay_when_it_is_scrolled(page, reports):
 
 def test_panes_stand_below_each_other_on_a_phone(page, reports):
     browser = page(reports / "two.html", width=390, height=844, touch=True)
-    boxes = browser.run("[0, 1].map((n) => document.getElementById(`pane${n}`).getBoundingClientRect().toJSON())")
+    boxes = browser.run(
+        "[0, 1].map((n) => document.getElementById(`pane${n}`).getBoundingClientRect().toJSON())"
+    )
     assert boxes[0]["bottom"] < boxes[1]["top"]
     browser.press("n")
     assert browser.run(CURRENT) == [30, 30]
@@ -186,7 +214,8 @@ def test_keyboard_reaches_everything(page, reports):
     assert browser.run("document.activeElement.className") == "skip"
     assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     stops = browser.run(
-        "[...document.querySelectorAll('[tabindex=\"0\"]')].map((e) => e.ariaLabel || e.getAttribute('aria-labelledby'))"
+        "[...document.querySelectorAll('[tabindex=\"0\"]')].map((e) => e.ariaLabel || "
+        "e.getAttribute('aria-labelledby'))"
     )
     assert stops
     assert all(stops)
@@ -212,7 +241,12 @@ def test_a_million_records(page, tmp_path):
     assert browser.run(CURRENT) == [1_000_060, 1_000_060]
     browser.run("document.getElementById('pane1').scrollTop = 1e9")
     browser.settle()
-    assert browser.run("document.querySelector('#pane0 .shown').lastChild.getAttribute('aria-rowindex')") == "1048576"
+    assert (
+        browser.run(
+            "document.querySelector('#pane0 .shown').lastChild.getAttribute('aria-rowindex')"
+        )
+        == "1048576"
+    )
     browser.press("Home")
     assert browser.run(FIRST) == [1, 1]
 
@@ -230,11 +264,13 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, ha
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
     listings = (
         "[...document.querySelectorAll('table.source tr')].map((row) => "
-        "[row.className, [...row.cells].map((cell) => [cell.className, cell.title, cell.textContent])])"
+        "[row.className, [...row.cells].map((cell) => [cell.className, cell.title, "
+        "cell.textContent])])"
     )
     details = (
         "[...Array(20).keys()].map((row) => { document.querySelector(`#row0-${row}`).click(); "
-        "return [...document.querySelectorAll(`#row0-${row} > *, #detail div`)].map((part) => part.textContent); })"
+        "return [...document.querySelectorAll(`#row0-${row} > *, #detail div`)].map((part) => "
+        "part.textContent); })"
     )
     whole = page(tmp_path / "whole.html")
     expected = whole.run(listings), whole.run(details)
@@ -242,8 +278,13 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, ha
     browser = page(tmp_path / "packed.html")
     rows = "document.querySelectorAll('table.source tr').length"
     assert browser.run(rows) == 0
-    browser.run("document.querySelectorAll('details.file').forEach((file) => { file.open = true; })")
-    files = "document.querySelectorAll('table.source').length === document.querySelectorAll('details.file').length"
+    browser.run(
+        "document.querySelectorAll('details.file').forEach((file) => { file.open = true; })"
+    )
+    files = (
+        "document.querySelectorAll('table.source').length === "
+        "document.querySelectorAll('details.file').length"
+    )
     browser.wait(files)
     assert browser.run("document.querySelectorAll('tr.c-all').length") > 0
     assert browser.run("document.querySelectorAll('img').length") == 0
@@ -261,7 +302,11 @@ def test_links_of_a_phone_lead_to_their_sections(page, reports, tmp_path):
     text = (reports / "one.html").read_text()
     start = text.index('<details class="file"')
     end = text.index("</details>", start) + len("</details>")
-    summary = "<details class='file'><summary><span class='path'>" + "a/very/long/path" * 8 + ".c</span></summary></details>"
+    summary = (
+        "<details class='file'><summary><span class='path'>"
+        + "a/very/long/path" * 8
+        + ".c</span></summary></details>"
+    )
     path = tmp_path / "many.html"
     path.write_text(text[:end] + summary * 300 + text[end:])
     browser = page(path, width=390, height=844, touch=True)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Images with code in Rust: names of llvm-cxxfilt, locations of llvm-symbolizer; either form of a name is accepted."""
+"""Images with code in Rust: names of llvm-cxxfilt, locations of llvm-symbolizer; either form of a
+name is accepted.
+"""
 
 import csv
 import io
@@ -44,7 +46,10 @@ def test_names_are_those_of_llvm():
     "name",
     [
         # References that double the text at each step, or nothing but nesting.
-        "_RIC1a" + "TB1_" + "".join(f"TB{at}_B{at}_E" for at in "56789abcdefghijklmnopqrstuvwxyz") + "EE",
+        "_RIC1a"
+        + "TB1_"
+        + "".join(f"TB{at}_B{at}_E" for at in "56789abcdefghijklmnopqrstuvwxyz")
+        + "EE",
         "_RIC1a" + "R" * 3000 + "hE",
         "_RNv" * 900 + "C1a" + "1b" * 900,
         "_RIC1aFG" + "z" * 9 + "_EuE",
@@ -63,7 +68,11 @@ def test_growing_names_end():
     """Each part has the one before twice: 2^30 characters."""
     name, at = "_RIC1aThhE", 4
     for _ in range(60):
-        start = "" if at == 0 else "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at - 1]
+        start = (
+            ""
+            if at == 0
+            else "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at - 1]
+        )
         part = f"TB{start}_B{start}_E"
         at, name = len(name) - 2, name + part
         if at > 60:
@@ -77,11 +86,17 @@ def test_locations_are_those_of_llvm_symbolizer(tmp_path, name):
     table = table_of(image)
     pcs = list(table.pcs(PointKind.PC))
     theirs = [
-        [(frame["FunctionName"], frame["Line"], frame["Column"], Path(frame["FileName"]).name) for frame in frames]
+        [
+            (frame["FunctionName"], frame["Line"], frame["Column"], Path(frame["FileName"]).name)
+            for frame in frames
+        ]
         for frames in ask_llvm(image, (pc - 1 for pc in pcs), "--relativenames")
     ]
     mine = [
-        [(frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name) for frame in table.get_rows((pc,))[0][1]]
+        [
+            (frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name)
+            for frame in table.get_rows((pc,))[0][1]
+        ]
         for pc in pcs
     ]
     assert mine == theirs
@@ -134,4 +149,6 @@ def test_text_and_exports_have_names_to_read(v0, trace):
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {row["Filename"] for row in rows} == {"lib.rs", "main.c"}
     # A name with a comma is one.
-    assert {AREA, "<lib::shapes::Pair<u8, 3> as lib::shapes::Area>::area"} <= {row["Function"] for row in rows}
+    assert {AREA, "<lib::shapes::Pair<u8, 3> as lib::shapes::Area>::area"} <= {
+        row["Function"] for row in rows
+    }

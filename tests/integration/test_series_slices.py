@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slices of mainline kernels: the answers are the kept ones without each posted series in the table, and without all of them.
+"""Slices of mainline kernels: the answers are the kept ones without each posted series in the
+table, and without all of them.
 
 :mod:`tests.integration.test_frozen_answers` asks with the whole table.
 """
@@ -17,7 +18,9 @@ from tests.lab.recipe import GENERATIONS
 from tests.support.frozen_answers import list_kept_dumps, read_answers
 
 DUMPS = {dump.name: dump for dump in list_kept_dumps()}
-MAINLINE = sorted(name for name, generation in GENERATIONS.items() if generation.kept and not generation.variants)
+MAINLINE = sorted(
+    name for name, generation in GENERATIONS.items() if generation.kept and not generation.variants
+)
 COMMANDS = ("info", "tasks -a", "objects", "remote", "areas", "saved", "check")
 # Runs the program with a table of series that lacks some, named by its first argument.
 PROGRAM = """
@@ -32,7 +35,8 @@ ALL = ",".join(series.name for series in table.SERIES)
 
 
 @pytest.mark.parametrize(
-    ("name", "lacking"), [*((name, ALL) for name in MAINLINE), *(("6.12-gcc", series.name) for series in table.SERIES)]
+    ("name", "lacking"),
+    [*((name, ALL) for name in MAINLINE), *(("6.12-gcc", series.name) for series in table.SERIES)],
 )
 def test_mainline_needs_no_series(name: str, lacking: str) -> None:
     asked = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
@@ -40,9 +44,12 @@ def test_mainline_needs_no_series(name: str, lacking: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "internal error" not in done.stderr
     kept = read_answers(DUMPS[name])
-    # These guests are healthy: check finds nothing, or a rule that it cannot judge on a slice without the page.
+    # These guests are healthy: check finds nothing, or a rule that it cannot judge on a slice
+    # without the page.
     assert {row["severity"] for row in kept["check"]} <= {"unknown"}
     assert done.returncode == (3 if kept["check"] else 0), done.stderr
     for command, rows in parse_outputs(done.stdout, COMMANDS).items():
         # Where the dump lies is not kept.
-        assert [{key: value for key, value in row.items() if key != "target"} for row in rows] == kept[command], command
+        assert [
+            {key: value for key, value in row.items() if key != "target"} for row in rows
+        ] == kept[command], command

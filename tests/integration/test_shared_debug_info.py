@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Debug info that ``dwz -m`` shared between images: names, tables and points are those of the original."""
+"""Debug info that ``dwz -m`` shared between images: names, tables and points are those of the
+original.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def shared(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_is_the_same(demo: Demo, shared: Path, tmp_path: Path) -> None:
-    built = [build_table_file(image, folder=tmp_path / image.name).read_bytes() for image in (demo.vmlinux, shared)]
+    built = [
+        build_table_file(image, folder=tmp_path / image.name).read_bytes()
+        for image in (demo.vmlinux, shared)
+    ]
     assert built[0] == built[1]
 
 
@@ -39,7 +44,11 @@ def test_answers_are_the_same(demo: Demo, shared: Path, tmp_path: Path) -> None:
     for line in (f"sym {FUNCTION}+0x9", f"points {FUNCTION}"):
         # The images have one build ID, and so one table.
         answers = [
-            json.loads(run_kcovdbg("-s", image, *line.split(), "--json", cache=tmp_path / image.name, status=0).stdout)
+            json.loads(
+                run_kcovdbg(
+                    "-s", image, *line.split(), "--json", cache=tmp_path / image.name, status=0
+                ).stdout
+            )
             for image in (demo.vmlinux, shared)
         ]
         assert answers[0] == answers[1]

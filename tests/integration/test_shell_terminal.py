@@ -56,10 +56,15 @@ def test_completion_menu(shell):
 
 
 def test_tasks_and_buffers_of_a_dump_complete(tmp_path):
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, XDG_STATE_HOME=str(tmp_path)) as screen:
+    with Screen(
+        sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, XDG_STATE_HOME=str(tmp_path)
+    ) as screen:
         screen.wait(at_prompt, 60)
         screen.type("tasks 3", "kc-pc  TRACE_PC")
-        screen.type("\x15buffer kcov:0xff\t", lambda screen: sum("kcov:0xffff" in line for line in screen.lines) > 5)
+        screen.type(
+            "\x15buffer kcov:0xff\t",
+            lambda screen: sum("kcov:0xffff" in line for line in screen.lines) > 5,
+        )
         screen.type("\x15buffer fd:34", "fd:34/")
 
 
@@ -140,7 +145,8 @@ def test_pager(shell):
     shell.type(" ", "line 40")
     shell.type("q", at_prompt)
     shell.type("\x0cwide\r")
-    # Chopped lines, and not a screen full of folded ones; it stays, so that one can scroll to the right.
+    # Chopped lines, and not a screen full of folded ones; it stays, so that one can scroll to the
+    # right.
     shell.wait("(END)")
     assert sum(line.startswith("line ") for line in shell.lines) == 3
     shell.type("\x1b)" * 7, "|")
@@ -175,7 +181,9 @@ def test_status_line_and_resize(tmp_path):
         screen.type("\x1bOS", lambda screen: any(line.endswith(" vi") for line in screen.lines))
         screen.resize(24, 50)
         os.kill(screen.process.pid, signal.SIGWINCH)
-        screen.wait(lambda screen: any(line.strip() == "vmcore  6.12.1  dump" for line in screen.lines))
+        screen.wait(
+            lambda screen: any(line.strip() == "vmcore  6.12.1  dump" for line in screen.lines)
+        )
         screen.type("remote\r", "usb:1")
 
 
@@ -194,7 +202,9 @@ def test_help_by_key_keeps_the_line(shell):
 
 
 def colors(raw):
-    return any(code in raw for code in (b"\x1b[0;36", b"\x1b[36m", b"\x1b[35m", b"\x1b[33m", b"\x1b[0;90"))
+    return any(
+        code in raw for code in (b"\x1b[0;36", b"\x1b[36m", b"\x1b[35m", b"\x1b[33m", b"\x1b[0;90")
+    )
 
 
 def test_colors_and_none(tmp_path):
@@ -239,7 +249,10 @@ def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
 @pytest.mark.parametrize("line", ["why 82", "check --explain T4", "why nobody"])
 def test_prose_wraps_between_words(line):
     """Answers, rules and hints, of the demo."""
-    wrapped, whole = (Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=w) for w in (64, 1000))
+    wrapped, whole = (
+        Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=w)
+        for w in (64, 1000)
+    )
     for screen in (wrapped, whole):
         with screen:
             screen.end(60)
@@ -249,21 +262,33 @@ def test_prose_wraps_between_words(line):
 
 
 def test_the_list_of_rules_keeps_its_sentences():
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", "check --list", rows=300, columns=64) as screen:
+    with Screen(
+        sys.executable, "-m", "kcovdbg", "--demo", "-e", "check --list", rows=300, columns=64
+    ) as screen:
         screen.end(60)
     assert max(map(len, screen.lines)) <= 64
     assert screen.lines[0].split() == ["RULE", "SEVERITY", "SENTENCE"]
     shown = " ".join(screen.text.split())
-    assert all(f"{rule.name} {rule.severity.value} {rule.sentence}" in shown for rule in list_rules())
+    assert all(
+        f"{rule.name} {rule.severity.value} {rule.sentence}" in shown for rule in list_rules()
+    )
 
 
 def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
     (tmp_path / "kcovdbg").mkdir()
     (tmp_path / "kcovdbg" / "config.toml").write_text(
-        'keys = "vi"\npager = "sed s/^/MINE/"\n[aliases]\nlong = "check --list"\n[columns]\ntasks = ["comm", "pid"]\n'
+        'keys = "vi"\npager = "sed s/^/MINE/"\n[aliases]\nlong = "check '
+        '--list"\n[columns]\ntasks = ["comm", "pid"]\n'
     )
-    options = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "EDITOR": "emacs", "PAGER": "cat"}
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **options) as screen:
+    options = {
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path),
+        "EDITOR": "emacs",
+        "PAGER": "cat",
+    }
+    with Screen(
+        sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **options
+    ) as screen:
         screen.wait(at_prompt, 60)
         screen.wait(lambda screen: screen.lines[-1].split()[-1:] == ["vi"])
         screen.type("tasks 82\r", "COMM        PID")

@@ -29,8 +29,13 @@ def find_function(demo: Demo) -> tuple[int, int]:
 
 
 def locate(demo: Demo, *addresses: int) -> list[str]:
-    """Return file and line of the innermost frames, by addr2line, which misses others in the demo's compressed debug info."""
-    return [f"{frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]}" for frames in addr2line(demo.vmlinux, addresses)]
+    """Return file and line of the innermost frames, by addr2line, which misses others in the demo's
+    compressed debug info.
+    """
+    return [
+        f"{frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]}"
+        for frames in addr2line(demo.vmlinux, addresses)
+    ]
 
 
 def place(row: dict[str, Any]) -> str:
@@ -49,7 +54,13 @@ def ask(demo: Demo, *words: str, target: str = "-s") -> Rows:
 def test_words(demo: Demo, target: str) -> None:
     start, size = find_function(demo)
     call, exact, first = locate(demo, start + 4, start + 5, start)
-    same = [f"{FUNCTION}+0x5/{size:#x}", f"{FUNCTION}+0x5,", f"{start + 5:x}", f"{start + 5}", f"{start + 5 - (1 << 64)}"]
+    same = [
+        f"{FUNCTION}+0x5/{size:#x}",
+        f"{FUNCTION}+0x5,",
+        f"{start + 5:x}",
+        f"{start + 5}",
+        f"{start + 5 - (1 << 64)}",
+    ]
     rows = ask(demo, *same, f"[<{start + 5:x}>]", target=target)
     assert {row["pc"] for row in rows} == {hex(start + 5)}
     assert all(place(row) == call and row["errors"] == [] for row in rows)
@@ -78,7 +89,9 @@ def test_another_build(demo: Demo) -> None:
 
 
 def test_sizes_as_the_kernel_prints_them(demo: Demo) -> None:
-    """Up to the next symbol, whatever lies between: alignment, data, functions that lost their names."""
+    """Up to the next symbol, whatever lies between: alignment, data, functions that lost their
+    names.
+    """
     functions = list_functions(demo.vmlinux)
     rooms = find_rooms(demo)
     larger = [
@@ -91,7 +104,9 @@ def test_sizes_as_the_kernel_prints_them(demo: Demo) -> None:
     done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=0)
     assert done.stderr == ""
     assert "note" not in done.stdout
-    assert all(f" {name} (" in line for name, line in zip(larger, done.stdout.splitlines(), strict=False))
+    assert all(
+        f" {name} (" in line for name, line in zip(larger, done.stdout.splitlines(), strict=False)
+    )
 
 
 def find_rooms(demo: Demo) -> dict[str, int]:
@@ -108,7 +123,10 @@ def test_names_that_several_have(demo: Demo) -> None:
     name, two = next(
         (name, two)
         for name, two in list_functions(demo.vmlinux).items()
-        if len(two) == 2 and two[0].start != two[1].start and abs(len(two[0]) - len(two[1])) > 16 and "." not in name
+        if len(two) == 2
+        and two[0].start != two[1].start
+        and abs(len(two[0]) - len(two[1])) > 16
+        and "." not in name
     )
     rows = ask(demo, f"{name}+0x1")
     assert {row["pc"] for row in rows} == {hex(code.start + 1) for code in two}
@@ -132,7 +150,9 @@ def test_modules(demo: Demo) -> None:
     name = next(name for name in symbols if name.startswith(MODULE) and not name.endswith("init"))
     (row,) = ask(demo, name, f"[{MODULE}]")
     assert (row["symbol"], row["errors"]) == (name, [])
-    done = run_kcovdbg("-s", demo.vmlinux, "sym", f"{name}+0x1/{len(symbols[name][0]):#x}", f"[{MODULE}]", status=1)
+    done = run_kcovdbg(
+        "-s", demo.vmlinux, "sym", f"{name}+0x1/{len(symbols[name][0]):#x}", f"[{MODULE}]", status=1
+    )
     assert MODULE in done.stderr
 
 
@@ -143,7 +163,11 @@ def test_what_is_unknown(demo: Demo) -> None:
         assert word.split("+")[0] in done.stderr
     done = run_kcovdbg("-s", demo.vmlinux, "sym", "no_such", FUNCTION, status=0)
     assert re.search(r"1 of 2", done.stdout)
-    for text, status in ((f" no_such+0x1/0x2\n {FUNCTION}+0x5\n", 0), (" no_such+0x1/0x2\n", 1), ("nothing\n", 1)):
+    for text, status in (
+        (f" no_such+0x1/0x2\n {FUNCTION}+0x5\n", 0),
+        (" no_such+0x1/0x2\n", 1),
+        ("nothing\n", 1),
+    ):
         run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=status)
 
 
@@ -175,7 +199,11 @@ def test_an_oops_on_standard_input(demo: Demo) -> None:
 
 def test_code_of_a_module_that_is_freed(demo: Demo) -> None:
     """addr2line reads the module's file; the size ends at the page."""
-    name, (code, *_) = next((name, found) for name, found in list_functions(demo.module).items() if name.endswith("_init"))
+    name, (code, *_) = next(
+        (name, found)
+        for name, found in list_functions(demo.module).items()
+        if name.endswith("_init")
+    )
     for offset, exact in ((0x20, ()), (0x1F, ("--exact",))):
         (frames,) = addr2line(demo.module, [code.start + 0x1F], section=".init.text")
         for word in (f"{name}+{offset:#x}/0x1000", f"{name}+{offset:#x}"):
@@ -197,7 +225,9 @@ LOGS = {
 
 
 @pytest.mark.parametrize("text", LOGS.values(), ids=LOGS)
-@pytest.mark.parametrize("encode", [lambda text: text.encode(), lambda text: gzip.compress(text.encode("utf-16"))])
+@pytest.mark.parametrize(
+    "encode", [lambda text: text.encode(), lambda text: gzip.compress(text.encode("utf-16"))]
+)
 def test_logs(demo: Demo, text: str, encode: Callable[[str], bytes], tmp_path: Path) -> None:
     start, size = find_function(demo)
     (call,) = locate(demo, start + 4)
@@ -233,7 +263,9 @@ def test_words_that_another_cpu_cut_off(demo: Demo) -> None:
         f" {FUNCTION}+0x5/",
         f"[   12.3][   T1]  {FUNCTION}+0x5",
     ]
-    done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input="\n".join([*torn, f" {whole}"]), status=0)
+    done = run_kcovdbg(
+        "-s", demo.vmlinux, "sym", "-", input="\n".join([*torn, f" {whole}"]), status=0
+    )
     lines = done.stdout.splitlines()
     assert lines[: len(torn)] == torn
     assert f"{FUNCTION} (" in lines[len(torn)]
@@ -241,7 +273,9 @@ def test_words_that_another_cpu_cut_off(demo: Demo) -> None:
 
 
 def test_a_warning_that_is_a_call(demo: Demo) -> None:
-    """Where WARN() traps, its place is an instruction; where it calls a function, as on arm, a return address."""
+    """Where WARN() traps, its place is an instruction; where it calls a function, as on arm, a
+    return address.
+    """
     start, size = find_function(demo)
     offsets = range(1, size)
     exact = dict(zip(offsets, locate(demo, *(start + offset for offset in offsets)), strict=True))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An image without debug info: functions and coverage points by its symbols, compared with nm and with the whole image."""
+"""An image without debug info: functions and coverage points by its symbols, compared with nm and
+with the whole image.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Images:
         return rows
 
     def run(self, *words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-        return run_kcovdbg("-s", self.plain, *words, cache=self._cache / self.plain.name, status=status)
+        return run_kcovdbg(
+            "-s", self.plain, *words, cache=self._cache / self.plain.name, status=status
+        )
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +49,24 @@ def images(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Images:
 def test_points_are_those_of_the_whole_image(images: Images) -> None:
     whole, plain = (images.ask(image, "points", FUNCTION) for image in (images.whole, images.plain))
     (code,) = list_functions(images.whole)[FUNCTION]
-    inside = {row["pc"]: row["kind"] for row in whole if code.start < int(row["pc"], 16) <= code.stop}
+    inside = {
+        row["pc"]: row["kind"] for row in whole if code.start < int(row["pc"], 16) <= code.stop
+    }
     assert {row["pc"]: row["kind"] for row in plain} == inside
     assert all(row["symbol"] == FUNCTION and row["frames"][-1]["line"] is None for row in plain)
     assert NOTE in images.run("points", FUNCTION).stdout
 
 
 def test_a_trace_has_the_functions_of_nm(images: Images, tmp_path: Path) -> None:
-    rows = images.ask(images.whole, "points", FUNCTION) + images.ask(images.whole, "points", "do_sys_poll")
+    rows = images.ask(images.whole, "points", FUNCTION) + images.ask(
+        images.whole, "points", "do_sys_poll"
+    )
     trace = tmp_path / "pcs.txt"
     trace.write_text("".join(f"{row['pc']}\n" for row in rows))
-    whole, plain = (images.ask(image, "buffer", f"file:{trace}", "--raw") for image in (images.whole, images.plain))
+    whole, plain = (
+        images.ask(image, "buffer", f"file:{trace}", "--raw")
+        for image in (images.whole, images.plain)
+    )
     assert [row["pc"] for row in plain] == [row["pc"] for row in whole]
     # The function that the code was compiled into.
     assert [row["symbol"] for row in plain] == [row["symbol"] for row in whole]
@@ -82,14 +93,21 @@ def test_a_table_that_was_built_has_more(images: Images, tmp_path: Path) -> None
     run_kcovdbg("symbols", "build", images.whole, cache=tmp_path, status=0)
     done = run_kcovdbg("-s", images.plain, "points", FUNCTION, "--json", cache=tmp_path, status=0)
     assert all(row["frames"][-1]["line"] for row in json.loads(done.stdout))
-    assert NOTE not in run_kcovdbg("-s", images.plain, "points", FUNCTION, cache=tmp_path, status=0).stdout
+    assert (
+        NOTE
+        not in run_kcovdbg("-s", images.plain, "points", FUNCTION, cache=tmp_path, status=0).stdout
+    )
 
 
 def test_names_of_link_time_optimization(images: Images, tmp_path: Path) -> None:
-    """clang appends .llvm. and a number to static functions that it makes global; kernels until v6.6 print them without it."""
+    """clang appends .llvm. and a number to static functions that it makes global; kernels until
+    v6.6 print them without it.
+    """
     renamed = tmp_path / "renamed"
     symbol = f"{FUNCTION}.llvm.1234567890"
-    subprocess.run(["objcopy", "--redefine-sym", f"{FUNCTION}={symbol}", images.plain, renamed], check=True)
+    subprocess.run(
+        ["objcopy", "--redefine-sym", f"{FUNCTION}={symbol}", images.plain, renamed], check=True
+    )
     expected = [row["pc"] for row in images.ask(images.plain, "points", FUNCTION)]
     for name in (FUNCTION, symbol):
         assert [row["pc"] for row in images.ask(renamed, "points", name)] == expected

@@ -23,7 +23,9 @@ def image(tmp_path):
 
 
 def test_image_that_goes_while_it_is_read(image, tmp_path):
-    """The decompressed image is removed when its program ends; the table must be complete nevertheless."""
+    """The decompressed image is removed when its program ends; the table must be complete
+    nevertheless.
+    """
     folder = tmp_path / "tables"
     key = find_table_key(image)
     assert open_symbolizer(0, build_id="00" * 20, image=image, folder=folder).table is None
@@ -32,12 +34,16 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     assert process.wait(60) == 0
     table = open_table(key, folder)
     assert table is not None
-    functions = {frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames}
+    functions = {
+        frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames
+    }
     assert {"first", "second"} <= functions
 
 
 def test_an_image_without_locations_is_refused(image, tmp_path):
-    """Its debug info is in a form that is not read: a table of nothing would stand in for a better one."""
+    """Its debug info is in a form that is not read: a table of nothing would stand in for a better
+    one.
+    """
     data = bytearray(image.read_bytes())
     with ElfFile(image) as elf:
         data[elf.section(".debug_info").offset + 4] = 3
@@ -54,7 +60,9 @@ def test_image_that_is_not_there(tmp_path):
 
 
 def test_slim_debug_info_makes_no_table(tmp_path):
-    """It has the whole image's build-id: a table without points would stand in for that image's for good."""
+    """It has the whole image's build-id: a table without points would stand in for that image's for
+    good.
+    """
     slim = tmp_path / "vmlinux"
     shutil.copy(unpack(DESTINATION / "6.12-gcc" / DEBUG_INFO).path, slim)
     elf = ElfFile(slim)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``symbols build`` and ``symbols info``, the option --symbol-table, and builds that two processes want at once."""
+"""``symbols build`` and ``symbols info``, the option --symbol-table, and builds that two processes
+want at once.
+"""
 
 import contextlib
 import json
@@ -69,7 +71,9 @@ def test_no_input_is_overwritten(image, run):
 
 def test_a_table_of_another_build_is_refused(image, tmp_path, run):
     run("symbols", "build", image, "-o", tmp_path / "table", status=0)
-    wrong = run("--symbol-table", tmp_path / "table", "--demo", "sym", "0xffffffff81000005", status=2)
+    wrong = run(
+        "--symbol-table", tmp_path / "table", "--demo", "sym", "0xffffffff81000005", status=2
+    )
     assert str(tmp_path / "table") in wrong.stderr
     assert "Traceback" not in wrong.stderr
     run("--symbol-table", image, "--demo", "sym", "0xffffffff81000005", status=2)
@@ -80,7 +84,8 @@ def test_a_table_of_another_build_is_refused(image, tmp_path, run):
 def unfinished_build(path):
     """A builder that holds the lock of a table until it is killed."""
     code = (
-        "import sys, time; from pathlib import Path; from kcovdbg.symbols.table_builder import _only_builder\n"
+        "import sys, time; from pathlib import Path; from kcovdbg.symbols.table_builder import "
+        "_only_builder\n"
         "with _only_builder(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
@@ -117,10 +122,17 @@ def test_a_function_is_shown_before_the_table_is_built(image, tmp_path):
     with ElfFile(image) as elf:
         path = table_path(find_table_key(image), tmp_path / "cache/kcovdbg/symbols")
         function = elf.symbols.find("second")
-        inside = [pc for pc in find_points(elf).pc if function.address < pc <= function.address + function.size]
+        inside = [
+            pc
+            for pc in find_points(elf).pc
+            if function.address < pc <= function.address + function.size
+        ]
     path.parent.mkdir(parents=True)
     command = (sys.executable, "-m", "kcovdbg", "--image", image, "points", "second")
-    with unfinished_build(path), Screen(*command, columns=120, XDG_CACHE_HOME=str(tmp_path / "cache")) as screen:
+    with (
+        unfinished_build(path),
+        Screen(*command, columns=120, XDG_CACHE_HOME=str(tmp_path / "cache")) as screen,
+    ):
         assert screen.end(60) == 0
         assert [pc for pc in inside if f"{pc:x}" not in screen.text] == []
         assert "src/second.c:" in screen.text

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finding coverage points in code that gcc makes here, and in code of other machines laid out by hand."""
+"""Finding coverage points in code that gcc makes here, and in code of other machines laid out by
+hand.
+"""
 
 import platform
 import re
@@ -19,7 +21,9 @@ from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches, read_com
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from tests.support.programs import list_functions, output_of, split_image
 
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
+needs_gcc = pytest.mark.skipif(
+    shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64"
+)
 
 SOURCE = """
 __attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { asm volatile(""); }
@@ -39,16 +43,28 @@ void _start(void) { caller(); }
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     (folder / "a.c").write_text(SOURCE)
-    flags = ["-g", "-O1", "-fno-pie", "-fcf-protection=none", "-fsanitize-coverage=trace-pc,trace-cmp"]
+    flags = [
+        "-g",
+        "-O1",
+        "-fno-pie",
+        "-fcf-protection=none",
+        "-fsanitize-coverage=trace-pc,trace-cmp",
+    ]
     output_of("gcc", *flags, "-c", "a.c", cwd=folder)
-    output_of("gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "a", "a.o", cwd=folder)
+    output_of(
+        "gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "a", "a.o", cwd=folder
+    )
     return folder
 
 
 def by_objdump(path, *callees):
     """Return the return addresses of calls."""
     text = output_of("objdump", "-d", path)
-    return [int(at, 16) + 5 for at, name in re.findall(r"^ *(\w+):.*call.*<(.*)>$", text, re.MULTILINE) if name in callees]
+    return [
+        int(at, 16) + 5
+        for at, name in re.findall(r"^ *(\w+):.*call.*<(.*)>$", text, re.MULTILINE)
+        if name in callees
+    ]
 
 
 def no_memory(address, size):
@@ -57,9 +73,13 @@ def no_memory(address, size):
 
 @needs_gcc
 def test_code_proves_what_can_be_recorded(built):
-    """By objdump: calls of callbacks, and of functions that jump to one; no other call, and no other address."""
+    """By objdump: calls of callbacks, and of functions that jump to one; no other call, and no
+    other address.
+    """
     image = built / "a"
-    pcs, cmps = (by_objdump(image, f"__sanitizer_cov_trace_{name}") for name in ("pc", "const_cmp4"))
+    pcs, cmps = (
+        by_objdump(image, f"__sanitizer_cov_trace_{name}") for name in ("pc", "const_cmp4")
+    )
     tails, others = by_objdump(image, "jumper", "hopper"), by_objdump(image, "branchy", "caller")
     assert tails
     assert others
@@ -90,7 +110,9 @@ def test_code_proves_what_can_be_recorded(built):
             asked = [*pcs, *cmps, *tails, *wrong]
             assert split.judge(asked, codec, read) == proof.judge(asked, codec, read)
     assert CodeProof(debug_file, None, 0, None).problem() == "the kernel image has no code"
-    assert "different builds" in (CodeProof(debug_file, None, 0, None, code="/bin/true").problem() or "")
+    assert "different builds" in (
+        CodeProof(debug_file, None, 0, None, code="/bin/true").problem() or ""
+    )
     assert CodeProof(image, "00" * 20, 0, None).problem() == "the kernel image is of another build"
     assert CodeProof(None, None, 0, None).problem() == "no kernel image is given"
 
@@ -160,10 +182,17 @@ __attribute__((no_sanitize_coverage)) int main(void)
 
 @needs_gcc
 def test_tail_calls_against_what_a_program_recorded(tmp_path):
-    """The callback notes its return address and which function jumped to it; disassembly has the jumps."""
+    """The callback notes its return address and which function jumped to it; disassembly has the
+    jumps.
+    """
     (tmp_path / "a.c").write_text(TAIL_CALLS)
-    output_of("gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c", cwd=tmp_path)
-    recorded = [(int(pc, 16), function) for pc, function in map(str.split, output_of(tmp_path / "a").splitlines())]
+    output_of(
+        "gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c", cwd=tmp_path
+    )
+    recorded = [
+        (int(pc, 16), function)
+        for pc, function in map(str.split, output_of(tmp_path / "a").splitlines())
+    ]
     names = "leaf leaf other leaf twice twice other leaf other leaf leaf leaf leaf leaf"
     assert [function for _, function in recorded] == names.split()
     with ElfFile(tmp_path / "a") as elf:
@@ -179,11 +208,17 @@ def test_tail_calls_against_what_a_program_recorded(tmp_path):
         assert proof.judge([pc for pc, _ in recorded], PC, read)[0] == {}
         innocent = by_objdump(tmp_path / "a", "passing")
         assert proof.judge(innocent, PC, read)[0].keys() == {*innocent}
-        functions = {symbol.name: range(symbol.address, symbol.address + symbol.size) for symbol in elf.symbols}
+        functions = {
+            symbol.name: range(symbol.address, symbol.address + symbol.size)
+            for symbol in elf.symbols
+        }
     assert not found.pc
     assert {pc for pc, _ in recorded} <= {*found.tail, recorded[-1][0]}
     listing = output_of("objdump", "-d", tmp_path / "a")
-    jumps = [int(at, 16) for at in re.findall(r"^ *(\w+):.*jmp.*<__sanitizer_cov_trace_pc>$", listing, re.MULTILINE)]
+    jumps = [
+        int(at, 16)
+        for at in re.findall(r"^ *(\w+):.*jmp.*<__sanitizer_cov_trace_pc>$", listing, re.MULTILINE)
+    ]
     assert len(jumps) == 4
     for pc, function in recorded[:2] + recorded[4:6]:
         inside = [jump for jump in jumps if jump in functions[function]]
@@ -217,7 +252,9 @@ def test_build_id_and_directory(built):
             assert read_comp_dir(elf) == str(built)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\2\1" + bytes(9), b"\x7fELF\2\1\1" + b"\xff" * 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF", b"\x7fELF\2\1" + bytes(9), b"\x7fELF\2\1\1" + b"\xff" * 100]
+)
 def test_what_is_no_elf_file(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
@@ -234,7 +271,11 @@ def test_arm64_branches():
         return struct.pack("<I", opcode | words & 0x3FFFFFF)
 
     # blr x3, ret, and blraa x8, x9 of a kernel with authenticated pointers.
-    text = branch(0x94000000, 4) + branch(0x14000000, -1) + struct.pack("<III", 0xD63F0060, 0xD65F03C0, 0xD73F0909)
+    text = (
+        branch(0x94000000, 4)
+        + branch(0x14000000, -1)
+        + struct.pack("<III", 0xD63F0060, 0xD65F03C0, 0xD73F0909)
+    )
     assert branches_in(text, EM_AARCH64, BranchKind.CALL) == [(0x1004, 0x1010)]
     assert branches_in(text, EM_AARCH64, BranchKind.JUMP) == [(0x1008, 0x1000)]
     assert branches_in(text, EM_AARCH64, BranchKind.INDIRECT_CALL) == [(0x100C, 0), (0x1014, 0)]
@@ -276,7 +317,9 @@ def test_riscv_branches():
 
 
 # By how objdump writes them. What follows a prefix is the branch; that of a name is its address.
-X86_LINE = re.compile(r"^ *([0-9a-f]+):\t(?:(?:notrack|bnd|ds|cs) )*(call|jmp|j\w+) +(\*?)(\S+)", re.MULTILINE)
+X86_LINE = re.compile(
+    r"^ *([0-9a-f]+):\t(?:(?:notrack|bnd|ds|cs) )*(call|jmp|j\w+) +(\*?)(\S+)", re.MULTILINE
+)
 X86_KINDS = {
     ("call", ""): BranchKind.CALL,
     ("call", "*"): BranchKind.INDIRECT_CALL,
@@ -310,19 +353,27 @@ def test_x86_branches_against_objdump(tmp_path):
         end = starts[starts.index(int(at, 16)) + 1]
         is_short = not star and end - int(at, 16) == 2
         kind = BranchKind.SHORT_JUMP if is_short else X86_KINDS.get((word, star), BranchKind.JUMP)
-        assert (end, 0 if star else int(operand, 16)) in branches_in(code, EM_X86_64, kind, address), (word, operand)
-        assert (kind is BranchKind.JUMP or is_short) == (word not in ("call", "jmp") or (not star and word == "jmp"))
+        assert (end, 0 if star else int(operand, 16)) in branches_in(
+            code, EM_X86_64, kind, address
+        ), (word, operand)
+        assert (kind is BranchKind.JUMP or is_short) == (
+            word not in ("call", "jmp") or (not star and word == "jmp")
+        )
         count += 1
     assert count == 25
     assert len(branches_in(code, EM_X86_64, BranchKind.SWITCH_JUMP, address)) == 1
 
 
 def test_search_in_parts():
-    """Random code with many calls, in several parts for the threads; some cross the borders of parts."""
+    """Random code with many calls, in several parts for the threads; some cross the borders of
+    parts.
+    """
     random = Random(5)
     size, address = (1 << 21) + 77, 0x1000000
     text = bytearray(random.randbytes(size))
-    for at in [random.randrange(size - 8) for _ in range(60000)] + [(1 << 20) - back for back in (1, 3, 4, 6)]:
+    for at in [random.randrange(size - 8) for _ in range(60000)] + [
+        (1 << 20) - back for back in (1, 3, 4, 6)
+    ]:
         text[at : at + 5] = b"\xe8" + struct.pack("<i", random.randrange(-at, size - at))
     targets = {address + random.randrange(size) for _ in range(200000)}
     ends = (address + match.start() + 5 for match in re.finditer(rb"\xe8(?=....)", text, re.DOTALL))
@@ -342,7 +393,9 @@ def test_x86_calls_within_another_calls_bytes():
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("version", [4, 5])
 def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version):
-    """A function of each of two files, in sections apart: lists of ranges in one, a single range in the other."""
+    """A function of each of two files, in sections apart: lists of ranges in one, a single range in
+    the other.
+    """
     (tmp_path / "sub").mkdir()
     (tmp_path / "a.c").write_text(
         'int other(int);\n__attribute__((section(".init.text"))) int early(int a) { return a; }\n'
@@ -355,7 +408,9 @@ def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version)
     with ElfFile(tmp_path / "a") as elf:
         reader = DwarfReader(elf)
         numbers = {reader.unit(number).name: number for number in range(len(reader))}
-        units = {name: (reader.unit(number), reader.ranges(number)) for name, number in numbers.items()}
+        units = {
+            name: (reader.unit(number), reader.ranges(number)) for name, number in numbers.items()
+        }
         assert read_comp_dir(elf) == str(tmp_path)
     assert units.keys() == {"a.c", "sub/b.c"}
     for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):

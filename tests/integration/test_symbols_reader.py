@@ -53,13 +53,19 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
     program = open_image_program(image, pcs[0] - 0x1000, pcs[-1] + 0x1000)
     # For some files of clang drgn has the whole path.
     theirs = [
-        [frame._replace(file=frame.file.removeprefix(f"{tmp_path}/")) for frame in frames_at(program, pc - 1)] for pc in pcs
+        [
+            frame._replace(file=frame.file.removeprefix(f"{tmp_path}/"))
+            for frame in frames_at(program, pc - 1)
+        ]
+        for pc in pcs
     ]
     assert list(map(list, mine)) == theirs
 
 
 def test_debug_info_in_a_file_of_its_own(image, tmp_path):
-    """As debuginfod serves it: code from the stripped image, everything else from the other file."""
+    """As debuginfod serves it: code from the stripped image, everything else from the other
+    file.
+    """
     whole = rows_of(build_table_file(image, folder=tmp_path / "whole"))
     debug, stripped = split_image(image)
     assert rows_of(build_table_file(debug, code=stripped, folder=tmp_path / "apart")) == whole
@@ -67,7 +73,9 @@ def test_debug_info_in_a_file_of_its_own(image, tmp_path):
         build_table_file(debug, folder=tmp_path / "alone")
     assert alone.value.hint is not None
     (tmp_path / "other").mkdir()
-    other = compile_image(tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-fno-inline-small-functions")
+    other = compile_image(
+        tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-fno-inline-small-functions"
+    )
     with pytest.raises(CapabilityError):
         build_table_file(debug, code=other, folder=tmp_path / "other")
 
@@ -75,14 +83,18 @@ def test_debug_info_in_a_file_of_its_own(image, tmp_path):
 @pytest.mark.parametrize("kind", ["zlib", "zlib-gnu", "zstd"])
 def test_compressed_debug_info(image, tmp_path, kind):
     whole = rows_of(build_table_file(image, folder=tmp_path / "whole"))
-    done = subprocess.run(["objcopy", f"--compress-debug-sections={kind}", image], capture_output=True, check=False)
+    done = subprocess.run(
+        ["objcopy", f"--compress-debug-sections={kind}", image], capture_output=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"objcopy cannot compress with {kind}")
     assert rows_of(build_table_file(image, folder=tmp_path / "compressed")) == whole
 
 
 def test_progress_of_a_build(image, tmp_path, monkeypatch):
-    """Other processes see how many parts are finished; what an earlier build left is no progress."""
+    """Other processes see how many parts are finished; what an earlier build left is no
+    progress.
+    """
     monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
     seen = []
     written = table_builder.write_progress
@@ -119,18 +131,33 @@ def test_a_file_has_one_name_however_units_reach_it(tmp_path, version):
     (tmp_path / "sub/inlined.h").write_text(HEADER)
     objects = []
     for number, spelling in enumerate(SPELLINGS):
-        body = f'#include "{spelling}"\n__attribute__((noinline)) int f{number}(int a) {{ return chained(a); }}\n'
+        body = (
+            f'#include "{spelling}"\n__attribute__((noinline)) int f{number}(int a) {{ return '
+            f"chained(a); }}\n"
+        )
         objects.append(f"src/f{number}.o")
         (tmp_path / f"src/f{number}.c").write_text(body)
         flags = [version, "-O2", "-fno-pie", "-I.", "-I./sub", "-fsanitize-coverage=trace-pc"]
         output_of("gcc", *flags, "-c", f"src/f{number}.c", "-o", objects[-1], cwd=tmp_path)
     start = "void __sanitizer_cov_trace_pc(void) {}\nvoid _start(void) {}\n"
     (tmp_path / "start.c").write_text(start)
-    link = ["-fno-pie", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "image", "start.c", *objects]
+    link = [
+        "-fno-pie",
+        "-no-pie",
+        "-nostdlib",
+        "-static",
+        "-Wl,--build-id",
+        "-o",
+        "image",
+        "start.c",
+        *objects,
+    ]
     output_of("gcc", *link, cwd=tmp_path)
     table = LocationTable(build_table_file(tmp_path / "image", folder=tmp_path / "tables"))
     pcs = list(table.pcs(PointKind.PC))
-    text = output_of("addr2line", "-i", "-a", "-e", tmp_path / "image", *(f"{pc - 1:#x}" for pc in pcs))
+    text = output_of(
+        "addr2line", "-i", "-a", "-e", tmp_path / "image", *(f"{pc - 1:#x}" for pc in pcs)
+    )
     theirs = []
     for line in text.splitlines():
         if line.startswith("0x"):
@@ -139,8 +166,16 @@ def test_a_file_has_one_name_however_units_reach_it(tmp_path, version):
             file = os.path.normpath(line.partition(":")[0])
             theirs[-1].append(file.removeprefix(f"{tmp_path}/"))
     assert len(pcs) > 8
-    assert [[os.path.normpath(frame.file) for frame in frames] for _, frames in table.get_rows(pcs)] == theirs
-    assert sorted(map(os.path.normpath, table.files())) == ["src/f0.c", "src/f1.c", "src/f2.c", "src/f3.c", "sub/inlined.h"]
+    assert [
+        [os.path.normpath(frame.file) for frame in frames] for _, frames in table.get_rows(pcs)
+    ] == theirs
+    assert sorted(map(os.path.normpath, table.files())) == [
+        "src/f0.c",
+        "src/f1.c",
+        "src/f2.c",
+        "src/f3.c",
+        "sub/inlined.h",
+    ]
     from kcovdbg.target.drgn.lines import frames_at, open_image_program
 
     program = open_image_program(tmp_path / "image", pcs[0] - 0x1000, pcs[-1] + 0x1000)

@@ -17,7 +17,10 @@ from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x1C000000
-TEXT = (TextRange(BASE, BASE + 0x1000, ".text"), TextRange(BASE + 0x4000, BASE + 0x5000, ".init.text"))
+TEXT = (
+    TextRange(BASE, BASE + 0x1000, ".text"),
+    TextRange(BASE + 0x4000, BASE + 0x5000, ".init.text"),
+)
 F = Frame("f", "a.c", 3, 4)
 MASK = 2**64 - 1
 
@@ -63,12 +66,18 @@ def test_by_table(table):
 
     assert at(0x10) == Location(BASE + OFFSET + 0x10, (F,), None)
     assert at(0x20) == Location(BASE + OFFSET + 0x20, (F,), resolve.TAIL_CALL, approximate=True)
-    assert at(0x30) == Location(BASE + OFFSET + 0x30, (Frame("asm_f", None, None, None),), resolve.NO_LINES)
+    assert at(0x30) == Location(
+        BASE + OFFSET + 0x30, (Frame("asm_f", None, None, None),), resolve.NO_LINES
+    )
     # Behind the last byte of the text: a call that doesn't return.
     assert at(0x1000).remark is None
     assert at(0x4010).remark == resolve.INIT_TEXT
     assert asked == []
-    assert [symbolizer.function_starting_at(BASE + offset) for offset in (0, 0x10, 0x100)] == ["asm_f", None, None]
+    assert [symbolizer.function_starting_at(BASE + offset) for offset in (0, 0x10, 0x100)] == [
+        "asm_f",
+        None,
+        None,
+    ]
 
 
 def test_by_fallback(table):
@@ -76,7 +85,9 @@ def test_by_fallback(table):
     answers = {BASE + OFFSET + 0x3F: (F,), BASE + OFFSET + 0x401F: (F,)}
     symbolizer = Symbolizer(OFFSET, table=table, fallback=debugger(answers, asked))
     # It is no coverage point: the table has all of them.
-    assert symbolizer.locate(BASE + 0x40) == Location(BASE + OFFSET + 0x40, (F,), resolve.NOT_A_POINT, approximate=True)
+    assert symbolizer.locate(BASE + 0x40) == Location(
+        BASE + OFFSET + 0x40, (F,), resolve.NOT_A_POINT, approximate=True
+    )
     assert symbolizer.locate(BASE + 0x4020).remark == resolve.INIT_TEXT
     assert symbolizer.locate(BASE + 0x50).remark == resolve.NO_LINES
     before = len(asked)
@@ -85,7 +96,9 @@ def test_by_fallback(table):
 
 
 def test_modules_and_no_text(table):
-    symbolizer = Symbolizer(OFFSET, table=table, fallback=debugger({0xFFFFFFFFC0000FFF: (F,)}), modules=Modules())
+    symbolizer = Symbolizer(
+        OFFSET, table=table, fallback=debugger({0xFFFFFFFFC0000FFF: (F,)}), modules=Modules()
+    )
 
     def at(address):
         return symbolizer.locate(address - OFFSET & MASK)
@@ -95,7 +108,10 @@ def test_modules_and_no_text(table):
     assert at(0x1234) == Location(0x1234, (), resolve.NO_TEXT)
     assert symbolizer.locate(0).remark == resolve.NO_TEXT
     # A module without debug info.
-    assert Symbolizer(modules=Modules(), text=TEXT).locate(0xFFFFFFFFC0001000).remark == "module m: no line information"
+    assert (
+        Symbolizer(modules=Modules(), text=TEXT).locate(0xFFFFFFFFC0001000).remark
+        == "module m: no line information"
+    )
 
 
 def test_without_anything():
@@ -117,7 +133,9 @@ def test_nothing_is_dropped(pcs):
 
 def test_a_table_is_taken_over_when_it_is_there(table, monkeypatch):
     tables = [None, table]
-    symbolizer = Symbolizer(text=TEXT, fallback=debugger({BASE + 0x1F: (F,)}), find_table=lambda: tables.pop(0))
+    symbolizer = Symbolizer(
+        text=TEXT, fallback=debugger({BASE + 0x1F: (F,)}), find_table=lambda: tables.pop(0)
+    )
     assert symbolizer.locate(BASE + 0x20).remark is None
     assert symbolizer.table is None, "asks not each time"
     monkeypatch.setattr(resolve, "_TABLE_WAIT", 0)
@@ -136,7 +154,9 @@ def test_functions_without_source_lines(tmp_path):
         listed = elf.symbols
     symbols = {symbol.name: symbol for symbol in listed}
     first = next(symbol.name for symbol in listed if symbol.name in ("f", "g"))
-    symbolizer = open_symbolizer(OFFSET, build_id="abcd", image=tmp_path / "a", folder=tmp_path / "cache")
+    symbolizer = open_symbolizer(
+        OFFSET, build_id="abcd", image=tmp_path / "a", folder=tmp_path / "cache"
+    )
 
     def names(pc):
         location = symbolizer.locate(pc)
@@ -158,13 +178,25 @@ def test_source_text(tmp_path):
     for source in (
         SourceTree([tmp_path / "nosuch", tree]),
         SourceTree(build_directory=str(tree), image=str(tree / "vmlinux")),
-        SourceTree(build_directory="/nosuch/b", substitutions=[("/nosuch/bb", "/x"), ("/nosuch/b/", f"{tree}/")]),
+        SourceTree(
+            build_directory="/nosuch/b",
+            substitutions=[("/nosuch/bb", "/x"), ("/nosuch/b/", f"{tree}/")],
+        ),
     ):
         for name in ("kernel/a.c", "./kernel/a.c", "kernel/../kernel/a.c"):
             text = source.read(name)
             assert (text.lines, text.remark) == (("one", "two\x0c", "th\ufffdree"), None)
-            assert [text.line(number) for number in (1, 3, 4, 0, None)] == ["one", "th\ufffdree", None, None, None]
-    assert SourceTree([tree], build_directory="/nosuch/b").read("/nosuch/b/kernel/a.c").path == tree / "kernel" / "a.c"
+            assert [text.line(number) for number in (1, 3, 4, 0, None)] == [
+                "one",
+                "th\ufffdree",
+                None,
+                None,
+                None,
+            ]
+    assert (
+        SourceTree([tree], build_directory="/nosuch/b").read("/nosuch/b/kernel/a.c").path
+        == tree / "kernel" / "a.c"
+    )
     assert "--source-dir" in SourceTree().read("kernel/a.c").remark
     assert "nosuch.c" in SourceTree([tree]).read("nosuch.c").remark
     assert SourceTree().read(None).remark

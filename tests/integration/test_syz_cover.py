@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Exports beside what syzkaller's own syz-cover writes for the same PCs of the same image, kept in golden/syz_cover."""
+"""Exports beside what syzkaller's own syz-cover writes for the same PCs of the same image, kept in
+golden/syz_cover.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -20,10 +22,18 @@ def export(opened_demo, tmp_path):
 
 
 def kept(name):
-    return zstandard.ZstdDecompressor().decompressobj().decompress((FOLDER / f"{name}.zst").read_bytes()).decode().splitlines()
+    return (
+        zstandard.ZstdDecompressor()
+        .decompressobj()
+        .decompress((FOLDER / f"{name}.zst").read_bytes())
+        .decode()
+        .splitlines()
+    )
 
 
-@pytest.mark.parametrize(("name", "rows"), [("funccover", 14016), ("rawcoverfiles", 13449), ("jsonl", 297370)])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("funccover", 14016), ("rawcoverfiles", 13449), ("jsonl", 297370)]
+)
 def test_every_row_is_theirs(export, name, rows):
     ours, theirs = Counter(export(name)), Counter(kept(name))
     assert theirs.total() == rows

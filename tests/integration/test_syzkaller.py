@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller`` on a made-up working directory with real dumps; compared with kcovdbg's answers about each dump."""
+"""``syzkaller`` on a made-up working directory with real dumps; compared with kcovdbg's answers
+about each dump.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +55,17 @@ TITLE = "KASAN: use-after-free in \x1b]0;owned\x07\x1b[2J\x9b31m"
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manager with a dump of its own kernel, one of an older kernel, one cut off, and a crash without any."""
+    """A manager with a dump of its own kernel, one of an older kernel, one cut off, and a crash
+    without any.
+    """
     top = tmp_path_factory.mktemp("manager")
     crashes = top / "workdir/crashes"
-    for name, title in (("demo", TITLE), ("other", "BUG: other"), ("cut", "BUG: cut"), ("none", "INFO: none")):
+    for name, title in (
+        ("demo", TITLE),
+        ("other", "BUG: other"),
+        ("cut", "BUG: cut"),
+        ("none", "INFO: none"),
+    ):
         (crashes / name).mkdir(parents=True)
         (crashes / name / "description").write_text(f"{title}\n")
         (crashes / name / "log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
@@ -72,17 +81,26 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "linux").mkdir()
     (top / "linux/vmlinux").write_bytes(unpack(DEMO / "vmlinux.zst"))
     (top / "older").write_bytes(unpack(OTHER / "vmlinux.zst"))
-    (top / "manager.cfg").write_text('{\n\t# local\n\t"workdir": "workdir",\n\t"kernel_obj": "linux"\n}\n')
+    (top / "manager.cfg").write_text(
+        '{\n\t# local\n\t"workdir": "workdir",\n\t"kernel_obj": "linux"\n}\n'
+    )
     return top
 
 
 def ask(*words: str | Path, **options: Any) -> dict[str, dict[str, Any]]:
     """Return the row of each crash."""
-    return {row["crash"].rpartition("/")[2]: row for row in json.loads(run(*words, "--json", **options).stdout)}
+    return {
+        row["crash"].rpartition("/")[2]: row
+        for row in json.loads(run(*words, "--json", **options).stdout)
+    }
 
 
 def read_files(top: Path) -> dict[Path, tuple[int, bytes]]:
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in top.rglob("*") if path.is_file()}
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes())
+        for path in top.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_answers(manager: Path, tmp_path: Path) -> None:
@@ -92,7 +110,11 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
     words = ["syzkaller", str(workdir), "-s", str(manager / "older"), "-o", str(output)]
     rows = ask(*words, status=1)
     assert set(rows) == {"demo", "other", "cut", "none", "empty", "ssh"}
-    assert {name for name, row in rows.items() if row["error"] is not None} == {"cut", "empty", "ssh"}
+    assert {name for name, row in rows.items() if row["error"] is not None} == {
+        "cut",
+        "empty",
+        "ssh",
+    }
     size = (workdir / "crashes/demo/vmcore").stat().st_size
     assert f"{size * 3 // 4:,} of {size:,} bytes" in rows["cut"]["error"]
     assert "is empty" in rows["empty"]["error"]
@@ -111,14 +133,21 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
         answers = output / "crashes" / name / "vmcore"
         assert rows[name]["answers"] == str(answers)
         for dump in (rows[name]["dump"], rows[name]["slice"]):
-            alone = run("-c", dump, "-s", str(image), "-e", "last --all", "-e", "check", status=None)
-            assert alone.stdout == (answers / "last.txt").read_text() + (answers / "check.txt").read_text()
+            alone = run(
+                "-c", dump, "-s", str(image), "-e", "last --all", "-e", "check", status=None
+            )
+            assert (
+                alone.stdout
+                == (answers / "last.txt").read_text() + (answers / "check.txt").read_text()
+            )
             assert rows[name]["violations"] == (alone.returncode == 1)
     assert read_files(manager) == before
     # Running it again reads no dump, whatever it is given.
     after = read_files(output)
     assert ask("syzkaller", manager / "manager.cfg", *words[2:], status=None) == rows
-    assert {path for path, found in read_files(output).items() if after[path] != found} == {output / "crashes/none/program.txt"}
+    assert {path for path, found in read_files(output).items() if after[path] != found} == {
+        output / "crashes/none/program.txt"
+    }
     shown = run(*words, status=None)
     assert not {"\x1b", "\x07", "\x9b"} & set(shown.stdout + shown.stderr)
     assert "6 crashes, 5 dumps; 5 were read earlier" in shown.stderr + shown.stdout
@@ -128,25 +157,43 @@ def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
     crashes = tmp_path / "workdir/crashes"
     shutil.copytree(manager / "workdir/crashes/none", crashes / "none")
     (crashes / "log").mkdir()
-    (crashes / "log/log0").write_text(f"1s ago: executing program 0 (id=1):\nsync()\x1b[2J()\n\n[   12.5][   T77] {REPORT}")
+    (crashes / "log/log0").write_text(
+        f"1s ago: executing program 0 (id=1):\nsync()\x1b[2J()\n\n[   12.5][   T77] {REPORT}"
+    )
     (crashes / "program").mkdir()
     (crashes / "program/repro.prog").write_text("getppid()\n")
     rows = ask("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers")
     for name in ("none", "log"):
         row = rows[name]
-        assert (row["function"], row["file"], row["line"]) == ("made_up_read", "drivers/made/up.c", 12)
-        assert (row["comm"], row["pid"], row["syscall"], row["dump"], row["error"]) == ("syz.0.1", 77, "read", None, None)
+        assert (row["function"], row["file"], row["line"]) == (
+            "made_up_read",
+            "drivers/made/up.c",
+            12,
+        )
+        assert (row["comm"], row["pid"], row["syscall"], row["dump"], row["error"]) == (
+            "syz.0.1",
+            77,
+            "read",
+            None,
+            None,
+        )
         assert row["program"] == str(tmp_path / f"answers/crashes/{name}/program.txt")
     assert (tmp_path / "answers/crashes/none/program.txt").read_text() == "sync()\n"
     assert "\x1b" not in (tmp_path / "answers/crashes/log/program.txt").read_text()
     assert rows["none"]["report"] == str(crashes / "none/report0")
-    assert rows["program"]["program"] == rows["program"]["reproducer"] == str(crashes / "program/repro.prog")
+    assert (
+        rows["program"]["program"]
+        == rows["program"]["reproducer"]
+        == str(crashes / "program/repro.prog")
+    )
     assert rows["program"]["function"] is None
     assert rows["program"]["errors"]
 
 
 def test_a_report_with_source_lines(manager: Path, tmp_path: Path) -> None:
-    """The size behind the slash is the room up to the next symbol; addr2line knows the line of the call before the address."""
+    """The size behind the slash is the room up to the next symbol; addr2line knows the line of the
+    call before the address.
+    """
     vmlinux = manager / "linux/vmlinux"
     listed = [line.split() for line in output_of("nm", "-n", vmlinux).splitlines()]
     addresses = [(int(address, 16), name) for address, kind, name in listed if kind in "tT"]
@@ -157,7 +204,10 @@ def test_a_report_with_source_lines(manager: Path, tmp_path: Path) -> None:
     for name, room in (("same", size), ("other", size + 0x100)):
         folder = tmp_path / f"workdir/crashes/{name}"
         folder.mkdir(parents=True)
-        frames = f"BUG: \x1b[2J\nCall Trace:\n dump_stack_lvl+0x5/0x10\n kasan_report+0x5/0x10\n vfs_read+0x15/{room:#x}\n"
+        frames = (
+            f"BUG: \x1b[2J\nCall Trace:\n dump_stack_lvl+0x5/0x10\n kasan_report+0x5/0x10\n "
+            f"vfs_read+0x15/{room:#x}\n"
+        )
         (folder / "report0").write_text(frames)
     rows = ask("syzkaller", tmp_path / "workdir", "-s", vmlinux, "-o", tmp_path / "answers")
     assert {row["function"] for row in rows.values()} == {"vfs_read"}
@@ -175,7 +225,9 @@ def make_outcome(job: BatchJob, build_id: str) -> str:
 
 
 def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -> None:
-    """Links at every place that answers were once written to, and an outcome: none is followed, none is believed."""
+    """Links at every place that answers were once written to, and an outcome: none is followed,
+    none is believed.
+    """
     crash = tmp_path / "workdir/crashes/demo"
     crash.mkdir(parents=True)
     shutil.copy(manager / "workdir/crashes/demo/vmcore", crash / "vmcore")
@@ -185,13 +237,34 @@ def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -
     (victim / "bashrc").write_text("mine\n")
     answers = crash / "vmcore.kcovdbg"
     answers.mkdir()
-    for name in ("program.txt", "last.txt", "why.txt", "check.txt", "trace.txt", "slice.txt", "kcov.slice.zst"):
+    for name in (
+        "program.txt",
+        "last.txt",
+        "why.txt",
+        "check.txt",
+        "trace.txt",
+        "slice.txt",
+        "kcov.slice.zst",
+    ):
         (answers / name).symlink_to(victim / "bashrc")
     runs = answers / "_runs"
     runs.mkdir()
-    commands = ("last --all", "why {crashed}", "check", "trace {covered}", f"slice -o {answers}/kcov.slice.zst")
+    commands = (
+        "last --all",
+        "why {crashed}",
+        "check",
+        "trace {covered}",
+        f"slice -o {answers}/kcov.slice.zst",
+    )
     names = ("last.txt", "why.txt", "check.txt", "trace.txt", "slice.txt")
-    job = BatchJob(str(crash / "vmcore"), commands, str(answers), (), 600, files=tuple(f"{answers}/{name}" for name in names))
+    job = BatchJob(
+        str(crash / "vmcore"),
+        commands,
+        str(answers),
+        (),
+        600,
+        files=tuple(f"{answers}/{name}" for name in names),
+    )
     (runs / f"{job.key}.json").write_text(make_outcome(job, "planted"))
     (crash.parent / "linked").symlink_to(victim)
     before = read_files(tmp_path)
@@ -200,11 +273,17 @@ def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -
     assert rows["demo"]["build_id"] not in (None, "planted")
     assert rows["demo"]["violations"] is True
     assert rows["demo"]["answers"].startswith(str(tmp_path / "state/kcovdbg/syzkaller/workdir-"))
-    found = {path: kept for path, kept in read_files(tmp_path).items() if not path.is_relative_to(tmp_path / "state")}
+    found = {
+        path: kept
+        for path, kept in read_files(tmp_path).items()
+        if not path.is_relative_to(tmp_path / "state")
+    }
     assert found == before
 
 
-@pytest.mark.parametrize("place", ["workdir", "workdir/new/a", "workdir/crashes/away/a", "through/a", "links", "."])
+@pytest.mark.parametrize(
+    "place", ["workdir", "workdir/new/a", "workdir/crashes/away/a", "through/a", "links", "."]
+)
 def test_places_for_answers_that_are_refused(tmp_path: Path, place: str) -> None:
     """In the work directory, through a link in it, above it, and where there are links."""
     crash = tmp_path / "workdir/crashes/a"
@@ -243,11 +322,15 @@ def test_a_vmlinux_is_asked_for_where_there_are_dumps(manager: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["{crashed}", "{covered}", "{}"])
-def test_a_directory_with_the_name_of_a_placeholder(manager: Path, tmp_path: Path, name: str) -> None:
+def test_a_directory_with_the_name_of_a_placeholder(
+    manager: Path, tmp_path: Path, name: str
+) -> None:
     crash = tmp_path / "workdir/crashes" / name
     crash.mkdir(parents=True)
     shutil.copy(manager / "workdir/crashes/demo/vmcore", crash / "vmcore")
-    (row,) = ask("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "-s", manager / "linux").values()
+    (row,) = ask(
+        "syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "-s", manager / "linux"
+    ).values()
     assert row["error"] is None
     answers = tmp_path / "answers/crashes" / name / "vmcore"
     assert row["slice"] == str(answers / "kcov.slice.zst")
@@ -256,7 +339,9 @@ def test_a_directory_with_the_name_of_a_placeholder(manager: Path, tmp_path: Pat
 
 
 def test_what_a_configuration_may_not_choose(manager: Path, tmp_path: Path) -> None:
-    """The whole machine, files that wait or act when they are opened, and JSON that is nested without end."""
+    """The whole machine, files that wait or act when they are opened, and JSON that is nested
+    without end.
+    """
     workdir = tmp_path / "workdir"
     (workdir / "crashes/a").mkdir(parents=True)
     (workdir / "crashes/a/log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")

@@ -10,7 +10,10 @@ from kcovdbg.target.opener import TargetOptions, open_target
 
 
 def test_what_drgn_has_no_class_for_is_a_gap():
-    with pytest.raises(ReadError, match=r"slab cache of files.*direct mapping"), walking("the slab cache of files"):
+    with (
+        pytest.raises(ReadError, match=r"slab cache of files.*direct mapping"),
+        walking("the slab cache of files"),
+    ):
         raise Exception("could not find variable in direct mapping")  # noqa: TRY002
     # A bug in the program stays an internal error.
     with pytest.raises(RuntimeError), walking("the slab cache of files"):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces with records in modules: named by the side file and the module's file alone, and compared across boots."""
+"""Traces with records in modules: named by the side file and the module's file alone, and compared
+across boots.
+"""
 
 import json
 import re
@@ -63,19 +65,32 @@ class Module:
 
     def lines(self, offsets):
         """Return the lines of calls before return addresses."""
-        shown = output_of("addr2line", "-j", ".text", "-e", self.path, *(hex(offset - 1) for offset in offsets))
+        shown = output_of(
+            "addr2line", "-j", ".text", "-e", self.path, *(hex(offset - 1) for offset in offsets)
+        )
         return [int(line.rpartition(":")[2].split()[0]) for line in shown.splitlines()]
 
     def trace(self, program, name, place):
-        """Write a trace of all of its points, after some of the program; return its name and its offsets in order."""
+        """Write a trace of all of its points, after some of the program; return its name and its
+        offsets in order.
+        """
         program.run(name, 9)
         path = program.folder / f"{name}.kcov"
         offsets = sorted(self.functions) * 2
         write_words(path, read_words(path) + [place + offset for offset in offsets])
         side = path.with_name(f"{path.name}.json")
-        here = {"name": "keep", "build_id": self.build_id, "size": 4096, "sections": {".text": hex(place + 0x1000)}}
+        here = {
+            "name": "keep",
+            "build_id": self.build_id,
+            "size": 4096,
+            "sections": {".text": hex(place + 0x1000)},
+        }
         # As if the kernel had been moved by 4096.
-        side.write_text(json.dumps({**json.loads(side.read_text()), "kaslr_offset": "0x1000", "modules": [here]}))
+        side.write_text(
+            json.dumps(
+                {**json.loads(side.read_text()), "kaslr_offset": "0x1000", "modules": [here]}
+            )
+        )
         return f"file:{path}", offsets
 
 
@@ -94,14 +109,24 @@ def module(program):
 def test_names_come_from_the_modules_file(program, module):
     trace, offsets = module.trace(program, "named", PLACES[0])
     assert len(set(offsets)) > 5
-    _, rows = ask(*images(program), "--other-vmlinux", module.path, "diff", trace, program.run("alone", 9)[0], "--json")
+    _, rows = ask(
+        *images(program),
+        "--other-vmlinux",
+        module.path,
+        "diff",
+        trace,
+        program.run("alone", 9)[0],
+        "--json",
+    )
     found = {int(row["pc"], 0) - PLACES[0]: row["frames"][0] for row in rows}
     assert {offset: frame["function"] for offset, frame in found.items()} == module.functions
     assert [found[offset]["line"] for offset in sorted(found)] == module.lines(sorted(found))
 
 
 def test_traces_of_two_boots(program, module):
-    traces = [module.trace(program, f"boot{number}", place)[0] for number, place in enumerate(PLACES)]
+    traces = [
+        module.trace(program, f"boot{number}", place)[0] for number, place in enumerate(PLACES)
+    ]
     for words in (images(program), (*images(program), "--other-vmlinux", module.path)):
         assert ask(*words, "diff", *traces, "--json") == (0, [])
         assert ask(*words, "diff", "--ordered", *traces, "--json") == (0, [])
@@ -116,7 +141,9 @@ def test_what_one_boot_has_more(program, module):
     path = program.folder / "less.kcov"
     gone = offsets[2]
     write_words(path, [word for word in read_words(path) if word != PLACES[1] + gone])
-    status, (row,) = ask(*images(program), "--other-vmlinux", module.path, "diff", left, right, "--json")
+    status, (row,) = ask(
+        *images(program), "--other-vmlinux", module.path, "diff", left, right, "--json"
+    )
     assert (status, row["side"], int(row["pc"], 0)) == (1, "left", PLACES[0] + gone)
 
 
@@ -144,7 +171,9 @@ def test_points_of_a_modules_file(tmp_path):
 
 # A branch more in one function, and all lines shifted.
 ADDED = "*(volatile int *)&total = n;"
-CHANGED = "\n\n" + SOURCE.replace("    return n * 7;", f"    if (n == 5)\n        {ADDED}\n    return n * 7;")
+CHANGED = "\n\n" + SOURCE.replace(
+    "    return n * 7;", f"    if (n == 5)\n        {ADDED}\n    return n * 7;"
+)
 
 
 def test_modules_of_two_builds(program, module, tmp_path):
@@ -153,7 +182,13 @@ def test_modules_of_two_builds(program, module, tmp_path):
     changed = Module(after.folder, CHANGED)
     left, _ = module.trace(program, "before", PLACES[0])
     right, _ = changed.trace(after, "after", PLACES[1])
-    words = [*images(program, after), "--other-vmlinux", module.path, "--other-vmlinux", changed.path]
+    words = [
+        *images(program, after),
+        "--other-vmlinux",
+        module.path,
+        "--other-vmlinux",
+        changed.path,
+    ]
     words += ["--other-source", program.folder, "--other-source", after.folder]
 
     def rows_of_modules(*operands):
@@ -165,8 +200,11 @@ def test_modules_of_two_builds(program, module, tmp_path):
     assert {row["side"] for row in rows} == {"right"}
     assert ADDED in text
     assert text <= {ADDED, "if (n == 5)", "return n * 7;"}
-    # One point of the module on the right: all others are on the left only, with their counterparts.
-    rows = rows_of_modules(left, write_words(after.folder / "after.kcov", [PLACES[1] + min(changed.functions)]))
+    # One point of the module on the right: all others are on the left only, with their
+    # counterparts.
+    rows = rows_of_modules(
+        left, write_words(after.folder / "after.kcov", [PLACES[1] + min(changed.functions)])
+    )
     assert len(rows) > 5
     for row in rows:
         assert (row["side"], row["missing"]) == ("left", None)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces of two builds, before and after a patch whose effect is known: the programs print what they executed."""
+"""Traces of two builds, before and after a patch whose effect is known: the programs print what
+they executed.
+"""
 
 import contextlib
 import html
@@ -70,17 +72,28 @@ def test_diff_finds_what_the_programs_say(before, after):
     right, executed_after = after.run("diff", *VALUES)
     status, rows = ask(*images(before, after), "diff", left, right, "--json")
     assert status == 1
-    # "high" is below a condition that the patch changes, "removed" and "added" are functions of one build. A function that was
-    # renamed is one that is gone and one that is new.
-    assert tags(before, rows, "left") - RENAMED == executed_before - executed_after == {"high", "removed"}
-    assert tags(after, rows, "right") - RENAMED == executed_after - executed_before == {"new answer", "added"}
+    # "high" is below a condition that the patch changes, "removed" and "added" are functions of one
+    # build. A function that was renamed is one that is gone and one that is new.
+    assert (
+        tags(before, rows, "left") - RENAMED
+        == executed_before - executed_after
+        == {"high", "removed"}
+    )
+    assert (
+        tags(after, rows, "right") - RENAMED
+        == executed_after - executed_before
+        == {"new answer", "added"}
+    )
     missing = {(row["side"], row["frames"][0]["function"]): row["missing"] for row in rows}
     assert missing["left", "removed"] == missing["right", "added"] == "function"
     # The line of "high" is in both builds: the patched program did not come to it.
     (high,) = [row for row in rows if before.tag(row["frames"][0]) == "high"]
     assert high["missing"] is None
     assert int(high["counterpart"], 0)
-    assert {row["missing"] for row in rows if row["frames"][0]["function"] == "clamp"} == {"line", None}
+    assert {row["missing"] for row in rows if row["frames"][0]["function"] == "clamp"} == {
+        "line",
+        None,
+    }
     assert missing["left", "old_name"] == missing["right", "new_name"] == "function"
     # Moved, inlined: nothing of these differs.
     assert not {row["frames"][-1]["function"] for row in rows} & {"moved"}
@@ -88,7 +101,9 @@ def test_diff_finds_what_the_programs_say(before, after):
 
 
 def test_counterparts_are_on_the_same_text(before, after):
-    """Every line that both traces have, by its tag: a counterpart that is executed has the same one."""
+    """Every line that both traces have, by its tag: a counterpart that is executed has the same
+    one.
+    """
     left, _ = before.run("texts", -5, 3, 7, 9, 150)
     right, _ = after.run("texts", 1)
     _, rows = ask(*images(before, after), "diff", left, right, "--json")
@@ -153,7 +168,9 @@ def test_trace_against_an_older_build(before, after):
 
 @pytest.mark.parametrize("option", ["-O2", "-Og"])
 def test_compilers_differ_in_inlining(before, tmp_path, option):
-    """The same source by clang, and by gcc with other options: what the programs executed is the same."""
+    """The same source by clang, and by gcc with other options: what the programs executed is the
+    same.
+    """
     compiler = "clang" if option == "-O2" else "gcc"
     other = build_program(tmp_path / "other", BEFORE, compiler, option)
     left, executed = before.run("compiler", *VALUES)
@@ -176,7 +193,9 @@ def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
     changes = re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
     found = {}
     for row in re.findall(r"<tr(?: class[^>]*)?><td.*?</tr>", changes, re.DOTALL):
-        sign, words = re.search(r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row).groups()
+        sign, words = re.search(
+            r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row
+        ).groups()
         if tag := re.search(r'hit\("(.*?)"\)', html.unescape(row)):
             found[sign, tag[1]] = words
     # Moved to another file, so removed from one and added to the other.
@@ -192,13 +211,26 @@ def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
         ran = {"\N{MINUS SIGN}": tag in executed_before, "+": tag in executed_after}.get(sign)
         assert ran is None or words.startswith("covered") == ran
     assert ask("report", left, right, "-o", page)[0] == 0
-    assert "--other-source" in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+    assert (
+        "--other-source"
+        in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+    )
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1300), (True, 390)])
 def test_changed_lines_in_a_browser(before, after, tmp_path, page, dark, width):
     path = tmp_path / "page.html"
-    assert ask(*images(before, after), "report", before.run("l", 9)[0], after.run("r", 9)[0], "-o", path)[0] == 0
+    assert (
+        ask(
+            *images(before, after),
+            "report",
+            before.run("l", 9)[0],
+            after.run("r", 9)[0],
+            "-o",
+            path,
+        )[0]
+        == 0
+    )
     browser = page(path, width=width, height=844, dark=dark)
     assert browser.run(CONTRAST) == []
     assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
@@ -255,17 +287,26 @@ QUESTIONS = [
 
 
 def without_text(answer):
-    """Return an answer without the text of lines: without an image beside it, no source tree is known."""
+    """Return an answer without the text of lines: without an image beside it, no source tree is
+    known.
+    """
     status, rows = answer
     if isinstance(rows, list):
-        rows = [row | ({"text": None, "errors": ["source text is missing"]} if "text" in row else {}) for row in rows]
+        rows = [
+            row | ({"text": None, "errors": ["source text is missing"]} if "text" in row else {})
+            for row in rows
+        ]
     return status, rows
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: " ".join(question[:2]))
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_a_trace_is_read_by_its_own_image_or_not_at_all(before, after, tmp_path, monkeypatch, question, is_cached):
-    """Whatever the cache holds, by every command alike; the truth is what the program's own image says."""
+def test_a_trace_is_read_by_its_own_image_or_not_at_all(
+    before, after, tmp_path, monkeypatch, question, is_cached
+):
+    """Whatever the cache holds, by every command alike; the truth is what the program's own image
+    says.
+    """
     what, _ = before.run("own", *VALUES)
     words = [word.format(what) for word in question]
     truth = ask("-s", before.image, *words)

@@ -21,7 +21,10 @@ def root() -> Path:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold a named lock. The kernel releases it when the process ends, so a killed builder blocks nobody."""
+    """Hold a named lock.
+
+    The kernel releases it when the process ends, so a killed builder blocks nobody.
+    """
     directory = root() / "locks"
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / name).open("w") as file:
@@ -34,7 +37,9 @@ def locked(name: str) -> Iterator[None]:
 
 
 def make_whole(final: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a directory under a temporary name and rename it to `final`, so that it exists only when complete."""
+    """Fill a directory under a temporary name and rename it to `final`, so that it exists only when
+    complete.
+    """
     if final.is_dir():
         return final
     with locked(final.name):

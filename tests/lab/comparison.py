@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Holds what kcovdbg answers against what the guest said of itself.
 
-The truth comes from the workload's lines (init.c documents them) and, for a section in flight, from section.py; the answers are
-the parsed ``--json`` of each command. What disagrees is returned as sentences, so that one run shows all of it.
+The truth comes from the workload's lines (init.c documents them) and, for a section in flight, from
+section.py; the answers are the parsed ``--json`` of each command. What disagrees is returned as
+sentences, so that one run shows all of it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any
 
 from tests.lab.recipe import ARCHITECTURES
 
-COMMANDS = {name: "tasks -a" if name == "tasks" else name for name in ("info", "tasks", "objects", "remote", "areas", "saved")}
+COMMANDS = {
+    name: "tasks -a" if name == "tasks" else name
+    for name in ("info", "tasks", "objects", "remote", "areas", "saved")
+}
 Rows = Sequence[Mapping[str, Any]]
 
-# Traffic goes on filling the buffers of the owners whose handles it carries, and those of the tasks that make it; a section in
-# flight holds a reference more.
+# Traffic goes on filling the buffers of the owners whose handles it carries, and those of the tasks
+# that make it; a section in flight holds a reference more.
 MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 
 
@@ -40,7 +44,9 @@ def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, A
 
 def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The lines about the workload's states, by state, each as printed last."""
-    return {line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line}
+    return {
+        line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line
+    }
 
 
 def told_of(states: Mapping[str, Mapping[str, Any]]) -> str:
@@ -63,7 +69,13 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
         states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
         moving = MOVED_BY_TRAFFIC
     every = answers
-    answers = {**every, **{name: [row for row in every[name] if row.get("device") is None] for name in ("objects", "remote")}}
+    answers = {
+        **every,
+        **{
+            name: [row for row in every[name] if row.get("device") is None]
+            for name in ("objects", "remote")
+        },
+    }
     objects = match_objects(states, answers["objects"])
     found = [
         *_compare_devices(states, every, exact=not section),
@@ -77,17 +89,28 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
         *_compare_references(answers["objects"]),
         *_compare_errors(answers),
     ]
-    found += _compare_section(section, answers) if section else [f"saved state: {row}" for row in answers["saved"]]
+    found += (
+        _compare_section(section, answers)
+        if section
+        else [f"saved state: {row}" for row in answers["saved"]]
+    )
     return found
 
 
-def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
+def _compare_devices(
+    states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool
+) -> Iterator[str]:
     """Hold the objects, handles and sessions of kcov_dataflow against what the guest set up."""
     rows = [row for row in answers["objects"] if row.get("device")]
     lines = [line for line in states.values() if "dataflow" in line]
     if len(rows) != len(lines):
         yield f"{len(rows)} objects of a device, the guest made {len(lines)}"
-    by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
+    by_descriptor = {
+        (ref["pid"], ref["fd"]): row
+        for row in rows
+        for ref in row["references"]
+        if ref["kind"] == "fd"
+    }
     tasks = {row["pid"]: row for row in answers["tasks"]}
     handles = {(row["handle"], row["kcov"]) for row in answers["remote"] if row.get("device")}
     for line in lines:
@@ -115,23 +138,42 @@ def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[s
         if is_remote and (its["handle"], row["kcov"]) not in handles:
             yield f"{name}: handle {its['handle']} is missing: {handles}"
         sessions = tasks[line["tid"]]["devices"]
-        expected = [("local", row["kcov"], row["area"], its["size"], its["count"])] if its["enabled"] else []
-        if [(one["role"], one["kcov"], one["area"], one["size"], one["count"]) for one in sessions] != expected:
+        expected = (
+            [("local", row["kcov"], row["area"], its["size"], its["count"])]
+            if its["enabled"]
+            else []
+        )
+        if [
+            (one["role"], one["kcov"], one["area"], one["size"], one["count"]) for one in sessions
+        ] != expected:
             yield f"{name}: its task has {sessions}, the guest says {expected}"
     if len(handles) != sum(line["dataflow"]["handle"] != "0x0" for line in lines):
         yield f"handles of a device: {handles}"
 
 
-def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[str, Mapping[str, Any]]:
-    """Find the row of each object: by a descriptor where one is left, else by the size, which is no other object's then."""
+def match_objects(
+    states: Mapping[str, Mapping[str, Any]], rows: Rows
+) -> dict[str, Mapping[str, Any]]:
+    """Find the row of each object: by a descriptor where one is left, else by the size, which is no
+    other object's then.
+    """
     by_size = {row["size"]: row for row in rows if row["size"]}
-    by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
+    by_descriptor = {
+        (ref["pid"], ref["fd"]): row
+        for row in rows
+        for ref in row["references"]
+        if ref["kind"] == "fd"
+    }
     found = {}
     for line in states.values():
         name = line.get("object")
         if name is None:
             continue
-        row = by_descriptor.get((line["tgid"], line["fds"][0])) if line["fds"] else by_size.get(line["size"])
+        row = (
+            by_descriptor.get((line["tgid"], line["fds"][0]))
+            if line["fds"]
+            else by_size.get(line["size"])
+        )
         if row is not None:
             found[name] = row
     return found
@@ -140,19 +182,26 @@ def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[s
 def _compare_kernel(kernel: Mapping[str, Any], linked_at: int | None, info: Rows) -> Iterator[str]:
     """Compare what the guest says of its kernel.
 
-    :param linked_at: where _text is; None in truths that were kept without, of kernels of the architecture's usual layout.
+    :param linked_at: where _text is; None in truths that were kept without, of kernels of the
+        architecture's usual layout.
     """
     if len(info) != 1:
         yield f"info has {len(info)} rows"
         return
     # The guest said where the image runs.
-    offset = int(kernel["symbols"]["_text"], 16) - (linked_at or ARCHITECTURES[kernel["machine"]].linked_at)
-    expected = {key: kernel[key] for key in ("release", "machine", "build_id")} | {"kaslr_offset": hex(offset)}
+    offset = int(kernel["symbols"]["_text"], 16) - (
+        linked_at or ARCHITECTURES[kernel["machine"]].linked_at
+    )
+    expected = {key: kernel[key] for key in ("release", "machine", "build_id")} | {
+        "kaslr_offset": hex(offset)
+    }
     yield from find_disagreements("info", info[0], expected)
 
 
 def mode_of(line: Mapping[str, Any], key: str = "mode") -> str:
-    """A mode as kcovdbg names it: the guest says beside the kernel's mode whether records have a type."""
+    """A mode as kcovdbg names it: the guest says beside the kernel's mode whether records have a
+    type.
+    """
     mode: str = line[key]
     return "TRACE_PC_EXT" if line.get("extended") and mode == "TRACE_PC" else mode
 
@@ -162,14 +211,18 @@ def decode_name(line: Mapping[str, Any]) -> str:
     return bytes.fromhex(line["comm_hex"]).decode("utf-8", "backslashreplace")
 
 
-def _compare_tasks(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
+def _compare_tasks(
+    states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool
+) -> Iterator[str]:
     listed = [(row["pid"], row["tgid"]) for row in rows]
     for identity, count in Counter(listed).items():
         if count > 1 and identity[0]:
             yield f"task {identity} is listed {count} times"
     # Idle tasks are nowhere in /proc; kernel threads come and go by themselves.
     expected = {(tid, tgid): name for tid, tgid, name, _ in states["tasks"]["tids"]}
-    kernel_threads = {(row["pid"], row["tgid"]) for row in rows if row["comm"].startswith("kworker/")}
+    kernel_threads = {
+        (row["pid"], row["tgid"]) for row in rows if row["comm"].startswith("kworker/")
+    }
     for identity, name in expected.items():
         if identity not in listed and not name.startswith("kworker/"):
             yield f"task {identity} ({name}) is missing"
@@ -180,7 +233,10 @@ def _compare_tasks(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact
     names = {row["pid"]: row["comm"] for row in rows}
     for line in states.values():
         if "comm_hex" in line and names.get(line["tid"]) != decode_name(line):
-            yield f"task {line['tid']}: comm is {names.get(line['tid'])!r}, the guest says {decode_name(line)!r}"
+            yield (
+                f"task {line['tid']}: comm is {names.get(line['tid'])!r}, the guest says "
+                f"{decode_name(line)!r}"
+            )
 
 
 def _compare_objects(
@@ -215,21 +271,37 @@ def _compare_objects(
         if line["count"] is not None and line["object"] not in moving:
             facts |= {"count": line["count"], "full": line["full"]}
             if line.get("bitmap_words") and line["mode"] != line["trace"]:
-                # The kernel has forgotten the bitmap, and what the guest reads as a count is its first word.
+                # The kernel has forgotten the bitmap, and what the guest reads as a count is its
+                # first word.
                 facts["count"] = None
-            # What recorded it isn't in the object any more once it is disabled: then PCs are assumed.
+            # What recorded it isn't in the object any more once it is disabled: then PCs are
+            # assumed.
             if line["mode"] == line["trace"]:
                 facts["capacity"] = line["capacity"]
             else:
                 del facts["full"]
         yield from find_disagreements(name, row, facts)
-        descriptors = {ref["fd"] for ref in row["references"] if ref["kind"] == "fd" and ref["pid"] == line["tgid"]}
+        descriptors = {
+            ref["fd"]
+            for ref in row["references"]
+            if ref["kind"] == "fd" and ref["pid"] == line["tgid"]
+        }
         if descriptors != set(line["fds"]):
-            yield f"{name}: descriptors {sorted(descriptors)} of process {line['tgid']}, the guest says {line['fds']}"
+            yield (
+                f"{name}: descriptors {sorted(descriptors)} of process {line['tgid']}, the guest "
+                f"says {line['fds']}"
+            )
         if line["mapped"] and line["map_tid"] == line["tid"]:
-            starts = {int(ref["start"], 16) for ref in row["references"] if ref["kind"] == "vma" and ref["pid"] == line["tgid"]}
+            starts = {
+                int(ref["start"], 16)
+                for ref in row["references"]
+                if ref["kind"] == "vma" and ref["pid"] == line["tgid"]
+            }
             if int(line["map_start"], 16) not in starts:
-                yield f"{name}: no mapping at {line['map_start']} of process {line['tgid']}: {[hex(s) for s in starts]}"
+                yield (
+                    f"{name}: no mapping at {line['map_start']} of process {line['tgid']}: "
+                    f"{[hex(s) for s in starts]}"
+                )
 
 
 def _compare_sessions(
@@ -240,7 +312,11 @@ def _compare_sessions(
     section: Mapping[str, Any] | None,
     told: str,
 ) -> Iterator[str]:
-    sessions = [line for line in states.values() if line.get("owner_tid") and line["owner_tid"] == line["tid"]]
+    sessions = [
+        line
+        for line in states.values()
+        if line.get("owner_tid") and line["owner_tid"] == line["tid"]
+    ]
     local = {line["tid"] for line in sessions if not line["remote"]}
     remote = {line["tid"]: line for line in sessions if line["remote"]}
     own_member = told == "owner-member"
@@ -275,20 +351,36 @@ def _compare_sessions(
                     yield from find_disagreements(name, row, expected)
                     continue
                 expected |= {"role": "none", "kcov_area": "0x0", "kcov_size": 0}
-                expected["kcov_mode"] = "DISABLED" if own_member or told == "owner-without-mode" else "REMOTE"
+                expected["kcov_mode"] = (
+                    "DISABLED" if own_member or told == "owner-without-mode" else "REMOTE"
+                )
             else:
-                expected |= {"role": "local", "kcov_area": kcov["area"], "kcov_size": line["size"], "kcov_mode": mode_of(line)}
+                expected |= {
+                    "role": "local",
+                    "kcov_area": kcov["area"],
+                    "kcov_size": line["size"],
+                    "kcov_mode": mode_of(line),
+                }
                 expected["kcov_sequence"] = line["sequence"]
             if line["count"] is not None and line["object"] not in moving:
                 expected |= {"count": line["count"], "full": line["full"]}
         else:
-            expected = {"kcov": "0x0", "kcov_area": "0x0", "kcov_size": 0, "role": "none", "kcov_mode": "DISABLED"}
+            expected = {
+                "kcov": "0x0",
+                "kcov_area": "0x0",
+                "kcov_size": 0,
+                "role": "none",
+                "kcov_mode": "DISABLED",
+            }
             expected |= {"kcov_handle": line.get("kcov_handle", "0x0"), "owns_remote": False}
         yield from find_disagreements(name, row, expected)
     # Nothing is listed that isn't there: nobody else collects.
     for row in rows:
         if row["role"] != "none" and row["pid"] not in with_session | in_section and not section:
-            yield f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no session"
+            yield (
+                f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no "
+                f"session"
+            )
 
 
 def find_disagreements(
@@ -302,11 +394,15 @@ def find_disagreements(
 def _compare_sets(what: str, expected: set[Any], listed: set[Any], *, exact: bool) -> Iterator[str]:
     yield from (f"{what} {missing} is missing" for missing in expected - listed)
     if exact:
-        yield from (f"{what} {extra} is listed, the guest has none such" for extra in listed - expected)
+        yield from (
+            f"{what} {extra} is listed, the guest has none such" for extra in listed - expected
+        )
 
 
 def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that KCOV_PAUSED, bit 29, is set in every task that is switched out, and not in the one stopped in a section."""
+    """Check that KCOV_PAUSED, bit 29, is set in every task that is switched out, and not in the one
+    stopped in a section.
+    """
     switched_out = [row for row in rows if row["in_ctxsw"]]
     if 2 * len(switched_out) < len(rows):
         yield f"{len(switched_out)} of {len(rows)} tasks are switched out"
@@ -318,14 +414,23 @@ def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[s
             yield f"task {row['pid']} is in a section, its mode is {row['kcov_mode_raw']}"
 
 
-def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
-    expected = {(handle, line["tid"]) for line in states.values() for handle in line.get("handles", ()) if line.get("enabled")}
+def _compare_handles(
+    states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool
+) -> Iterator[str]:
+    expected = {
+        (handle, line["tid"])
+        for line in states.values()
+        for handle in line.get("handles", ())
+        if line.get("enabled")
+    }
     listed = {(row["handle"], row["pid"]) for row in rows}
     yield from _compare_sets("handle", expected, listed, exact=exact)
 
 
 def areas_of(states: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The areas in the guest's vmallocinfo, which prints pointers: of arm64's kernels, the top byte may be a tag."""
+    """The areas in the guest's vmallocinfo, which prints pointers: of arm64's kernels, the top byte
+    may be a tag.
+    """
     found = [dict(area) for area in states["vmalloc"]["areas"]]
     for area in found:
         start = int(area["start"], 16)
@@ -334,9 +439,13 @@ def areas_of(states: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
+def _compare_areas(
+    states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool
+) -> Iterator[str]:
     ours = [row for row in answers["areas"] if row["device"] is None]
-    yield from _compare_device_areas(states, [row for row in answers["areas"] if row["device"]], exact=exact)
+    yield from _compare_device_areas(
+        states, [row for row in answers["areas"] if row["device"]], exact=exact
+    )
     # Those of kcov_dataflow belong to no list of KCOV's.
     allocated = [area for area in areas_of(states) if not area["caller"].startswith("kcov_df")]
     page = states["kernel"]["page_size"]
@@ -344,7 +453,11 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
         yield from _compare_map_areas(states, allocated)
         # Beside its buffer an object has one for edges, and memory for the entries of two maps.
         buffers = {row["area"] for row in answers["objects"]}
-        allocated = [area for area in allocated if area["start"] in buffers or not _MADE_BY_INIT.match(area["caller"])]
+        allocated = [
+            area
+            for area in allocated
+            if area["start"] in buffers or not _MADE_BY_INIT.match(area["caller"])
+        ]
     users = {area["start"] for area in allocated if area["user"]}
     private = {area["start"]: area["size"] for area in allocated if not area["user"]}
     buffers = {row["area"] for row in answers["objects"] if row["area"] not in (None, "0x0")}
@@ -358,15 +471,24 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
     for start, size in private.items():
         known = listed.get(start)
         # vmallocinfo counts whole pages and the guard page.
-        if known is not None and known["size"] is not None and (-(-known["size"] * 8 // page) + 1) * page != size:
-            yield f"the area at {start} has {known['size']} words, the guest says {size} bytes with guard page"
+        if (
+            known is not None
+            and known["size"] is not None
+            and (-(-known["size"] * 8 // page) + 1) * page != size
+        ):
+            yield (
+                f"the area at {start} has {known['size']} words, the guest says {size} bytes with "
+                f"guard page"
+            )
 
 
 # SCRATCH_WORDS of dataflow.patch.
 _DEVICE_AREA = 1 << 20
 
 
-def _compare_device_areas(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
+def _compare_device_areas(
+    states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool
+) -> Iterator[str]:
     """Compare the areas of kcov_dataflow's sections with what was allocated for them."""
     # The pages of each area are in an array that the same function allocates.
     allocated = {
@@ -389,29 +511,49 @@ def _compare_device_areas(states: Mapping[str, Mapping[str, Any]], rows: Rows, *
 _MADE_BY_INIT = re.compile(r"kcov_(map_make|map_init|ioctl)\b")
 
 
-def _compare_map_areas(states: Mapping[str, Mapping[str, Any]], allocated: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Hold what vmallocinfo shows against what each KCOV_INIT_TRACE makes: two buffers, twice 64 bytes a word for entries."""
-    sizes = {line["object"]: line["size"] for line in states.values() if line.get("object") and line.get("size")}
+def _compare_map_areas(
+    states: Mapping[str, Mapping[str, Any]], allocated: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Hold what vmallocinfo shows against what each KCOV_INIT_TRACE makes: two buffers, twice 64
+    bytes a word for entries.
+    """
+    sizes = {
+        line["object"]: line["size"]
+        for line in states.values()
+        if line.get("object") and line.get("size")
+    }
     expected: Counter[tuple[int, bool]] = Counter()
     for size in sizes.values():
         for length, user in ((size * 8, True), (size * 64, False)):
             pages = -(-length // 4096)
             expected[(pages + 1) * 4096, user] += 2
             if pages * 8 > 4096:
-                # What lists so many pages takes more than one itself, and is allocated for the same caller.
+                # What lists so many pages takes more than one itself, and is allocated for the same
+                # caller.
                 expected[(-(-pages * 8 // 4096) + 1) * 4096, False] += 2
-    made = Counter((area["size"], area["user"]) for area in allocated if _MADE_BY_INIT.match(area["caller"]))
+    made = Counter(
+        (area["size"], area["user"]) for area in allocated if _MADE_BY_INIT.match(area["caller"])
+    )
     if made != expected:
-        yield f"the guest's vmallocinfo has {made - expected} more and {expected - made} less than its objects take"
+        yield (
+            f"the guest's vmallocinfo has {made - expected} more and {expected - made} less than "
+            f"its objects take"
+        )
 
 
 def _compare_references(rows: Rows) -> Iterator[str]:
     for row in rows:
         counted = sum(reference["counts"] for reference in row["references"])
         if row["counted"] != counted:
-            yield f"object {row['kcov']}: counted is {row['counted']}, its references sum up to {counted}"
+            yield (
+                f"object {row['kcov']}: counted is {row['counted']}, its references sum up to "
+                f"{counted}"
+            )
         if row["refcount"] != counted:
-            yield f"object {row['kcov']}: refcount is {row['refcount']}, {counted} were found: {row['references']}"
+            yield (
+                f"object {row['kcov']}: refcount is {row['refcount']}, {counted} were found: "
+                f"{row['references']}"
+            )
 
 
 def _compare_errors(answers: Mapping[str, Rows]) -> Iterator[str]:
@@ -419,10 +561,12 @@ def _compare_errors(answers: Mapping[str, Rows]) -> Iterator[str]:
         for row in rows:
             for error in row.get("errors") or ():
                 if command == "tasks" and "system call" in error and row["role"] == "none":
-                    # Slices have the stacks of all tasks only since system calls are read from them.
+                    # Slices have the stacks of all tasks only since system calls are read from
+                    # them.
                     continue
                 if command == "objects" and "bitmap" in error and row["count"] is None:
-                    # Of which objects the count is unknown is compared with what the guest did to them.
+                    # Of which objects the count is unknown is compared with what the guest did to
+                    # them.
                     continue
                 yield f"{command}: {error}"
 
@@ -452,13 +596,17 @@ def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) ->
     buffer = section["buffers"]["kcov_area"]
     if buffer is not None:
         expected["count"] = buffer["count"]
-    yield from find_disagreements(f"section of task {section['pid']}", row, expected, "the stub read")
+    yield from find_disagreements(
+        f"section of task {section['pid']}", row, expected, "the stub read"
+    )
     for kcov, fields in section["objects"].items():
         found = next((row for row in answers["objects"] if row["kcov"] == kcov), None)
         if found is None:
             yield f"object {kcov} of the section is missing"
         else:
-            yield from find_disagreements(f"object {kcov}", found, {"refcount": fields["refcount"]}, "the stub read")
+            yield from find_disagreements(
+                f"object {kcov}", found, {"refcount": fields["refcount"]}, "the stub read"
+            )
     area = next((row for row in answers["areas"] if row["area"] == section["kcov_area"]), None)
     if area is None or area["state"] != "in-use" or area["list"] != ("irq" if softirq else "task"):
         yield f"the section's area is {area}"

@@ -11,8 +11,8 @@
     inflight_dump(state, dump_format="elf")
                                         stopped inside a remote section; the state is a name of section.STATES
 
-Dumps come with the truth about them (situation.Dump), and are kept in the cache. What can't be had skips the test with
-the reason.
+Dumps come with the truth about them (situation.Dump), and are kept in the cache. What can't be had
+skips the test with the reason.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def find_built(name: str) -> kernels.Kernel:
 def find_userland(kernel: kernels.Kernel) -> Userland:
     """Return what a kernel's guests run; skip the test where they cannot run."""
     platform = kernel.recipe.platform
-    lacking = requirements.missing(requirements.for_boot(platform) | requirements.for_userland(platform))
+    lacking = requirements.missing(
+        requirements.for_boot(platform) | requirements.for_userland(platform)
+    )
     if lacking:
         pytest.skip(f"the lab needs {', '.join(lacking)}; {requirements.remedy(lacking)}")
     return make_userland(kernel)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Holds what kcovdbg shows of buffers against the words that user space saw in them, record by record."""
+"""Holds what kcovdbg shows of buffers against the words that user space saw in them, record by
+record.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.comparison import MOVED_BY_TRAFFIC, areas_of, find_disagreements, lines_of, match_objects
+from tests.lab.comparison import (
+    MOVED_BY_TRAFFIC,
+    areas_of,
+    find_disagreements,
+    lines_of,
+    match_objects,
+)
 from tests.lab.kcovdbg_run import ask
 
 # The uppermost four bits of a record of KCOV_TRACE_PC_EXT.
@@ -22,7 +30,8 @@ def find_wrong_contents(
     *,
     every_name: bool = False,
 ) -> list[str]:
-    """Read each buffer whose records the guest printed, by its object and by its task where it collects; return what is wrong.
+    """Read each buffer whose records the guest printed, by its object and by its task where it
+    collects; return what is wrong.
 
     :param target: the options that name it and its debug info.
     :param answers: what `objects` and `tasks` answered of the same target.
@@ -64,7 +73,9 @@ def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
     return found
 
 
-def _record(kind: int, pc: int, argument: int, pointer: int, values: Sequence[int]) -> dict[str, Any]:
+def _record(
+    kind: int, pc: int, argument: int, pointer: int, values: Sequence[int]
+) -> dict[str, Any]:
     name = _DATAFLOW_KINDS[kind]
     return {
         "pc": hex(pc),
@@ -76,7 +87,9 @@ def _record(kind: int, pc: int, argument: int, pointer: int, values: Sequence[in
 
 
 def calls_said(log: str) -> list[tuple[int, list[Any]]]:
-    """Return calls as the functions told the kernel's log, each with its task: function, arguments, result."""
+    """Return calls as the functions told the kernel's log, each with its task: function, arguments,
+    result.
+    """
     found: list[tuple[int, list[Any]]] = []
     last: dict[int, list[Any]] = {}
     for task, function, said in _SAID.findall(log):
@@ -86,18 +99,31 @@ def calls_said(log: str) -> list[tuple[int, list[Any]]]:
             # Only one of them returns a long.
             last[tid][2] = numbers[0] % (1 << 64 if function == "getpriority" else 1 << 32)
             continue
-        last[tid] = [function, [numbers[0], numbers[1:] or [None, None]] if function == "do_prlimit" else numbers, None]
+        last[tid] = [
+            function,
+            [numbers[0], numbers[1:] or [None, None]] if function == "do_prlimit" else numbers,
+            None,
+        ]
         found.append((tid, last[tid]))
     return found
 
 
-def account_of(passed: Sequence[Sequence[Any]]) -> list[tuple[str, str, int | None, list[str | None]]]:
+def account_of(
+    passed: Sequence[Sequence[Any]],
+) -> list[tuple[str, str, int | None, list[str | None]]]:
     """Return function, kind, argument and values of each record that calls must leave."""
     found: list[tuple[str, str, int | None, list[str | None]]] = []
     for function, arguments, result in passed:
         for number, value in zip(_ARGUMENTS[function], arguments, strict=True):
             values = value if isinstance(value, list) else [value]
-            found.append((function, "argument", number, [None if one is None else hex(one) for one in values]))
+            found.append(
+                (
+                    function,
+                    "argument",
+                    number,
+                    [None if one is None else hex(one) for one in values],
+                )
+            )
         if function == "getpriority":
             found.append((function, "cmp", None, ["0x2", hex(arguments[0])]))
         if result is not None:
@@ -110,7 +136,9 @@ def _wrong_device_contents(
     states: Mapping[str, Mapping[str, Any]],
     answers: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """Read each buffer of kcov_dataflow, and yield what is not as the guest saw it, or not what it passed."""
+    """Read each buffer of kcov_dataflow, and yield what is not as the guest saw it, or not what it
+    passed.
+    """
     by_descriptor = {
         (ref["pid"], ref["fd"]): row["kcov"]
         for row in answers["objects"]
@@ -126,7 +154,10 @@ def _wrong_device_contents(
         account = account_of(line["passed"]) if "passed" in line else None
         words = [int(word, 16) for word in line["dataflow"]["words"]]
         expected = decode_dataflow(words)
-        shown = [{key: row[key] for key in ("pc", "kind", "argument", "pointer", "values")} for row in rows]
+        shown = [
+            {key: row[key] for key in ("pc", "kind", "argument", "pointer", "values")}
+            for row in rows
+        ]
         if line["dataflow"]["handle"] != "0x0":
             # Sections go on while the guest speaks.
             shown = shown[: len(expected)]
@@ -134,7 +165,10 @@ def _wrong_device_contents(
             yield f"{state}: buffer {name} has {shown}, the guest printed {expected}"
         if not expected:
             yield f"{state}: nothing was recorded"
-        found = [(plain_function(row["symbol"]), row["kind"], row["argument"], row["values"]) for row in rows]
+        found = [
+            (plain_function(row["symbol"]), row["kind"], row["argument"], row["values"])
+            for row in rows
+        ]
         if account is not None and found != account:
             yield f"{state}: buffer {name} has {found}, the guest passed {account}"
 
@@ -144,7 +178,10 @@ def plain_function(symbol: str) -> str:
 
 
 def _names(
-    states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Sequence[Mapping[str, Any]]], *, every_name: bool
+    states: Mapping[str, Mapping[str, Any]],
+    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    every_name: bool,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield state, a buffer's name, and where in the state's line its records are."""
     objects = match_objects(states, answers["objects"])
@@ -156,17 +193,24 @@ def _names(
         yield state, f"kcov:{row['kcov']}", "records"
         task = tasks.get(line["tid"])
         is_local = task is not None and (task["role"], task["kcov"]) == ("local", row["kcov"])
-        if is_local or (every_name and task is not None and row["kcov"] in (task["kcov"], task["kcov_remote"])):
+        if is_local or (
+            every_name and task is not None and row["kcov"] in (task["kcov"], task["kcov_remote"])
+        ):
             yield state, str(line["tid"]), "records"
         if every_name:
             yield from ((state, f"fd:{line['tgid']}/{fd}", "records") for fd in line["fds"][:1])
             if row["area"] not in (None, "0x0"):
                 yield state, f"area:{row['area']}", "records"
         if line.get("edges"):
-            # No two objects are of one size: what else of this size was made for mapping is the edges' buffer.
+            # No two objects are of one size: what else of this size was made for mapping is the
+            # edges' buffer.
             page = states["kernel"]["page_size"]
             length = (-(-line["size"] * 8 // page) + 1) * page
-            made = {area["start"] for area in areas_of(states) if area["user"] and area["size"] == length}
+            made = {
+                area["start"]
+                for area in areas_of(states)
+                if area["user"] and area["size"] == length
+            }
             yield state, f"area:{(made - {row['area']}).pop()}", "edges"
 
 
@@ -185,7 +229,14 @@ def _disagreements(
 ) -> Iterator[str]:
     shown, wanted = words_of(rows), [int(word, 16) for word in expected]
     if shown != wanted:
-        at = next((index for index, pair in enumerate(zip(shown, wanted, strict=False)) if pair[0] != pair[1]), "the end")
+        at = next(
+            (
+                index
+                for index, pair in enumerate(zip(shown, wanted, strict=False))
+                if pair[0] != pair[1]
+            ),
+            "the end",
+        )
         yield f"{what}: {len(shown)} words, the guest printed {len(wanted)}; they differ at {at}"
     for index, row in enumerate(rows):
         # Those of edges follow.

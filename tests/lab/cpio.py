@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writes cpio archives in the "newc" format that the kernel unpacks as its first root file system."""
+"""Writes cpio archives in the "newc" format that the kernel unpacks as its first root file
+system.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from typing import BinaryIO
 
 
 class CpioWriter:
-    """Writes entries to a stream. Inode numbers and default times are constants, so that equal contents give equal archives."""
+    """Writes entries to a stream.
+
+    Inode numbers and default times are constants, so that equal contents give equal archives.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -36,11 +41,19 @@ class CpioWriter:
         """End the archive; the stream stays open."""
         self._entry("TRAILER!!!", 0)
 
-    def _entry(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0), mtime: int = 0) -> None:
+    def _entry(
+        self,
+        name: str,
+        mode: int,
+        content: bytes = b"",
+        device: tuple[int, int] = (0, 0),
+        mtime: int = 0,
+    ) -> None:
         self._inode += 1
         path = name.lstrip("/").encode() + b"\0"
         links = 2 if stat.S_ISDIR(mode) else 1
-        # inode, mode, uid, gid, links, mtime, size, device of the file (2), device it is (2), length of name, checksum
+        # inode, mode, uid, gid, links, mtime, size, device of the file (2), device it is (2),
+        # length of name, checksum
         numbers = (self._inode, mode, 0, 0, links, mtime, len(content), 0, 0, *device, len(path), 0)
         header = b"070701" + b"".join(b"%08X" % number for number in numbers)
         self._padded(header + path)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes examples/demo: a slice of a guest inside a remote section, and debug info small enough to be committed."""
+"""Makes examples/demo: a slice of a guest inside a remote section, and debug info small enough to
+be committed.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from tests.lab.section import stopped_in
 from tests.lab.slim_debug_info import compress
 
 DESTINATION = Path(__file__).parent.parent.parent / "examples" / "demo"
-# A softirq section that interrupts a task with a local session: saved state, an area in use, and both kinds of session at once.
+# A softirq section that interrupts a task with a local session: saved state, an area in use, and
+# both kinds of session at once.
 STATE = "softirq-over-local"
-# A task that lost its session to a section in its own context: a violation that check finds, with the kernel bug behind it.
+# A task that lost its session to a section in its own context: a violation that check finds, with
+# the kernel bug behind it.
 DAMAGE = "puzzle nested"
 # The modules that are loaded at that time.
 MODULES = ("kcovlab_keep", "kcovlab_damage")
@@ -74,10 +78,16 @@ def _is_kept(vmlinux: Path, destination: Path, work: Path) -> bool:
 
 
 def _strip(vmlinux: Path, work: Path) -> Path:
-    """Leave out sections that no command reads, and store once what several compilation units repeat."""
+    """Leave out sections that no command reads, and store once what several compilation units
+    repeat.
+    """
     stripped, compact = work / "stripped", work / "vmlinux"
     shutil.copyfile(vmlinux, stripped)
-    subprocess.run(["objcopy", *(f"--remove-section={name}" for name in DROPPED), stripped], check=True)
+    subprocess.run(
+        ["objcopy", *(f"--remove-section={name}" for name in DROPPED), stripped], check=True
+    )
     # No limits: the kernel's debug info is larger than dwz takes by default.
-    subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", stripped, "-o", compact], check=True)
+    subprocess.run(
+        ["dwz", "-L", "none", "-l", "none", "--odr", stripped, "-o", compact], check=True
+    )
     return compact

@@ -97,7 +97,9 @@ def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str
 
 @contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """Make a directory beside a file, on the same file system, so that files can be renamed into place."""
+    """Make a directory beside a file, on the same file system, so that files can be renamed into
+    place.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
         yield Path(work)
@@ -109,7 +111,8 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
         raise LabError("makedumpfile is gone")
     move_program_headers(raw)
     filtered = raw.with_name("filtered")
-    # Temporary bitmaps go beside the file: in /tmp, several makedumpfiles at once would use the same ones.
+    # Temporary bitmaps go beside the file: in /tmp, several makedumpfiles at once would use the
+    # same ones.
     environment = os.environ | {"TMPDIR": str(raw.parent)}
     command = [program, *arguments, str(raw)]
     with filtered.open("wb") as stream, raw.with_name("said").open("w+b") as said:
@@ -117,7 +120,13 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
         is_flattened = "-F" in arguments
         if not is_flattened:
             command += ["-f", str(filtered)]
-        done = subprocess.run(command, check=False, stdout=stream if is_flattened else said, stderr=said, env=environment)
+        done = subprocess.run(
+            command,
+            check=False,
+            stdout=stream if is_flattened else said,
+            stderr=said,
+            env=environment,
+        )
         said.seek(0)
         text = said.read().decode(errors="replace")
     if done.returncode:
@@ -126,10 +135,12 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
 
 
 def move_program_headers(path: Path) -> None:
-    """Put the program headers of QEMU's ELF file right behind its ELF header, where makedumpfile expects them.
+    """Put the program headers of QEMU's ELF file right behind its ELF header, where makedumpfile
+    expects them.
 
-    QEMU has a section table there since 6.2. makedumpfile 1.7.2 reads that as program headers, finds no PT_LOAD, and
-    gives up. Nothing needs the sections: there are two, the empty one and the names'.
+    QEMU has a section table there since 6.2. makedumpfile 1.7.2 reads that as program headers,
+    finds no PT_LOAD, and gives up. Nothing needs the sections: there are two, the empty one and the
+    names'.
     """
     header = struct.Struct("<16sHHIQQQIHHHHHH")
     with path.open("r+b") as file:

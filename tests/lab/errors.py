@@ -9,7 +9,10 @@ class LabError(Exception):
 
 
 class UnavailableError(LabError):
-    """This machine lacks something that the lab needs. Tests are skipped with this reason; the command line has the remedy."""
+    """This machine lacks something that the lab needs.
+
+    Tests are skipped with this reason; the command line has the remedy.
+    """
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(f"{reason}\n{remedy}" if remedy else reason)

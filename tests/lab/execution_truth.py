@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a guest's kernel executed in each system call, by QEMU's log, and what KCOV recorded meanwhile."""
+"""What a guest's kernel executed in each system call, by QEMU's log, and what KCOV recorded
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -40,27 +42,60 @@ class Call(NamedTuple):
 
 def build_plugin(folder: Path) -> Path:
     """Compile the plugin of QEMU that logs instructions, and return it."""
-    version = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run(
+        ["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     major, minor = map(int, version.split("version ")[1].split(".")[:2])
     api = 3 if (major, minor) >= (9, 1) else 2 if major >= 9 else 1
     plugin = folder / "execution_log.so"
-    compiled = ["gcc", "-O2", "-shared", "-fPIC", f"-DAPI={api}", "-o", str(plugin), str(PLUGINS / "execution_log.c")]
+    compiled = [
+        "gcc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        f"-DAPI={api}",
+        "-o",
+        str(plugin),
+        str(PLUGINS / "execution_log.c"),
+    ]
     subprocess.run(compiled, check=True)
     return plugin
 
 
 def log_boot(kernel: Kernel, folder: Path, plugin: Path, *, is_random: bool) -> Path:
-    """Boot a guest without user space, which ends it, and return QEMU's log of the code that it translated.
+    """Boot a guest without user space, which ends it, and return QEMU's log of the code that it
+    translated.
 
-    The folder then has the console, as ``console``, and the address of each executed instruction of the kernel, in words of 64
-    bits, as ``every``.
+    The folder then has the console, as ``console``, and the address of each executed instruction of
+    the kernel, in words of 64 bits, as ``every``.
 
     :param is_random: whether the kernel chooses where its code is.
     """
     requirements.ensure(requirements.for_boot(kernel.recipe.platform))
-    command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    command += ["-accel", "tcg,thread=single", "-smp", "1", "-m", "512M", "-cpu", "max", "-kernel", str(kernel.image)]
-    command += ["-append", "console=ttyS0 panic=-1" if is_random else "console=ttyS0 panic=-1 nokaslr"]
+    command = [
+        "qemu-system-x86_64",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]
+    command += [
+        "-accel",
+        "tcg,thread=single",
+        "-smp",
+        "1",
+        "-m",
+        "512M",
+        "-cpu",
+        "max",
+        "-kernel",
+        str(kernel.image),
+    ]
+    command += [
+        "-append",
+        "console=ttyS0 panic=-1" if is_random else "console=ttyS0 panic=-1 nokaslr",
+    ]
     command += ["-serial", f"file:{folder / 'console'}", "-d", "in_asm", "-D", str(folder / "log")]
     command += ["-plugin", f"{plugin},every={folder / 'every'}"]
     subprocess.run(command, check=True, timeout=600)
@@ -74,15 +109,29 @@ def log_calls(kernel: Kernel, folder: Path, *options: str) -> list[Call]:
     """
     requirements.ensure(requirements.for_boot(kernel.recipe.platform))
     plugin = build_plugin(folder)
-    subprocess.run(["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / "calls.c")], check=True)
+    subprocess.run(
+        ["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / "calls.c")], check=True
+    )
     with (folder / "initramfs").open("wb") as stream:
         write_initramfs(stream, (folder / "init").read_bytes(), {})
     (folder / "exchange").mkdir()
-    command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command = [
+        "qemu-system-x86_64",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]
     command += ["-accel", "tcg,thread=single", "-smp", "1", "-m", "512M", *options]
     command += ["-kernel", str(kernel.image), "-initrd", str(folder / "initramfs")]
     # Addresses as in the image.
-    command += ["-append", "console=ttyS0 nokaslr loglevel=5 panic=-1", "-serial", f"file:{folder / 'console'}"]
+    command += [
+        "-append",
+        "console=ttyS0 nokaslr loglevel=5 panic=-1",
+        "-serial",
+        f"file:{folder / 'console'}",
+    ]
     command += ["-fsdev", f"local,id=exchange,path={folder / 'exchange'},security_model=none"]
     command += ["-device", "virtio-9p-pci,fsdev=exchange,mount_tag=exchange"]
     command += ["-plugin", f"{plugin},out={folder / 'executed'}"]
@@ -101,7 +150,14 @@ def read_calls(folder: Path) -> list[Call]:
         at += _HEADER.size
         records = array("I", data[at : at + 4 * count])
         at += 4 * count
-        calls.append(Call(text.rstrip(b"\0").decode(), errno, [_HIGH | half for half in records], next(windows)))
+        calls.append(
+            Call(
+                text.rstrip(b"\0").decode(),
+                errno,
+                [_HIGH | half for half in records],
+                next(windows),
+            )
+        )
     assert next(windows, None) is None
     return calls
 
@@ -134,9 +190,13 @@ class Contexts:
         self._interrupts = {at for name, at in symbols.items() if name.startswith("asm_sysvec_")}
         self._interrupts |= {symbols["asm_common_interrupt"], symbols["asm_exc_nmi"]}
         # Each vector's own entry has 8 bytes, or 16 with indirect branch tracking.
-        step = 16 if symbols["spurious_entries_start"] - symbols["irq_entries_start"] > 8 * 256 else 8
+        step = (
+            16 if symbols["spurious_entries_start"] - symbols["irq_entries_start"] > 8 * 256 else 8
+        )
         self._interrupts |= {symbols["irq_entries_start"] + step * index for index in range(512)}
-        self._exceptions = {at for name, at in symbols.items() if name.startswith("asm_exc_")} - self._interrupts
+        self._exceptions = {
+            at for name, at in symbols.items() if name.startswith("asm_exc_")
+        } - self._interrupts
         self._return = symbols["native_irq_return_iret"]
         self._switch = symbols["__switch_to_asm"]
         self._softirqs = symbols.get("handle_softirqs", symbols.get("__do_softirq"))
@@ -151,7 +211,13 @@ class Contexts:
 
     def split(self, window: Sequence[int]) -> list[Step] | None:
         """Return the steps of a call; None where another task ran meanwhile."""
-        interesting = {*self._interrupts, *self._exceptions, self._return, self._switch, self._softirqs}
+        interesting = {
+            *self._interrupts,
+            *self._exceptions,
+            self._return,
+            self._switch,
+            self._softirqs,
+        }
         places = [index for index, address in enumerate(window) if address in interesting]
         steps: list[Step] = []
         stack: list[str] = []
@@ -171,7 +237,8 @@ class Contexts:
             elif address == self._switch and is_own:
                 return None
             elif address == self._softirqs and is_own:
-                # Softirqs of a task's own call: until the function returns, which the address after its call tells.
+                # Softirqs of a task's own call: until the function returns, which the address after
+                # its call tells.
                 end = self._find_return(window, index)
                 steps += [Step(start, index, True), Step(index, end, False)]
                 start = end
@@ -186,7 +253,9 @@ class Contexts:
         return [step for step in steps if step.end > step.start]
 
     def _find_return(self, window: Sequence[int], index: int) -> int:
-        """Return the index where a function that is called at the instruction before the index has returned."""
+        """Return the index where a function that is called at the instruction before the index has
+        returned.
+        """
         call = window[index - 1]
         for after in range(index, len(window)):
             if 2 <= window[after] - call <= 7 and window[after] != window[after - 1]:
@@ -233,16 +302,26 @@ class ImageInstructions:
         for index in range(count):
             end = addresses[index] + lengths[index]
             frames, line = lines[index]
-            found.append(Instruction(addresses[index], end, flows[index], end + displacements[index], frames, line))
+            found.append(
+                Instruction(
+                    addresses[index], end, flows[index], end + displacements[index], frames, line
+                )
+            )
         return found
 
-    def _locate(self, addresses: array[int]) -> list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]]:
+    def _locate(
+        self, addresses: array[int]
+    ) -> list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]]:
         """Return the lines of all frames of addresses, and that of the innermost one."""
-        lines: list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]] = [((), None)] * len(addresses)
+        lines: list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]] = [
+            ((), None)
+        ] * len(addresses)
         units = self._reader.find_units(addresses)
         for unit in set(units) - {NO_UNIT}:
             places = [index for index, of in enumerate(units) if of == unit]
-            chains, found = self._reader.locate([unit], [len(places)], array("Q", [addresses[index] for index in places]))
+            chains, found = self._reader.locate(
+                [unit], [len(places)], array("Q", [addresses[index] for index in places])
+            )
             strings = ["", *found.strings()]
             for place, chain in zip(places, chains, strict=True):
                 start = found.chain_ends[chain - 1] if chain else 0
@@ -276,7 +355,12 @@ class CallReplay:
     :param contexts: of the kernel.
     """
 
-    def __init__(self, find: Callable[[int], Instruction | None], points: AbstractSet[int], contexts: Contexts) -> None:
+    def __init__(
+        self,
+        find: Callable[[int], Instruction | None],
+        points: AbstractSet[int],
+        contexts: Contexts,
+    ) -> None:
         self._find = find
         self._points = points
         self._contexts = contexts
@@ -304,7 +388,11 @@ class CallReplay:
                     pass
             elif before is not None and before.flow in calls and address != before.end:
                 stack.append((before.end, True))
-            elif before is not None and before.flow in straight and address not in (before.end, previous):
+            elif (
+                before is not None
+                and before.flow in straight
+                and address not in (before.end, previous)
+            ):
                 # A call that the kernel put there when it booted, in place of what the image has.
                 stack.append((previous + _CALL_SIZE, True))
             elif before is not None and before.flow == lib.KCOVDBG_FLOW_RETURN:

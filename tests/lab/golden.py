@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Make tests/golden/generations: of each generation's kernel a slice, slim debug info, and the truth that its guest printed.
+"""Make tests/golden/generations: of each generation's kernel a slice, slim debug info, and the
+truth that its guest printed.
 
-A kernel is tested in every situation that it can be in before one of them is kept: what kcovdbg answers is the truth,
-references add up, and check is silent. What is kept answers the same as the whole dump and the whole debug info.
+A kernel is tested in every situation that it can be in before one of them is kept: what kcovdbg
+answers is the truth, references add up, and check is silent. What is kept answers the same as the
+whole dump and the whole debug info.
 """
 
 from __future__ import annotations
@@ -29,28 +31,37 @@ from tests.lab.recipe import Recipe
 DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
 SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
 LIMIT_OF_ALL = 25 << 20
-# What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
+# What is asked of each, in this order; what it answers is compared with the truth, but check's,
+# which must be nothing.
 LINES = {**COMMANDS, "check": "check"}
 # What is rightly said of a kernel whose debug info is of few objects.
-_NO_LOG = re.compile("kcovdbg: note: the kernel's log is unreadable: the debug info has no struct printk_ringbuffer$")
+_NO_LOG = re.compile(
+    "kcovdbg: note: the kernel's log is unreadable: the debug info has no struct printk_ringbuffer$"
+)
 # Some slices were made before a rule read each CPU's preempt count; they lack the page that has it.
 _NO_PREEMPT_COUNT = "task \\d+: whether it serves a softirq could not be read: could not read "
 _UNJUDGED = re.compile(f"it could not be judged: {_NO_PREEMPT_COUNT}")
-# What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
+# What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info
+# isn't there.
 _NOTES = re.compile(
-    "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
+    "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the "
+    "kernel's log is unreadable: "
     f"|.* was (decompressed to a|unpacked to) |{_NO_PREEMPT_COUNT})"
 )
 
 
 def ask_all(target: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
     """Ask everything of one opened target."""
-    done = run_kcovdbg(*target, *(word for line in LINES.values() for word in ("-e", f"{line} --json")))
+    done = run_kcovdbg(
+        *target, *(word for line in LINES.values() for word in ("-e", f"{line} --json"))
+    )
     # check's findings give 1, and rules that it could not judge 3; both are in the answers.
     if done.returncode not in (0, 1, 3):
         raise LabError(f"kcovdbg failed with {done.returncode}: {done.stderr.strip()}")
     answers = parse_outputs(done.stdout, LINES)
-    answers["stderr"] = [{"line": line} for line in done.stderr.splitlines() if not _NO_LOG.match(line)]
+    answers["stderr"] = [
+        {"line": line} for line in done.stderr.splitlines() if not _NO_LOG.match(line)
+    ]
     return answers
 
 
@@ -65,11 +76,15 @@ def find_faults(truth: Mapping[str, Any], answers: Mapping[str, list[dict[str, A
         found.append(f"info: the generation is {info['generation']}, this is {expected['era']}")
     if list(info["variants"]) != list(expected["variants"]):
         found.append(f"info: the variants are {info['variants']}, these are {expected['variants']}")
-    lacking = sorted(line["state"] for line in truth["lines"] if "missing" in line and "state" in line)
+    lacking = sorted(
+        line["state"] for line in truth["lines"] if "missing" in line and "state" in line
+    )
     return found + ([f"the workload lacks {lacking}"] if lacking else [])
 
 
-def make_golden(name: str, recipe: Recipe, destination: Path = DESTINATION, jobs: int | None = None) -> None:
+def make_golden(
+    name: str, recipe: Recipe, destination: Path = DESTINATION, jobs: int | None = None
+) -> None:
     """Build, boot, compare in every situation, and write the directory of one generation."""
     requirements.ensure(slim_debug_info.TOOLS)
     kernel = build(recipe, jobs)
@@ -78,7 +93,10 @@ def make_golden(name: str, recipe: Recipe, destination: Path = DESTINATION, jobs
         "era": recipe.era,
         "variants": list(recipe.variants),
         "situation": recipe.situation,
-        **{fact: kernel.facts[fact] for fact in ("package", "package_version", "compiler_version", "release")},
+        **{
+            fact: kernel.facts[fact]
+            for fact in ("package", "package_version", "compiler_version", "release")
+        },
     }
     kept = None
     for stop in situation.SITUATIONS:
@@ -89,7 +107,11 @@ def make_golden(name: str, recipe: Recipe, destination: Path = DESTINATION, jobs
         answers = ask_all(dump.target)
         if faults := find_faults(truth, answers) + find_wrong_contents(dump.target, truth, answers):
             raise LabError("\n".join((f"{name}, {stop}:", *faults)))
-        print(f"{name}: {stop}: {len(answers['tasks'])} tasks and {len(answers['objects'])} objects agree", flush=True)
+        print(
+            f"{name}: {stop}: {len(answers['tasks'])} tasks and {len(answers['objects'])} "
+            f"objects agree",
+            flush=True,
+        )
         if stop == recipe.situation:
             kept = dump, truth, answers
     if not recipe.kept:
@@ -140,13 +162,20 @@ def read_truth(directory: Path) -> dict[str, Any]:
 
 
 def _require_same(whole: Mapping[str, Any], slimmed: Mapping[str, Any]) -> None:
-    """Every answer is the same, but the target's name, and the kernel's log, of which the slim debug info lacks structures."""
+    """Every answer is the same, but the target's name, and the kernel's log, of which the slim
+    debug info lacks structures.
+    """
 
     def nameless(answers: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: [{**row, "target": None, "log": None} for row in rows] for name, rows in answers.items()}
+        return {
+            name: [{**row, "target": None, "log": None} for row in rows]
+            for name, rows in answers.items()
+        }
 
     ours, theirs = nameless(whole), nameless(slimmed)
     different = [f"{name}: {row}" for name in ours for row in theirs[name] if row not in ours[name]]
-    different += [f"{name} lacks {row}" for name in ours for row in ours[name] if row not in theirs[name]]
+    different += [
+        f"{name} lacks {row}" for name in ours for row in ours[name] if row not in theirs[name]
+    ]
     if different:
         raise LabError("the slice with slim debug info answers otherwise:\n" + "\n".join(different))

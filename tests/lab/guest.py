@@ -50,13 +50,16 @@ class Machine:
     append: str = ""
     # Tag of a 9p file system -> directory of the host; the guest can't write there.
     shares: tuple[tuple[str, str], ...] = ()
-    # A directory of the host where the guest can write as well: with a share `root` for `Guest.run`.
+    # A directory of the host where the guest can write as well: with a share `root` for
+    # `Guest.run`.
     exchange: str = ""
-    # Another archive to boot with, for kernels without 9p: kcovdbg_initramfs.py packs the host's programs with their libraries.
-    # The guest does not see the exchange directory then, and `Guest.run` and `Guest.fetch` copy.
+    # Another archive to boot with, for kernels without 9p: kcovdbg_initramfs.py packs the host's
+    # programs with their libraries. The guest does not see the exchange directory then, and
+    # `Guest.run` and `Guest.fetch` copy.
     packed: str = ""
-    # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a
-    # guest doesn't depend on what else the host does. Slower, and all of its CPUs are one thread of the host.
+    # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs:
+    # what is measured in such a guest doesn't depend on what else the host does. Slower, and all of
+    # its CPUs are one thread of the host.
     counts_instructions: bool = False
     # Further arguments of QEMU's.
     options: tuple[str, ...] = ()
@@ -70,8 +73,14 @@ class Machine:
             *("-device", f"virtio-rng-{platform.virtio}"),
         ]
         for index, (tag, path) in enumerate(self.shares):
-            command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on,multidevs=remap"]
-            command += ["-device", f"virtio-9p-{platform.virtio},fsdev=share{index},mount_tag={tag}"]
+            command += [
+                "-fsdev",
+                f"local,id=share{index},path={path},security_model=none,readonly=on,multidevs=remap",
+            ]
+            command += [
+                "-device",
+                f"virtio-9p-{platform.virtio},fsdev=share{index},mount_tag={tag}",
+            ]
         if self.exchange and not self.packed:
             command += ["-fsdev", f"local,id=exchange,path={self.exchange},security_model=none"]
             command += ["-device", f"virtio-9p-{platform.virtio},fsdev=exchange,mount_tag=exchange"]
@@ -80,9 +89,13 @@ class Machine:
         return [*command, *self.options]
 
     def command_line(self, platform: Architecture) -> str:
-        # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial output takes time.
-        # Of two USB controllers, one has the gadget of the standing states, the other is for traffic.
-        return f"console={platform.console} loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
+        # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial
+        # output takes time. Of two USB controllers, one has the gadget of the standing states, the
+        # other is for traffic.
+        return (
+            f"console={platform.console} loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 "
+            f"{self.append}".strip()
+        )
 
 
 class Sockets(NamedTuple):
@@ -103,27 +116,42 @@ class Sockets(NamedTuple):
     truth_input: Path
     """A pipe: lines to the workload."""
     truth_log: Path
-    """What the workload prints. A plain file in a pipe's place: a socket's log repeats bytes that the socket took late."""
+    """What the workload prints.
+
+    A plain file in a pipe's place: a socket's log repeats bytes that the socket took late.
+    """
     console_log: Path
 
     @classmethod
     def of(cls, directory: Path, gdb_port: int) -> Self:
         names = ("qmp", "qmp-debugger", "monitor", "truth", "truth.in", "truth.out", "console.log")
-        return cls(directory, gdb_port, f"127.0.0.1:{gdb_port}", *(directory / name for name in names))
+        return cls(
+            directory, gdb_port, f"127.0.0.1:{gdb_port}", *(directory / name for name in names)
+        )
 
 
 class Guest:
-    """A running guest; as a context manager, its states stand inside the block, and it ends with that.
+    """A running guest; as a context manager, its states stand inside the block, and it ends with
+    that.
 
-    An owned guest (the default) ends with the thread that started it, whatever ends that; a detached one when it is
-    told to.
+    An owned guest (the default) ends with the thread that started it, whatever ends that; a
+    detached one when it is told to.
     """
 
-    def __init__(self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        userland: Userland,
+        machine: Machine | None = None,
+        *,
+        detached: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.userland = userland
         machine = machine or Machine()
-        self.machine = dataclasses.replace(machine, memory_mib=max(machine.memory_mib, kernel.recipe.memory_mib))
+        self.machine = dataclasses.replace(
+            machine, memory_mib=max(machine.memory_mib, kernel.recipe.memory_mib)
+        )
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -134,7 +162,10 @@ class Guest:
 
     @classmethod
     def attach(cls, directory: Path) -> Guest:
-        """A detached guest that another process started. One with an owner is refused: it is the owner's to end."""
+        """A detached guest that another process started.
+
+        One with an owner is refused: it is the owner's to end.
+        """
         try:
             state = json.loads((directory / "guest.json").read_text())
         except OSError as error:
@@ -169,12 +200,17 @@ class Guest:
         return self._pid
 
     def alive(self) -> bool:
-        return self._process.poll() is None if self._process is not None else _is_qemu_of(self._pid, self.sockets.directory)
+        return (
+            self._process.poll() is None
+            if self._process is not None
+            else _is_qemu_of(self._pid, self.sockets.directory)
+        )
 
     def start(self) -> None:
         requirements.ensure(requirements.for_boot(self.kernel.recipe.platform))
         remove_left_over()
-        # Under another name until its lock is held, or someone who starts a guest now would take it for left behind.
+        # Under another name until its lock is held, or someone who starts a guest now would take it
+        # for left behind.
         made = Path(tempfile.mkdtemp(prefix="new-", dir=_run_root()))
         with (made / "lock").open("w") as lock:
             # Held by us and by QEMU: a directory whose lock is free was left behind.
@@ -209,7 +245,9 @@ class Guest:
         return self._qmp
 
     def target(self, way: str = "--qemu") -> list[str]:
-        """Return kcovdbg's options that name the guest, by QMP or ``--gdb-remote``, and its debug info."""
+        """Return kcovdbg's options that name the guest, by QMP or ``--gdb-remote``, and its debug
+        info.
+        """
         address = self.sockets.debugger_qmp if way == "--qemu" else self.sockets.gdb_remote
         return [way, str(address), *symbol_options(self.kernel, self.userland)]
 
@@ -224,7 +262,9 @@ class Guest:
         with self.sockets.truth_input.open("wb", buffering=0) as pipe:
             pipe.write(line.encode() + b"\n")
 
-    def wait_truth(self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0) -> dict[str, Any]:
+    def wait_truth(
+        self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0
+    ) -> dict[str, Any]:
         """The first line of truth that is wanted, among all from number `since` on."""
         deadline = time.monotonic() + timeout
         position = since
@@ -238,15 +278,21 @@ class Guest:
             self._check_health()
             if time.monotonic() > deadline:
                 last = lines[-1] if lines else None
-                raise LabError(f"no such truth within {timeout} s; the last was {last}\n{self._console_tail()}")
+                raise LabError(
+                    f"no such truth within {timeout} s; the last was {last}\n{self._console_tail()}"
+                )
             time.sleep(0.05)
 
     def wait_done(self) -> None:
         """Wait until the workload says that its states stand."""
-        self.wait_truth(lambda line: "done" in line and "answer" not in line, self.kernel.recipe.boot_seconds)
+        self.wait_truth(
+            lambda line: "done" in line and "answer" not in line, self.kernel.recipe.boot_seconds
+        )
 
     def ask(self, line: str, timeout: float = 60) -> list[dict[str, Any]]:
-        """Say a line to the workload and wait until it has answered; returns all that it said meanwhile."""
+        """Say a line to the workload and wait until it has answered; returns all that it said
+        meanwhile.
+        """
         since = len(self.truth.lines())
         self.send(line)
         answer = self.wait_truth(lambda truth: truth.get("answer") == line, timeout, since)
@@ -259,15 +305,21 @@ class Guest:
 
         :raises LabError: when the workload could not make it.
         """
-        told = next(told for told in self.ask(line, timeout) if told.get("state") and state in (None, told["state"]))
+        told = next(
+            told
+            for told in self.ask(line, timeout)
+            if told.get("state") and state in (None, told["state"])
+        )
         if "missing" in told:
             raise LabError(f"{line}: {told['missing']}")
         return told
 
     def run(self, script: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the guest, with the host's programs and files; what it writes is gone with the guest.
+        """Run a shell script in the guest, with the host's programs and files; what it writes is
+        gone with the guest.
 
-        It takes a machine with an exchange directory (`/tmp/exchange` in the guest) and a share `root`.
+        It takes a machine with an exchange directory (`/tmp/exchange` in the guest) and a share
+        `root`.
         """
         self._scripts += 1
         name = f"run{self._scripts}"
@@ -284,21 +336,30 @@ class Guest:
         if self.machine.packed:
             for suffix in (".out", ".err"):
                 self.fetch(f"{name}{suffix}")
-        output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
+        output, errors = (
+            path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err")
+        )
         return subprocess.CompletedProcess(script, told["status"], output, errors)
 
     def fetch(self, name: str, timeout: float = 120) -> Path:
-        """Copy a file out of the exchange of a packed guest, which has it for itself; of others it is there."""
+        """Copy a file out of the exchange of a packed guest, which has it for itself; of others it
+        is there.
+        """
         path = Path(self.machine.exchange) / name
         if self.machine.packed:
-            told = [line for line in self.ask(f"get {name}", timeout) if line.get("state") == "file"]
+            told = [
+                line for line in self.ask(f"get {name}", timeout) if line.get("state") == "file"
+            ]
             if told and "missing" in told[0]:
                 raise LabError(f"{name}: {told[0]['missing']}")
             path.write_bytes(bytes.fromhex("".join(line["hex"] for line in told)))
         return path
 
     def crash(self, how: str = "", timeout: float = 60) -> None:
-        """Have the workload crash the kernel, `oops`: by a NULL dereference in a module. It then stands still, to be dumped."""
+        """Have the workload crash the kernel, `oops`: by a NULL dereference in a module.
+
+        It then stands still, to be dumped.
+        """
         self.send(f"crash {how}".strip())
         deadline = time.monotonic() + timeout
         # The last that a panicking kernel prints.
@@ -345,7 +406,8 @@ class Guest:
                 )
             self._pid = self._process.pid
             if not self._detached:
-                # The guest of an owner who is killed dies by the kernel's hand, this is for one who just ends.
+                # The guest of an owner who is killed dies by the kernel's hand, this is for one who
+                # just ends.
                 atexit.register(self.stop)
             self._wait_sockets()
         (directory / "guest.json").write_text(json.dumps(self.describe()))
@@ -359,7 +421,9 @@ class Guest:
             "userland": str(self.userland.directory),
             "machine": dataclasses.asdict(self.machine),
             "gdb_port": self.sockets.gdb_port,
-            **{name: str(way) for name, way in self.sockets._asdict().items() if name != "gdb_port"},
+            **{
+                name: str(way) for name, way in self.sockets._asdict().items() if name != "gdb_port"
+            },
         }
 
     def _command(self, gdb_fd: int) -> list[str]:
@@ -367,12 +431,22 @@ class Guest:
         booted = [
             *(requirements.find_program(platform.qemu) or platform.qemu,),
             *self.machine.arguments(platform),
-            *("-kernel", str(self.kernel.image), "-initrd", self.machine.packed or str(self.userland.image)),
-            *("-append", f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip()),
+            *(
+                "-kernel",
+                str(self.kernel.image),
+                "-initrd",
+                self.machine.packed or str(self.userland.image),
+            ),
+            *(
+                "-append",
+                f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip(),
+            ),
         ]
         if platform.lacks_seed:
             tree = str(sockets.directory / "tree")
-            described = [f"{word},dumpdtb={tree}" if word == platform.machine[1] else word for word in booted]
+            described = [
+                f"{word},dumpdtb={tree}" if word == platform.machine[1] else word for word in booted
+            ]
             seed = ("/chosen", "kaslr-seed", secrets.token_hex(4), secrets.token_hex(4))
             for command in (described, ["fdtput", "-t", "x", tree, *seed]):
                 subprocess.run(command, check=True, capture_output=True)
@@ -386,8 +460,14 @@ class Guest:
             *("-qmp", f"unix:{sockets.qmp},server=on,wait=off"),
             *("-qmp", f"unix:{sockets.debugger_qmp},server=on,wait=off"),
             *("-monitor", f"unix:{sockets.monitor},server=on,wait=off"),
-            # The stub sends acknowledgement and answer apart: held back by Nagle's algorithm, each would take 40 ms.
-            *("-chardev", f"socket,id=gdb,fd={gdb_fd},server=on,wait=off,nodelay=on", "-gdb", "chardev:gdb"),
+            # The stub sends acknowledgement and answer apart: held back by Nagle's algorithm, each
+            # would take 40 ms.
+            *(
+                "-chardev",
+                f"socket,id=gdb,fd={gdb_fd},server=on,wait=off,nodelay=on",
+                "-gdb",
+                "chardev:gdb",
+            ),
         ]
 
     def _wait_sockets(self) -> None:
@@ -436,7 +516,9 @@ def remove_left_over() -> None:
 
 def _run_root() -> Path:
     """Short, as the path of a unix socket may have 107 characters."""
-    directory = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"kcovlab-{os.getuid()}"
+    directory = (
+        Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"kcovlab-{os.getuid()}"
+    )
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.stat().st_uid != os.getuid():
         raise LabError(f"{directory} belongs to someone else")

@@ -22,7 +22,9 @@ COMPILE = ("-static", "-O2", "-Wall", "-Wextra", "-pthread")
 
 @dataclasses.dataclass(frozen=True)
 class Userland:
-    """What a guest runs: the archive to boot, and the debug info of the programs and modules in it."""
+    """What a guest runs: the archive to boot, and the debug info of the programs and modules in
+    it.
+    """
 
     directory: Path
 
@@ -50,7 +52,9 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
     requirements.ensure(requirements.for_userland(platform))
     compile_init = (f"{platform.tools}gcc", *COMPILE)
     sources = sorted(workload.glob("*.[ch]"))
-    module_sources = sorted(path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild")
+    module_sources = sorted(
+        path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild"
+    )
     # The kernel is part of the key, since modules fit one kernel only.
     digest = hashlib.sha256(f"{kernel.key} {compile_init}".encode())
     for path in (*sources, *module_sources, Path(__file__), HERE / "cpio.py"):
@@ -89,7 +93,10 @@ def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path
     for path in sources:
         shutil.copy(path, build)
     # As in the kernel's own debug info, no directory of the machine that built it.
-    mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
+    mapping = (
+        f"KCFLAGS=-ffile-prefix-map={build}=modules "
+        f"-ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
+    )
     # Modules have debug info even where the kernel's objects have none.
     make = ["make", "-C", str(kernel.tree), *kernel.recipe.make_arguments(), "DEBUG_INFO_OF="]
     run_logged([*make, f"M={build}", mapping, "modules"], work)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An initramfs with kcovdbg and everything that it needs, for kernels that cannot mount the host's files: most have no 9p."""
+"""An initramfs with kcovdbg and everything that it needs, for kernels that cannot mount the host's
+files: most have no 9p.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,26 @@ from tests.lab.kernel import Kernel
 PACKED = Path("/packed")
 PROGRAMS = ("ls", "cat", "sleep", "true", "gzip", "pidof", "grep", "rm")
 # Large parts of Python's library that the guest does not need.
-_LEFT_OUT = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "site-packages", "pydoc_data", "distutils")
+_LEFT_OUT = (
+    "test",
+    "idlelib",
+    "lib2to3",
+    "ensurepip",
+    "tkinter",
+    "turtledemo",
+    "site-packages",
+    "pydoc_data",
+    "distutils",
+)
 _PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*")
 
 
 def pack(
-    path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path], files: Mapping[Path, Path] | None = None
+    path: Path,
+    kernel: Kernel,
+    userland: Userland,
+    programs: Iterable[Path],
+    files: Mapping[Path, Path] | None = None,
 ) -> None:
     """Write the archive: the workload's with the host's files in a directory of their own.
 
@@ -47,12 +63,15 @@ def pack(
         for path, source in sorted(files.items()):
             status = source.stat()
             # Python compares the times of its caches and their sources.
-            writer.file(f"{PACKED}{path}", _content(source), status.st_mode & 0o777, int(status.st_mtime))
+            writer.file(
+                f"{PACKED}{path}", _content(source), status.st_mode & 0o777, int(status.st_mtime)
+            )
         writer.close()
 
 
 def foreign_files(root: Path, native: Path) -> dict[Path, Path]:
-    """Return what kcovdbg needs for collecting, of another architecture, each with the file that it comes from.
+    """Return what kcovdbg needs for collecting, of another architecture, each with the file that it
+    comes from.
 
     :param root: has that architecture's Python with cffi, as debootstrap unpacks it.
     :param native: the native module for it.
@@ -77,13 +96,21 @@ def foreign_files(root: Path, native: Path) -> dict[Path, Path]:
 
 
 def foreign_libraries(root: Path, program: Path) -> dict[Path, Path]:
-    """Return the loader and the libraries of a program for another architecture, each with the file that it comes from."""
+    """Return the loader and the libraries of a program for another architecture, each with the file
+    that it comes from.
+    """
     found: dict[Path, Path] = {}
     waiting = [program]
     while waiting:
-        shown = subprocess.run(["readelf", "-dlW", waiting.pop()], capture_output=True, text=True, check=True).stdout
-        patterns = [path.lstrip("/") for path in re.findall(r"program interpreter: ([^\]]+)\]", shown)]
-        patterns += [f"**/*-linux-gnu/{name}" for name in re.findall(r"\(NEEDED\).*\[([^\]]+)\]", shown)]
+        shown = subprocess.run(
+            ["readelf", "-dlW", waiting.pop()], capture_output=True, text=True, check=True
+        ).stdout
+        patterns = [
+            path.lstrip("/") for path in re.findall(r"program interpreter: ([^\]]+)\]", shown)
+        ]
+        patterns += [
+            f"**/*-linux-gnu/{name}" for name in re.findall(r"\(NEEDED\).*\[([^\]]+)\]", shown)
+        ]
         for pattern in patterns:
             path = next(root.glob(pattern), None)
             if path is None:
@@ -104,18 +131,25 @@ def _within(root: Path, path: Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a file; of a library without symbols and debug info, which are most of it."""
+    """Return the content of a file; of a library without symbols and debug info, which are most of
+    it.
+    """
     if ".so" in path.suffixes and path.stat().st_size > 1 << 20 and shutil.which("strip"):
         # A file of another architecture stays as it is.
         with tempfile.TemporaryDirectory() as folder:
             stripped = Path(folder) / path.name
-            if not subprocess.run(["strip", "--strip-unneeded", "-o", stripped, path], capture_output=True).returncode:
+            if not subprocess.run(
+                ["strip", "--strip-unneeded", "-o", stripped, path], capture_output=True
+            ).returncode:
                 return stripped.read_bytes()
     return path.read_bytes()
 
 
 def _host_files(kernel: Kernel) -> set[Path]:
-    programs = [Path("/bin/sh"), *(Path(program) for name in PROGRAMS if (program := shutil.which(name)))]
+    programs = [
+        Path("/bin/sh"),
+        *(Path(program) for name in PROGRAMS if (program := shutil.which(name))),
+    ]
     found = {Path(sys.executable), *programs, kernel.vmlinux, *_tree(ROOT / "kcovdbg")}
     if (settings := Path(sys.prefix) / "pyvenv.cfg").exists():
         found.add(settings)
@@ -127,7 +161,11 @@ def _host_files(kernel: Kernel) -> set[Path]:
         for pattern in _PACKAGES:
             for path in Path(package).glob(pattern):
                 found.update(_tree(path))
-    return found | set(libraries([path for path in found if ".so" in path.suffixes] + [Path(sys.executable), *programs]))
+    return found | set(
+        libraries(
+            [path for path in found if ".so" in path.suffixes] + [Path(sys.executable), *programs]
+        )
+    )
 
 
 def _tree(path: Path) -> Iterator[Path]:

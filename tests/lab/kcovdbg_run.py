@@ -19,7 +19,11 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 
 def run_kcovdbg(
-    *arguments: str | Path, timeout: float = 120, status: int | None = None, cache: str | Path | None = None, **options: Any
+    *arguments: str | Path,
+    timeout: float = 120,
+    status: int | None = None,
+    cache: str | Path | None = None,
+    **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """Run it to its end.
 
@@ -38,15 +42,25 @@ def run_kcovdbg(
 
 
 def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
-    """Return the options that name the debug info of a guest's kernel and of the module that stays loaded."""
-    return symbols_of(kernel.vmlinux, *(path for path in userland.modules if path.stem == "kcovlab_keep"))
+    """Return the options that name the debug info of a guest's kernel and of the module that stays
+    loaded.
+    """
+    return symbols_of(
+        kernel.vmlinux, *(path for path in userland.modules if path.stem == "kcovlab_keep")
+    )
 
 
 def symbols_of(*paths: Path) -> list[str]:
     return [word for path in paths for word in ("-s", str(path))]
 
 
-def ask(target: Sequence[str | Path], *lines: str, status: int | None = 0, timeout: float = 600, **options: Any) -> list[Rows]:
+def ask(
+    target: Sequence[str | Path],
+    *lines: str,
+    status: int | None = 0,
+    timeout: float = 600,
+    **options: Any,
+) -> list[Rows]:
     """Run commands on one opened target; return the rows of each.
 
     :param target: the options that name it and its debug info.

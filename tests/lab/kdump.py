@@ -26,7 +26,8 @@ from tests.lab.kernel import Kernel
 
 # The same as in the workload's capture.c.
 FORMATS = ("flattened", "filtered", "copy")
-# Memory of the second kernel. It must be contiguous, and the first kernel's image may be in the middle of the machine's memory.
+# Memory of the second kernel. It must be contiguous, and the first kernel's image may be in the
+# middle of the machine's memory.
 RESERVED_MIB = 64
 MEMORY_MIB = 128 + RESERVED_MIB + 32
 
@@ -43,7 +44,9 @@ class KdumpCrash:
     symbols: list[str]
 
     def target(self, name: str = "") -> list[str]:
-        """Return kcovdbg's options that name a dump, the first one unless it is named, and its debug info."""
+        """Return kcovdbg's options that name a dump, the first one unless it is named, and its
+        debug info.
+        """
         return ["-c", str(self.dumps[name or next(iter(self.dumps))]), *self.symbols]
 
     def states(self) -> dict[str, Mapping[str, Any]]:
@@ -60,21 +63,29 @@ def crash_and_dump(
     capture: Kernel | None = None,
     root: Path | None = None,
 ) -> KdumpCrash:
-    """Boot a guest with the standing states, crash it, and wait until its second kernel has written the dumps.
+    """Boot a guest with the standing states, crash it, and wait until its second kernel has written
+    the dumps.
 
     :param directory: where the dumps go.
     :param how: as for the workload's command ``crash``.
-    :param capture: the second kernel, by default the same: one with KASAN does not fit into what is reserved for it.
+    :param capture: the second kernel, by default the same: one with KASAN does not fit into what is
+        reserved for it.
     :param root: has makedumpfile for the guest's architecture, where that is not the host's.
     """
     formats = tuple(formats)
     shutil.copyfile((capture or kernel).image, directory / "kernel")
     _pack(directory / "capture.cpio", userland, root)
-    machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
+    machine = Machine(
+        cpus=2,
+        memory_mib=MEMORY_MIB,
+        append=f"crashkernel={RESERVED_MIB}M",
+        exchange=str(directory),
+    )
     with Guest(kernel, userland, machine) as guest:
         arguments = f"console={kernel.recipe.platform.console} loglevel=4 nr_cpus=1 reset_devices"
         try:
-            # The kernel copies the second one and computes its checksum, which takes one with KASAN a minute.
+            # The kernel copies the second one and computes its checksum, which takes one with KASAN
+            # a minute.
             guest.ask(f"kdump {arguments} kcovlab.capture={','.join(formats)}", timeout)
         except LabError:
             print(guest.truth.lines()[-2:], guest.console()[-1500:])
@@ -99,7 +110,9 @@ def crash_and_dump(
 
 
 def _pack(path: Path, userland: Userland, root: Path | None) -> None:
-    """Write the second kernel's initramfs: the workload's init, and makedumpfile with its libraries."""
+    """Write the second kernel's initramfs: the workload's init, and makedumpfile with its
+    libraries.
+    """
     if root is None:
         program = requirements.find_program("makedumpfile")
         if program is None:
@@ -108,6 +121,12 @@ def _pack(path: Path, userland: Userland, root: Path | None) -> None:
     else:
         program = str(root / "usr/bin/makedumpfile")
         found = foreign_libraries(root, Path(program))
-    files = {"makedumpfile": Path(program)} | {str(name).lstrip("/"): library for name, library in found.items()}
+    files = {"makedumpfile": Path(program)} | {
+        str(name).lstrip("/"): library for name, library in found.items()
+    }
     with path.open("wb") as stream:
-        write_initramfs(stream, userland.init.read_bytes(), {name: source.read_bytes() for name, source in files.items()})
+        write_initramfs(
+            stream,
+            userland.init.read_bytes(),
+            {name: source.read_bytes() for name, source in files.items()},
+        )

@@ -22,14 +22,16 @@ from tests.lab.process import DieWithOwner
 from tests.lab.progress import Progress
 from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 
-# Constants, so that a recipe gives the same kernel on every machine and the kernel does not name that machine.
+# Constants, so that a recipe gives the same kernel on every machine and the kernel does not name
+# that machine.
 REPRODUCIBLE = {
     "KBUILD_BUILD_USER": "kcovlab",
     "KBUILD_BUILD_HOST": "kcovlab",
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 2026",
     "LC_ALL": "C",
 }
-# Directories that an external module's build reads as a whole, and single files it needs beside them.
+# Directories that an external module's build reads as a whole, and single files it needs beside
+# them.
 MODULE_BUILD_TREES = ("include", "arch/{arch}/include", "scripts")
 MODULE_BUILD_FILES = (
     ".config",
@@ -56,7 +58,10 @@ class Kernel:
         """Return the kernel in a directory of the cache."""
         recorded = json.loads((directory / "recipe.json").read_text())["recipe"]
         # JSON has no tuples.
-        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in recorded.items()
+        }
         return cls(Recipe(**fields), directory)
 
     @property
@@ -90,12 +95,16 @@ class Kernel:
 
     @property
     def tree(self) -> Path:
-        """A tree to build modules against, with GDB's scripts and every source file that was compiled."""
+        """A tree to build modules against, with GDB's scripts and every source file that was
+        compiled.
+        """
         return self.directory / "build"
 
     @property
     def facts(self) -> dict[str, object]:
-        """The content of recipe.json: the recipe, the exact source package, the compiler, the release."""
+        """The content of recipe.json: the recipe, the exact source package, the compiler, the
+        release.
+        """
         loaded: dict[str, object] = json.loads((self.directory / "recipe.json").read_text())
         return loaded
 
@@ -105,7 +114,9 @@ class Kernel:
 
 
 def find(recipe: Recipe) -> Kernel | None:
-    """Return a built kernel of this recipe, or one from another version of the package; None if there is none."""
+    """Return a built kernel of this recipe, or one from another version of the package; None if
+    there is none.
+    """
     exact = _exact_directory(recipe)
     if exact is not None and exact.is_dir():
         return Kernel(recipe, exact)
@@ -135,7 +146,9 @@ def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
 
 
 def _exact_directory(recipe: Recipe) -> Path | None:
-    package = requirements.package_version(recipe.package) or requirements.package_candidate(recipe.package)
+    package = requirements.package_version(recipe.package) or requirements.package_candidate(
+        recipe.package
+    )
     compiler = requirements.compiler_version(recipe.compiler_program)
     if package is None or compiler is None:
         return None
@@ -166,7 +179,14 @@ class _Build:
     def _unpack(self) -> None:
         self.source.mkdir()
         with Progress(f"{self.recipe.name}: unpack {self.recipe.package}", 1):
-            command = ["tar", "-xf", str(self.recipe.tarball), "--strip-components=1", "-C", str(self.source)]
+            command = [
+                "tar",
+                "-xf",
+                str(self.recipe.tarball),
+                "--strip-components=1",
+                "-C",
+                str(self.source),
+            ]
             self._run(command)
         applied = self.work / "applied.patch"
         for patch in self.recipe.patch_texts:
@@ -181,17 +201,25 @@ class _Build:
         wanted.unlink()
         lost = lost_settings(self.recipe.configuration, (self.source / ".config").read_text())
         if lost:
-            raise LabError("the kernel's configuration did not take:\n" + "\n".join(f"  {line}" for line in lost))
+            raise LabError(
+                "the kernel's configuration did not take:\n"
+                + "\n".join(f"  {line}" for line in lost)
+            )
 
     def _compile(self) -> None:
         # Debug info and __FILE__ name the packaged source, not the build directory.
         mapping = f"-ffile-prefix-map={self.source}={self.recipe.source_name}"
         command = self._make(
-            f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}", f"KAFLAGS={mapping}", f"-j{self.jobs}", "all"
+            f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}",
+            f"KAFLAGS={mapping}",
+            f"-j{self.jobs}",
+            "all",
         )
         if self.recipe.has_rust:
             library = f"--remap-path-prefix={rust_tools.directory()}=/usr"
-            command.append(f"KRUSTFLAGS=--remap-path-prefix={self.source}={self.recipe.source_name} {library}")
+            command.append(
+                f"KRUSTFLAGS=--remap-path-prefix={self.source}={self.recipe.source_name} {library}"
+            )
         with Progress(f"{self.recipe.name}: build", self.recipe.lines) as progress:
             self._run(command, progress)
 
@@ -200,7 +228,10 @@ class _Build:
         tree = self.work / "build"
         platform = self.recipe.platform
         trees = [top.format(arch=platform.directory) for top in MODULE_BUILD_TREES]
-        files = [name.format(arch=platform.directory) for name in (*MODULE_BUILD_FILES, *platform.module_files)]
+        files = [
+            name.format(arch=platform.directory)
+            for name in (*MODULE_BUILD_FILES, *platform.module_files)
+        ]
         kept = {path for top in trees for path in _files_below(self.source, top)}
         kept |= {name for name in files if (self.source / name).exists()}
         kept |= _compiled_sources(self.source)
@@ -291,6 +322,11 @@ def _compiled_sources(source: Path) -> set[str]:
         text = path.read_text(errors="replace")
         _, _, dependencies = text.partition("\nsource_")
         named.update(re.split(r"[\s\\]+", dependencies))
-    # The object itself is listed as well. Each file is listed by a thousand objects, and examined once.
-    candidates = {os.path.normpath(n) for n in named if n and not n.startswith(("/", "$")) and not n.endswith(".o")}
+    # The object itself is listed as well. Each file is listed by a thousand objects, and examined
+    # once.
+    candidates = {
+        os.path.normpath(n)
+        for n in named
+        if n and not n.startswith(("/", "$")) and not n.endswith(".o")
+    }
     return {name for name in candidates if (source / name).is_file()}

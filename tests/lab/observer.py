@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs commands on a running kernel repeatedly, from the host or in the guest, and counts their results."""
+"""Runs commands on a running kernel repeatedly, from the host or in the guest, and counts their
+results.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from tests.support.run_limits import RAW, TooSlowError, time_limit
 
 # Each follows a check.
 LINES = (
-    *("tasks -a --json", "objects --json", "remote --json", "areas --json", "check -a", "percpu --json", "why {tid}"),
+    *(
+        "tasks -a --json",
+        "objects --json",
+        "remote --json",
+        "areas --json",
+        "check -a",
+        "percpu --json",
+        "why {tid}",
+    ),
     *("why {kcov}", "buffer {tid} --raw --json -n 50", "buffer kcov:{kcov} --raw --json -n 50"),
 )
 
@@ -55,9 +65,11 @@ class Seen:
 
 
 def is_count_of_pcs(finding: dict[str, Any]) -> bool:
-    """Whether a count is too large for comparisons, and not for PCs, which take one word instead of four.
+    """Whether a count is too large for comparisons, and not for PCs, which take one word instead of
+    four.
 
-    So it is where a thread changed from PCs to comparisons without resetting the count, which is not the kernel's mistake.
+    So it is where a thread changed from PCs to comparisons without resetting the count, which is
+    not the kernel's mistake.
     """
     if finding["rule"] != "B2":
         return False
@@ -93,7 +105,9 @@ class Looker:
             if time.monotonic() - started >= seconds:
                 break
             begun = time.monotonic()
-            self.look_once(line.format(tid=chance.choice(self._tids), kcov=chance.choice(self._kcovs)))
+            self.look_once(
+                line.format(tid=chance.choice(self._tids), kcov=chance.choice(self._kcovs))
+            )
             time.sleep(max(0.0, interval - (time.monotonic() - begun)))
         self.seen.seconds = time.monotonic() - started
         return self.seen
@@ -122,7 +136,9 @@ class Looker:
             seen.refused += 1
             seen.refusals[_plain(error[1])] += 1
         else:
-            seen.settled += sum(map(int, re.findall(r"(\d+) disagreements? w(?:as|ere) gone", err + out)))
+            seen.settled += sum(
+                map(int, re.findall(r"(\d+) disagreements? w(?:as|ere) gone", err + out))
+            )
             if line.endswith("--json"):
                 self._take(name, json.loads(out))
 
@@ -151,14 +167,22 @@ def _plain(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.observer", description=__doc__)
-    parser.add_argument("--qemu", help="a guest's QMP socket; by default the kernel that this runs on")
+    parser.add_argument(
+        "--qemu", help="a guest's QMP socket; by default the kernel that this runs on"
+    )
     parser.add_argument("-s", "--symbols", action="append", default=[])
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--interval", type=float, default=0, help="seconds from one command to the next, at least")
-    parser.add_argument("--patience", type=float, default=60, help="seconds that one command may take")
+    parser.add_argument(
+        "--interval", type=float, default=0, help="seconds from one command to the next, at least"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds that one command may take"
+    )
     parser.add_argument("--ready", type=Path, help="a file to create once the target is open")
     args = parser.parse_args()
-    looker = Looker(TargetOptions(qemu=args.qemu, kernel=args.qemu is None, symbols=args.symbols), args.patience)
+    looker = Looker(
+        TargetOptions(qemu=args.qemu, kernel=args.qemu is None, symbols=args.symbols), args.patience
+    )
     # Symbols are loaded once, which is not part of the measured time.
     for line in ("tasks", "check --json"):
         looker.look_once(line)

@@ -13,9 +13,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class DieWithOwner:
-    """Have the kernel kill the child when the thread that started it ends. For Popen's `preexec_fn`.
+    """Have the kernel kill the child when the thread that started it ends. For Popen's
+    `preexec_fn`.
 
-    It is the thread that counts, not the process: start long-lived children from a long-lived thread.
+    It is the thread that counts, not the process: start long-lived children from a long-lived
+    thread.
     """
 
     def __init__(self) -> None:

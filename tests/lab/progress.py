@@ -23,8 +23,16 @@ class Progress:
         self._say("0 %")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._say(f"{'failed' if kind else 'done'} after {time.monotonic() - self._start:.0f} s ({self._done} steps)")
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._say(
+            f"{'failed' if kind else 'done'} after {time.monotonic() - self._start:.0f} s "
+            f"({self._done} steps)"
+        )
 
     def step(self) -> None:
         """Count a step. The estimate may be too low, so the display stops at 90 % until the end."""

@@ -44,8 +44,13 @@ class Qmp:
         self._socket.close()
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """Run a command and return its answer; events that arrive before the answer are passed over."""
-        message = {"execute": command, "arguments": {name.replace("_", "-"): v for name, v in arguments.items()}}
+        """Run a command and return its answer; events that arrive before the answer are passed
+        over.
+        """
+        message = {
+            "execute": command,
+            "arguments": {name.replace("_", "-"): v for name, v in arguments.items()},
+        }
         self._socket.sendall(json.dumps(message).encode() + b"\n")
         while True:
             answer = self._receive()

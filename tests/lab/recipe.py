@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so into its key.
+"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so
+into its key.
 
 config/recipes.ini has them, and config/architectures.ini the architectures that they are for.
 """
@@ -17,7 +18,8 @@ from tests.support.ini_tables import read_table
 
 HERE = Path(__file__).parent
 
-# Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way aren't taken.
+# Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way
+# aren't taken.
 BUILD_REVISION = 1
 
 
@@ -39,7 +41,8 @@ class Architecture:
     virtio: str
     # The first serial port, as the kernel's command line names it.
     console: str
-    # What makes the character device `truth` a port of the guest's that no kernel message gets into.
+    # What makes the character device `truth` a port of the guest's that no kernel message gets
+    # into.
     truth: tuple[str, ...]
     # Where _text is linked to.
     linked_at: int
@@ -79,11 +82,11 @@ class Recipe:
     make: tuple[str, ...] = ()
     # Further flags for the compiler.
     flags: tuple[str, ...] = ()
-    # What the kernel must be told when it boots. It is the same kernel without. By kcovlab.kcov= the workload is told of its
-    # KCOV: it never tries numbers that mean something else elsewhere.
+    # What the kernel must be told when it boots. It is the same kernel without. By kcovlab.kcov=
+    # the workload is told of its KCOV: it never tries numbers that mean something else elsewhere.
     command_line: str = ""
-    # make's target that completes the fragments: with allnoconfig an option that none of them sets is off, with alldefconfig it
-    # has its default.
+    # make's target that completes the fragments: with allnoconfig an option that none of them sets
+    # is off, with alldefconfig it has its default.
     target: str = "allnoconfig"
     # How much memory its guests need at least.
     memory_mib: int = 128
@@ -91,7 +94,8 @@ class Recipe:
     boot_seconds: int = 600
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
-    # For one that is tested in each situation: as `info` names it, the row of kcovdbg.abi.generations's table.
+    # For one that is tested in each situation: as `info` names it, the row of
+    # kcovdbg.abi.generations's table.
     era: str = ""
     # The posted series in it, as `info` names them.
     variants: tuple[str, ...] = ()
@@ -115,7 +119,9 @@ class Recipe:
 
     @property
     def compiler_program(self) -> str:
-        """The compiler as it is called: one that makes code for another architecture bears its name."""
+        """The compiler as it is called: one that makes code for another architecture bears its
+        name.
+        """
         return f"{self.platform.tools}{self.compiler}"
 
     @property
@@ -135,13 +141,17 @@ class Recipe:
 
     @property
     def source_name(self) -> str:
-        """The directory that debug info names: one that is nobody's home, the same wherever the kernel was built."""
+        """The directory that debug info names: one that is nobody's home, the same wherever the
+        kernel was built.
+        """
         return f"/usr/src/{self.package}"
 
     def make_arguments(self) -> list[str]:
         """What each call of make takes, for the kernel as for its modules."""
         arguments = [*self.platform.make, *self.make]
-        if self.compiler != "gcc" and not any(argument.startswith("LLVM") for argument in self.make):
+        if self.compiler != "gcc" and not any(
+            argument.startswith("LLVM") for argument in self.make
+        ):
             arguments.append(f"CC={self.compiler}")
         return [*arguments, *rust_tools.make_arguments()] if self.has_rust else arguments
 
@@ -164,7 +174,9 @@ class Recipe:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of what is ours in the recipe; the package's and the compiler's versions come on top in the key."""
+        """A hash of what is ours in the recipe; the package's and the compiler's versions come on
+        top in the key.
+        """
         content = {
             "revision": BUILD_REVISION,
             "package": self.package,
@@ -183,7 +195,9 @@ class Recipe:
 
     def key(self, package_version: str, compiler_version: str) -> str:
         """The name of the kernel's directory in the cache."""
-        digest = hashlib.sha256(json.dumps([self.fingerprint, package_version, compiler_version]).encode())
+        digest = hashlib.sha256(
+            json.dumps([self.fingerprint, package_version, compiler_version]).encode()
+        )
         return f"{self.name}-{digest.hexdigest()[:16]}"
 
 
@@ -199,5 +213,6 @@ def option_of(line: str) -> str | None:
 
 ARCHITECTURES = read_table(Architecture, HERE / "config" / "architectures.ini")
 RECIPES = read_table(Recipe, HERE / "config" / "recipes.ini")
-# KCOV's generations that the lab can build, by the names of their directories under tests/golden/generations/.
+# KCOV's generations that the lab can build, by the names of their directories under
+# tests/golden/generations/.
 GENERATIONS = {recipe.label or recipe.name: recipe for recipe in RECIPES.values() if recipe.era}

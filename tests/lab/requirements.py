@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The programs and headers that building and booting need, and the Debian packages that have them."""
+"""The programs and headers that building and booting need, and the Debian packages that have
+them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ BUILD = {
 # For the kernel that all tests are about.
 BOOT = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "build-essential"}
 FILTER = {"makedumpfile": "makedumpfile"}
-# Packages of source that the distribution's lists need not have, and the suite of Debian that has them.
+# Packages of source that the distribution's lists need not have, and the suite of Debian that has
+# them.
 OTHER_SUITES = {"linux-source-7.3": "trixie-backports"}
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # /usr/sbin is not in every user's PATH on Debian.
@@ -73,7 +76,8 @@ def for_build(recipe: Recipe) -> dict[str, str]:
                 f"llvm-nm{version}": f"llvm{version}",
             }
     if recipe.name == "demo":
-        # The configuration that is part of an image has its version, and the demo's image is committed.
+        # The configuration that is part of an image has its version, and the demo's image is
+        # committed.
         needed["pahole"] = "pahole"
     needed |= recipe.platform.packages
     needed[str(recipe.tarball)] = recipe.package
@@ -103,8 +107,16 @@ def ensure(needed: dict[str, str]) -> None:
         update_package_lists()
     with tempfile.TemporaryDirectory(prefix="kcovdbg-packages-") as directory:
         # One that apt does not know, and is of no suite below, apt-get names.
-        other = {package for package in packages if package in OTHER_SUITES and package_candidate(package) is None}
-        files = [str(path) for package in other for path in download([package], OTHER_SUITES[package], Path(directory))]
+        other = {
+            package
+            for package in packages
+            if package in OTHER_SUITES and package_candidate(package) is None
+        }
+        files = [
+            str(path)
+            for package in other
+            for path in download([package], OTHER_SUITES[package], Path(directory))
+        ]
         # Another installation holds the lock: apt-get fails at once unless it is told to wait.
         known = [package for package in packages if package not in other]
         command = [*install_command([*known, *files]), "-o", "DPkg::Lock::Timeout=600"]
@@ -116,18 +128,24 @@ def ensure(needed: dict[str, str]) -> None:
 
 
 def download(packages: Sequence[str], suite: str, directory: Path) -> list[Path]:
-    """Download packages from a suite of Debian's that apt is not set up for, and return their files.
+    """Download packages from a suite of Debian's that apt is not set up for, and return their
+    files.
 
-    The mirror is the one that apt uses, and the signature is checked. The suite's lists are apt's for this one call, so that
-    nothing else is installed from there.
+    The mirror is the one that apt uses, and the signature is checked. The suite's lists are apt's
+    for this one call, so that nothing else is installed from there.
     """
     targets = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Origin: Debian"]
     if find_program("apt-get") is None:
-        raise UnavailableError(f"{', '.join(packages)}: there is no apt to download from Debian's {suite} with")
+        raise UnavailableError(
+            f"{', '.join(packages)}: there is no apt to download from Debian's {suite} with"
+        )
     shown = subprocess.run(targets, check=False, capture_output=True, text=True).stdout.splitlines()
     mirror = next((line.split()[1] for line in shown if line.startswith("Debian ")), None)
     if mirror is None or not _KEYRING.exists():
-        raise UnavailableError(f"{', '.join(packages)}: in Debian's {suite}, of which apt has no mirror", remedy(packages))
+        raise UnavailableError(
+            f"{', '.join(packages)}: in Debian's {suite}, of which apt has no mirror",
+            remedy(packages),
+        )
     (directory / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {suite} main\n")
     (directory / "status").touch()
     settings = {
@@ -141,15 +159,24 @@ def download(packages: Sequence[str], suite: str, directory: Path) -> list[Path]
     }
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     for command in (["update", "-q"], ["download", "-q", *packages]):
-        done = subprocess.run(["apt-get", *options, *command], check=False, stdout=sys.stderr, cwd=directory)
+        done = subprocess.run(
+            ["apt-get", *options, *command], check=False, stdout=sys.stderr, cwd=directory
+        )
         if done.returncode:
-            raise UnavailableError(f"could not download {', '.join(packages)} from {suite} at {mirror}", remedy(packages))
+            raise UnavailableError(
+                f"could not download {', '.join(packages)} from {suite} at {mirror}",
+                remedy(packages),
+            )
     return [next(directory.glob(f"{package}_*.deb")) for package in packages]
 
 
 def may_install() -> bool:
     """Return whether :func:`ensure` can install packages here."""
-    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and find_program("apt-get") is not None
+    return (
+        os.geteuid() == 0
+        and Path("/etc/debian_version").exists()
+        and find_program("apt-get") is not None
+    )
 
 
 def update_package_lists() -> None:
@@ -172,13 +199,17 @@ def remedy(packages: Iterable[str]) -> str:
 
 def package_version(package: str) -> str | None:
     """Return the installed version of a package."""
-    return _first_line(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\n", package], "installed ")
+    return _first_line(
+        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\n", package], "installed "
+    )
 
 
 def package_candidate(package: str) -> str | None:
     """Return the version that would be installed; None if the package is in no list."""
     try:
-        shown = subprocess.run(["apt-cache", "policy", package], check=False, capture_output=True, text=True)
+        shown = subprocess.run(
+            ["apt-cache", "policy", package], check=False, capture_output=True, text=True
+        )
     except OSError:
         return None
     for line in shown.stdout.splitlines():

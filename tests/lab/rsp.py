@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A client for QEMU's GDB stub: stop the guest at an address, look at its memory and registers, let it go on."""
+"""A client for QEMU's GDB stub: stop the guest at an address, look at its memory and registers, let
+it go on.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,18 @@ class RspError(LabError):
 class Rsp:
     """One connection. Attaching stops the guest; leave with `detach`, or the guest stays stopped.
 
-    :param registers: the 64-bit registers that a `g` packet starts with; the program counter is `pc`.
+    :param registers: the 64-bit registers that a `g` packet starts with; the program counter is
+        `pc`.
     :param byte_order: the guest's, as struct has it.
     """
 
     def __init__(
-        self, address: tuple[str, int], timeout: float = 30, *, registers: Sequence[str], byte_order: str = "<"
+        self,
+        address: tuple[str, int],
+        timeout: float = 30,
+        *,
+        registers: Sequence[str],
+        byte_order: str = "<",
     ) -> None:
         self._socket = socket.create_connection(address, timeout)
         self._buffer = b""
@@ -40,7 +48,8 @@ class Rsp:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._drain()
-            # Without "multiprocess", which would make QEMU ignore the `D` of a client that forgets the process.
+            # Without "multiprocess", which would make QEMU ignore the `D` of a client that forgets
+            # the process.
             self._ask(b"qSupported:hwbreak+")
             self._ask(b"?")
             self._drain()
@@ -96,7 +105,13 @@ class Rsp:
     def registers(self) -> dict[str, int]:
         """The general registers of the stopped CPU."""
         raw = bytes.fromhex(self._ask(b"g")[: 16 * len(self._registers)].decode())
-        return dict(zip(self._registers, struct.unpack(f"{self._byte_order}{len(self._registers)}Q", raw), strict=True))
+        return dict(
+            zip(
+                self._registers,
+                struct.unpack(f"{self._byte_order}{len(self._registers)}Q", raw),
+                strict=True,
+            )
+        )
 
     def set_breakpoint(self, address: int) -> None:
         """A hardware breakpoint: it leaves no trace in the guest's memory, so none in a dump."""
@@ -148,13 +163,16 @@ class Rsp:
         self._socket.sendall(b"$%s#%02x" % (command, sum(command) & 0xFF))
 
     def _drain(self) -> None:
-        """Read away what the stub says unasked: it may announce the stop that attaching caused, and that packet
-        would pass for the answer to our next command and shift all that follow."""
+        """Read away what the stub says unasked: it may announce the stop that attaching caused, and
+        that packet would pass for the answer to our next command and shift all that follow."""
         while self._packet(time.monotonic() + 0.2) is not None:
             pass
 
     def _packet(self, deadline: float) -> bytes | None:
-        """The next packet, acknowledged, or None when the deadline passes first. QEMU neither escapes nor compresses any."""
+        """The next packet, acknowledged, or None when the deadline passes first.
+
+        QEMU neither escapes nor compresses any.
+        """
         while True:
             found = re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._buffer, re.DOTALL)
             if found:

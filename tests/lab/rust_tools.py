@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Debian 13's rustc and bindgen, unpacked in the lab's cache.
 
-Their versions fit the kernel's Rust code, those of Debian 12 do not. They run with Debian 13's C library, so that the machine
-may have another release.
+Their versions fit the kernel's Rust code, those of Debian 12 do not. They run with Debian 13's C
+library, so that the machine may have another release.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ _SUITE = "trixie"
 # The programs, the standard library's source, and the libraries that they need.
 _PACKAGES = (
     *("rustc", "libstd-rust-1.85", "libstd-rust-dev", "rust-src", "rustfmt", "bindgen"),
-    *("libclang1-19", "libllvm19", "libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libzstd1", "libedit2", "libffi8"),
+    *(
+        "libclang1-19",
+        "libllvm19",
+        "libc6",
+        "libgcc-s1",
+        "libstdc++6",
+        "zlib1g",
+        "libzstd1",
+        "libedit2",
+        "libffi8",
+    ),
     *("libxml2", "libz3-4", "libtinfo6", "libbsd0", "libmd0", "liblzma5"),
 )
 # It is run by its loader, as it would take the machine's own C library otherwise.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Stops a guest inside a remote section, and tells which, from raw memory.
 
-None of kcovdbg's own code takes part: what is found here is the truth that its walkers are tested against. Offsets come
-from the debug info of vmlinux, addresses from its System.map, the KASLR offset from what the guest said of its symbols,
-and bytes through the GDB stub. The guest has one CPU, so at a stop nothing else moves.
+None of kcovdbg's own code takes part: what is found here is the truth that its walkers are tested
+against. Offsets come from the debug info of vmlinux, addresses from its System.map, the KASLR
+offset from what the guest said of its symbols, and bytes through the GDB stub. The guest has one
+CPU, so at a stop nothing else moves.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ from tests.lab.rsp import Rsp
 STOP_AT = "kcov_remote_stop"
 # Bits of the task's mode word that are not its mode; KCOV_IN_CTXSW is the highest.
 _MODE_FLAGS = 0xE0000000 | 1 << 30
-# Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
+# Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled
+# softirqs).
 _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
-# Where a per-CPU variable counts NMIs (seen in 7.3), bits 16 to 23 count who has disabled interrupts.
+# Where a per-CPU variable counts NMIs (seen in 7.3), bits 16 to 23 count who has disabled
+# interrupts.
 _MOVED_HARDIRQ_OR_NMI, _NMI_COUNT = 0x1F000000, "nmi_nesting"
-# Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
+# Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be
+# preempted.
 _SOFTIRQ_COUNT = "softirq_disable_cnt"
-# On s390x each CPU sees its own at address 0, and what is there at the address that the kernel has of it.
+# On s390x each CPU sees its own at address 0, and what is there at the address that the kernel has
+# of it.
 _LOWCORES = "lowcore_ptr"
 # A comparison takes four words, a PC one. Modes are numbered differently in posted series.
 _WORDS_PER_RECORD = {"TRACE_PC": 1, "TRACE_CMP": 4, "TRACE_UNIQ_PC": 1, "UNIQUE_PC": 1}
@@ -53,7 +58,8 @@ class Layout:
     """Has its types, and no memory."""
     # Where each CPU keeps its task: a per-CPU symbol and a place in it.
     current: tuple[str, int]
-    # Its preemption count likewise; without a symbol, in that task; in the lowcore where the symbol is that of lowcores.
+    # Its preemption count likewise; without a symbol, in that task; in the lowcore where the symbol
+    # is that of lowcores.
     preempt_count: tuple[str | None, int]
     # Words that a record takes, by the mode's number.
     record_words: dict[int, int]
@@ -82,18 +88,42 @@ def _in_task(section: dict[str, Any]) -> bool:
 
 
 def _in_softirq(section: dict[str, Any], beneath: str | None) -> bool:
-    return bool(section["context"] == "softirq" and section["collecting"] == "remote" and section["beneath"] == beneath)
+    return bool(
+        section["context"] == "softirq"
+        and section["collecting"] == "remote"
+        and section["beneath"] == beneath
+    )
 
 
 STATES = {
     state.name: state
     for state in [
-        State("hub-section", ("traffic usb hub",), lambda s: _in_task(s) and s["comm"].startswith("kworker")),
-        State("vhost-section", ("traffic vhost",), lambda s: _in_task(s) and s["comm"].startswith("vhost")),
+        State(
+            "hub-section",
+            ("traffic usb hub",),
+            lambda s: _in_task(s) and s["comm"].startswith("kworker"),
+        ),
+        State(
+            "vhost-section",
+            ("traffic vhost",),
+            lambda s: _in_task(s) and s["comm"].startswith("vhost"),
+        ),
         State("softirq-over-local", ("traffic usb",), lambda s: _in_softirq(s, "local")),
-        State("softirq-over-none", ("traffic usb plain",), lambda s: _in_softirq(s, None) and s["pid"] != 0),
-        State("softirq-over-idle", ("traffic usb hub",), lambda s: _in_softirq(s, None) and s["pid"] == 0),
-        State("softirq-over-section", ("traffic usb hub", "traffic usb plain"), lambda s: _in_softirq(s, "remote")),
+        State(
+            "softirq-over-none",
+            ("traffic usb plain",),
+            lambda s: _in_softirq(s, None) and s["pid"] != 0,
+        ),
+        State(
+            "softirq-over-idle",
+            ("traffic usb hub",),
+            lambda s: _in_softirq(s, None) and s["pid"] == 0,
+        ),
+        State(
+            "softirq-over-section",
+            ("traffic usb hub", "traffic usb plain"),
+            lambda s: _in_softirq(s, "remote"),
+        ),
     ]
 }
 
@@ -122,7 +152,9 @@ def read_layout(kernel: Kernel) -> Layout:
         # The CPU has its task in a register, and the scheduler knows it too.
         current = ("runqueues", drgn.offsetof(program.type("struct rq"), "curr"))
         preempt_count = _preempt_count(program, symbols)
-    return Layout(program, current, preempt_count, record_words, symbols, kernel.recipe.platform.byte_order)
+    return Layout(
+        program, current, preempt_count, record_words, symbols, kernel.recipe.platform.byte_order
+    )
 
 
 def _preempt_count(program: drgn.Program, symbols: dict[str, int]) -> tuple[str | None, int]:
@@ -130,7 +162,9 @@ def _preempt_count(program: drgn.Program, symbols: dict[str, int]) -> tuple[str 
         return _LOWCORES, drgn.offsetof(program.type("struct lowcore"), "preempt_count")
     # arm64 has it in two halves.
     separator = "." if program.type("struct thread_info").has_member("preempt") else "_"
-    return None, drgn.offsetof(program.type("struct task_struct"), f"thread_info.preempt{separator}count")
+    return None, drgn.offsetof(
+        program.type("struct task_struct"), f"thread_info.preempt{separator}count"
+    )
 
 
 def _member_names(kind: drgn.Type) -> Iterator[str]:
@@ -159,7 +193,10 @@ def _state_values(of: drgn.Object, state: str, prefix: str) -> dict[str, int]:
     """Return the members of a struct kcov_state inside another struct, where there is one."""
     if not of.type_.has_member(state):
         return {}
-    return {f"{prefix}{name}": value for name, value in _values(of.member_(state), _STATE_FIELDS).items()}
+    return {
+        f"{prefix}{name}": value
+        for name, value in _values(of.member_(state), _STATE_FIELDS).items()
+    }
 
 
 def kaslr_offset(guest: Guest, symbols: dict[str, int]) -> int:
@@ -199,21 +236,30 @@ class Probe:
         return offset if where == _LOWCORES else self._percpu_address(where, offset)
 
     def look(self) -> dict[str, Any]:
-        """The section that the CPU is in: context, what it collects for, and what it interrupted."""
+        """The section that the CPU is in: context, what it collects for, and what it
+        interrupted.
+        """
         stub, layout = self._stub, self._layout
         address = stub.word(self._percpu_address(*layout.current))
         order: Literal["big", "little"] = "big" if layout.byte_order == ">" else "little"
         preempt = int.from_bytes(stub.read(self._preempt_address(address), 4), order)
         task = self._read("struct task_struct", address)
-        names = [name for name in _member_names(task.type_) if name.startswith("kcov") and name != "kcov_state"]
+        names = [
+            name
+            for name in _member_names(task.type_)
+            if name.startswith("kcov") and name != "kcov_state"
+        ]
         fields = _values(task, names) | _state_values(task, "kcov_state", "kcov_")
         saved = self._saved(fields)
         serving = _values(task, [_SOFTIRQ_COUNT]).get(_SOFTIRQ_COUNT, preempt)
         interrupted = _MOVED_HARDIRQ_OR_NMI if _NMI_COUNT in layout.symbols else _HARDIRQ_OR_NMI
         softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & interrupted
         if bool(fields["kcov_softirq"]) and not softirq:
-            raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
-        # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
+            raise LabError(
+                f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}"
+            )
+        # A softirq may run while its task's own session goes on: then there is no section of the
+        # softirq's.
         own = bool(fields["kcov_softirq"]) == softirq
         return {
             "context": "softirq" if softirq else "task",
@@ -238,13 +284,23 @@ class Probe:
                 objects[f"{address:#x}"] = _shown(self._object(address))
         buffers = {
             "kcov_area": self._buffer(
-                section["kcov_area"], section["kcov_mode"], section["kcov_size"], section.get("kcov_trace")
+                section["kcov_area"],
+                section["kcov_mode"],
+                section["kcov_size"],
+                section.get("kcov_trace"),
             ),
-            "saved_area": self._buffer(saved["area"], saved["mode"], saved["size"], saved.get("trace")),
+            "saved_area": self._buffer(
+                saved["area"], saved["mode"], saved["size"], saved.get("trace")
+            ),
         }
         symbol = STOP_AT if section["pc"] == self.address(STOP_AT) else None
         shown = _shown(section)
-        return shown | {"stopped_at": symbol, "kaslr_offset": hex(self.kaslr), "objects": objects, "buffers": buffers}
+        return shown | {
+            "stopped_at": symbol,
+            "kaslr_offset": hex(self.kaslr),
+            "objects": objects,
+            "buffers": buffers,
+        }
 
     def _read(self, kind: str, address: int) -> drgn.Object:
         """Read a structure at once."""
@@ -258,7 +314,9 @@ class Probe:
         if "kcov_saved_mode" in fields:
             return {name: fields[f"kcov_saved_{name}"] for name in names}
         percpu = self._read("struct kcov_percpu_data", self._percpu_address("kcov_percpu_data", 0))
-        found = _values(percpu, [f"saved_{name}" for name in names]) | _state_values(percpu, "saved_state", "saved_")
+        found = _values(percpu, [f"saved_{name}" for name in names]) | _state_values(
+            percpu, "saved_state", "saved_"
+        )
         return {name.removeprefix("saved_"): value for name, value in found.items()}
 
     def _kind(self, mode: int, kcov: int) -> str | None:
@@ -281,7 +339,10 @@ class Probe:
         # The count in a user's buffer is the user's to write.
         records = min(count, (size - (start - area) // 8 - 1) // words)
         data = self._stub.read(start + 8, 8 * words * records)
-        first = [f"{word:#x}" for (word,) in struct.iter_unpack(f"{self._layout.byte_order}Q", data[: 8 * 16])]
+        first = [
+            f"{word:#x}"
+            for (word,) in struct.iter_unpack(f"{self._layout.byte_order}Q", data[: 8 * 16])
+        ]
         return {
             "area": hex(area),
             "count": count,
@@ -292,7 +353,17 @@ class Probe:
 
 # Addresses are hex strings, as in what kcovdbg prints; other numbers are numbers.
 _ADDRESSES = {
-    *("task", "pc", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"),
+    *(
+        "task",
+        "pc",
+        "kcov",
+        "kcov_area",
+        "area",
+        "t",
+        "kcov_handle",
+        "kcov_saved_area",
+        "kcov_saved_kcov",
+    ),
     *("kcov_remote", "kcov_trace", "trace"),
 }
 
@@ -308,8 +379,11 @@ def _shown(content: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def stopped_in(guest: Guest, name: str, timeout: float = 180, *, say: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Stop the guest in a state; inside the block it stands there, and afterwards it goes on. Yields the truth.
+def stopped_in(
+    guest: Guest, name: str, timeout: float = 180, *, say: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Stop the guest in a state; inside the block it stands there, and afterwards it goes on.
+    Yields the truth.
 
     :param say: further commands for the workload, behind those that the state needs.
     """
@@ -351,5 +425,8 @@ def _hunt(stub: Rsp, probe: Probe, state: State, timeout: float) -> tuple[dict[s
         section = probe.look()
         if state.wanted(section):
             return section, seen.total() + 1
-        seen[f"{section['context']}: {section['collecting']} over {section['beneath']}, {section['comm']}"] += 1
+        seen[
+            f"{section['context']}: {section['collecting']} over {section['beneath']}, "
+            f"{section['comm']}"
+        ] += 1
     raise LabError(f"{state.name} was not reached within {timeout} s; the stops were {dict(seen)}")

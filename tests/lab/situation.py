@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps that are made once and kept: of the standing states, of a crashed kernel, inside each kind of section."""
+"""Dumps that are made once and kept: of the standing states, of a crashed kernel, inside each kind
+of section.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def machine_for(situation: str) -> Machine:
 
 
 def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str = "elf") -> Dump:
-    """Return the kept dump of a situation; make it if there is none. All formats of one situation are of the same instant."""
+    """Return the kept dump of a situation; make it if there is none.
+
+    All formats of one situation are of the same instant.
+    """
     if situation not in (*SITUATIONS, OOPSED):
         raise LabError(f"no situation {situation!r}; there are: {', '.join(SITUATIONS)}")
     digest = hashlib.sha256(f"{kernel.key} {userland.key} {situation}".encode())
@@ -89,11 +94,16 @@ def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str
 
 
 def _fill(kernel: Kernel, userland: Userland, situation: str, work: Path) -> None:
-    with Guest(kernel, userland, machine_for(situation)) as guest, _brought_about(guest, situation) as section:
+    with (
+        Guest(kernel, userland, machine_for(situation)) as guest,
+        _brought_about(guest, situation) as section,
+    ):
         truth = truth_about(guest, section)
         for wanted in FORMATS.values():
             # QEMU writes every mapping, and shadow memory has too many.
-            if wanted.makedumpfile is None and not (wanted.paging and kernel.recipe.has_shadow_memory):
+            if wanted.makedumpfile is None and not (
+                wanted.paging and kernel.recipe.has_shadow_memory
+            ):
                 write_dump(guest, work / wanted.name, wanted.name)
     (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes debug info small enough to be committed: types and symbols; no lines, no code, and nothing that stacks unwind by."""
+"""Makes debug info small enough to be committed: types and symbols; no lines, no code, and nothing
+that stacks unwind by.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,45 @@ from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
 # Line tables, where variables live, how frames unwind.
 DROPPED = (
-    *(".debug_line", ".debug_line_str", ".debug_loclists", ".debug_loc", ".debug_rnglists", ".debug_ranges"),
+    *(
+        ".debug_line",
+        ".debug_line_str",
+        ".debug_loclists",
+        ".debug_loc",
+        ".debug_rnglists",
+        ".debug_ranges",
+    ),
     *(".debug_frame", ".comment"),
 )
 # Of a section's size in its header.
 _SIZE_OFFSET = 32
 _UNIT_NAME = re.compile(r"DW_AT_name +: (?:\(.*?\): )?(.*)")
 _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
-# What modules are linked by, and where padding before functions starts: a third of all symbols. On riscv64 the compiler's
-# labels, which the linker needs to shorten code, are nearly all.
+# What modules are linked by, and where padding before functions starts: a third of all symbols. On
+# riscv64 the compiler's labels, which the linker needs to shorten code, are nearly all.
 UNWANTED_SYMBOLS = (
-    *("__kstrtab_*", "__kstrtabns_*", "__ksymtab_*", "__pfx_*", "__func__.*", "__already_done.*", "__msg.*"),
+    *(
+        "__kstrtab_*",
+        "__kstrtabns_*",
+        "__ksymtab_*",
+        "__pfx_*",
+        "__func__.*",
+        "__already_done.*",
+        "__msg.*",
+    ),
     *(".L*", "__efistub_.L*"),
-    # Calls at boot and parameters on the command line; keys of locks; instances of BPF's interpreter.
-    *("__initcall__*", "__setup_*", "__param_*", "__UNIQUE_ID_*", "__key.*", "__bpf_prog_run*", "_rs.*", "CSWTCH.*"),
+    # Calls at boot and parameters on the command line; keys of locks; instances of BPF's
+    # interpreter.
+    *(
+        "__initcall__*",
+        "__setup_*",
+        "__param_*",
+        "__UNIQUE_ID_*",
+        "__key.*",
+        "__bpf_prog_run*",
+        "_rs.*",
+        "CSWTCH.*",
+    ),
     # System calls' names for 31-bit programs, and attributes of devices.
     *("__s390_sys_*", "dev_attr_*"),
 )
@@ -44,20 +71,27 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str 
     :param tools: the prefix of binutils that know the image's machine.
     """
     objcopy = f"{tools}objcopy"
-    few, compact = (destination.with_name(f"{destination.name}.{suffix}") for suffix in ("few", "compact"))
+    few, compact = (
+        destination.with_name(f"{destination.name}.{suffix}") for suffix in ("few", "compact")
+    )
     # Relocations, where vmlinux has kept them, hold on to symbols.
-    subprocess.run([objcopy, "--remove-section=.debug_aranges", "--remove-section=.rela*", vmlinux, few], check=True)
+    subprocess.run(
+        [objcopy, "--remove-section=.debug_aranges", "--remove-section=.rela*", vmlinux, few],
+        check=True,
+    )
     keep_units(few, sources)
-    # Before the line tables go: it tells types of one name apart by the files that they are from. No limits, as the kernel's
-    # debug info is larger than it takes by default.
-    # It knows nothing of string offsets and address tables, which is how Clang writes DWARF 5: that stays as it is.
+    # Before the line tables go: it tells types of one name apart by the files that they are from.
+    # No limits, as the kernel's debug info is larger than it takes by default. It knows nothing of
+    # string offsets and address tables, which is how Clang writes DWARF 5: that stays as it is.
     with ElfFile(few) as elf:
         by_table = elf.section(".debug_str_offsets") is not None
     if by_table:
         shutil.copyfile(few, compact)
     else:
         subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", few, "-o", compact], check=True)
-    unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS] + [f"--remove-section={name}" for name in DROPPED]
+    unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS] + [
+        f"--remove-section={name}" for name in DROPPED
+    ]
     subprocess.run([objcopy, "--wildcard", *unwanted, compact, destination], check=True)
     few.unlink()
     compact.unlink()
@@ -67,9 +101,14 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str 
 
 
 def keep_units(path: Path, sources: Collection[str]) -> None:
-    """Leave in .debug_info the compilation units of some sources. Without LTO none refers to another one's content."""
+    """Leave in .debug_info the compilation units of some sources.
+
+    Without LTO none refers to another one's content.
+    """
     command = ["readelf", "--wide", "--debug-dump=info", "--dwarf-depth=1", str(path)]
-    listing = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
+    listing = subprocess.run(
+        command, check=True, capture_output=True, text=True, errors="replace"
+    ).stdout
     units = []
     for unit in listing.split("Compilation Unit @ offset ")[1:]:
         name = _UNIT_NAME.search(unit)
@@ -88,9 +127,15 @@ def keep_units(path: Path, sources: Collection[str]) -> None:
     whole = bytes(data[info.offset : info.offset + info.size])
     kept = b"".join(whole[start : start + length] for start, length in units)
     data[info.offset : info.offset + info.size] = kept.ljust(info.size, b"\0")
-    struct.pack_into(f"{header.byte_order}Q", data, header.shoff + info.number * header.shentsize + _SIZE_OFFSET, len(kept))
+    struct.pack_into(
+        f"{header.byte_order}Q",
+        data,
+        header.shoff + info.number * header.shentsize + _SIZE_OFFSET,
+        len(kept),
+    )
     if lists is not None:
-        # Zeros are lists without entries. dwz wants them to be there, and no entry that names a unit that has gone.
+        # Zeros are lists without entries. dwz wants them to be there, and no entry that names a
+        # unit that has gone.
         data[lists.offset : lists.offset + lists.size] = bytes(lists.size)
     path.write_bytes(data)
 
@@ -98,12 +143,17 @@ def keep_units(path: Path, sources: Collection[str]) -> None:
 def blank_image(path: Path) -> None:
     """Turn the image's code and data into zeros, which compress to nothing.
 
-    Without them, as `objcopy --only-keep-debug` leaves a file, drgn takes the addresses of per-CPU variables for the image's.
+    Without them, as `objcopy --only-keep-debug` leaves a file, drgn takes the addresses of per-CPU
+    variables for the image's.
     """
     with ElfFile(path) as elf, path.open("r+b") as file:
         for section in elf.sections:
             # What is read of the image itself; the rest of it is in the dump, or nobody's.
-            if section.flags & SHF_ALLOC and section.type != SHT_NOBITS and not section.name.startswith(".notes"):
+            if (
+                section.flags & SHF_ALLOC
+                and section.type != SHT_NOBITS
+                and not section.name.startswith(".notes")
+            ):
                 file.seek(section.offset)
                 file.write(bytes(section.size))
 
@@ -111,7 +161,11 @@ def blank_image(path: Path) -> None:
 def blank_strings(path: Path) -> None:
     """Turn the names that nothing refers to into zeros; what they are referred to by stays."""
     with ElfFile(path) as elf:
-        strings, info, order = elf.section(".debug_str"), elf.section(".debug_info"), elf.header.byte_order
+        strings, info, order = (
+            elf.section(".debug_str"),
+            elf.section(".debug_info"),
+            elf.header.byte_order,
+        )
         assert strings is not None
         assert info is not None
         text, data = elf.read_section(strings), elf.read_section(info)
@@ -130,7 +184,9 @@ def blank_strings(path: Path) -> None:
 
 def compress(path: Path, destination: Path) -> Path:
     """Write FILE.zst, as small as zstd can; matches may be as far apart as the file is long."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(22, window_log=27, enable_ldm=True, threads=-1)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        22, window_log=27, enable_ldm=True, threads=-1
+    )
     packed = zstandard.ZstdCompressor(compression_params=parameters).compress(path.read_bytes())
     final = destination / f"{path.name}.zst"
     temporary = final.with_name(f".{final.name}")

@@ -48,7 +48,9 @@ def test_behind_the_gdb_stub_with_kaslr(guest: Guest) -> None:
 
 
 def test_stacks_of_running_tasks_through_the_stub(guest: Guest) -> None:
-    """The registers of each CPU come through the stub: both idle tasks are unwound to the kernel's start."""
+    """The registers of each CPU come through the stub: both idle tasks are unwound to the kernel's
+    start.
+    """
     with guest.paused():
         (rows,) = ask(guest.target("--gdb-remote"), "last --all")
         assert [rows] == ask(guest.target(), "last --all")
@@ -59,7 +61,8 @@ def test_stacks_of_running_tasks_through_the_stub(guest: Guest) -> None:
     ("append", "cpu"),
     [
         ("nokaslr", ""),
-        # Without E0PD, page-table isolation is on with KASLR: in user space the CPU has a table without the kernel.
+        # Without E0PD, page-table isolation is on with KASLR: in user space the CPU has a table
+        # without the kernel.
         ("", "cortex-a72"),
     ],
 )
@@ -86,16 +89,29 @@ def test_in_gdb_in_user_space(cpu: str) -> None:
         ((info,),) = ask(guest.target(), "info")
         offset = int(info["kaslr_offset"], 16)
         image = ElfFile(Path(guest.kernel.vmlinux).resolve())
-        address = {name: f"{image.symbols.find(name).address + offset:#x}" for name in ("do_el0_svc", "linux_banner")}
+        address = {
+            name: f"{image.symbols.find(name).address + offset:#x}"
+            for name in ("do_el0_svc", "linux_banner")
+        }
         connect = [f"target remote {guest.sockets.gdb_remote}"]
         # pt_regs.pc of the system call's caller.
-        stop = [f"thbreak *{address['do_el0_svc']}", "continue", "thbreak **(unsigned long *) ($x0 + 256)", "continue"]
+        stop = [
+            f"thbreak *{address['do_el0_svc']}",
+            "continue",
+            "thbreak **(unsigned long *) ($x0 + 256)",
+            "continue",
+        ]
         banner = f"x/s {address['linux_banner']}"
         with speaking_to(guest):
             said = run_gdb(
                 guest.kernel.vmlinux,
                 before=[*connect, *stop],
-                ask=["print $cpsr & 0xf", banner, "kcov-show tasks --json", "kcov-show info --json"],
+                ask=[
+                    "print $cpsr & 0xf",
+                    banner,
+                    "kcov-show tasks --json",
+                    "kcov-show info --json",
+                ],
                 program=program,
             )
     assert said.answers[0] == "$1 = 0"
@@ -132,9 +148,9 @@ def test_slab_memory_is_drgns(guest: Guest, state: str) -> None:
     assert isinstance(target.slab, SlabWalk)
     assert sorted(target.slab.for_each_file()) == list_files(target.prog)
     for size in (64, 256, 1024):
-        assert sorted(found.address for found in target.slab.for_each_slab_object(size)) == list_general_objects(
-            target.prog, size
-        )
+        assert sorted(
+            found.address for found in target.slab.for_each_slab_object(size)
+        ) == list_general_objects(target.prog, size)
 
 
 def test_another_vmlinux_is_refused(guest: Guest, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcovdbg inside an arm64 guest: what collect records is looked at outside, and its answers are compared with the guest's.
+"""kcovdbg inside an arm64 guest: what collect records is looked at outside, and its answers are
+compared with the guest's.
 
-It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), Debian's cross compiler, and in
-``KCOVDBG_ARM64_ROOT`` a directory with that architecture's Python, as docs/machines.md says how to make it. The running
-kernel's state takes drgn in that directory as well.
+It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), Debian's cross compiler,
+and in ``KCOVDBG_ARM64_ROOT`` a directory with that architecture's Python, as docs/machines.md says
+how to make it. The running kernel's state takes drgn in that directory as well.
 """
 
 from __future__ import annotations
@@ -52,13 +53,26 @@ class Inside(Lab):
 
 
 def compile_native(directory: Path) -> Path:
-    """Compile the native module for arm64; it keeps to Python's stable ABI, whose headers are the same everywhere."""
+    """Compile the native module for arm64; it keeps to Python's stable ABI, whose headers are the
+    same everywhere.
+    """
     source = directory / "native.c"
     ffibuilder.emit_c_code(str(source))
     module = directory / "_native.abi3.so"
     folders = [f"-I{ROOT / 'native'}", f"-I{sysconfig.get_path('include')}"]
     sources = [str(ROOT / "native" / name) for name in SOURCES]
-    command = [COMPILER, "-shared", "-fPIC", "-std=gnu11", "-O2", *folders, "-o", str(module), str(source), *sources]
+    command = [
+        COMPILER,
+        "-shared",
+        "-fPIC",
+        "-std=gnu11",
+        "-O2",
+        *folders,
+        "-o",
+        str(module),
+        str(source),
+        *sources,
+    ]
     subprocess.run(command, check=True)
     return module
 
@@ -78,7 +92,9 @@ def booted(exchange: Path, files: dict[Path, Path], append: str = "") -> Iterato
     """
     kernel, userland = built("6.12-arm64")
     foreign = foreign_files(have_root(), compile_native(exchange)) | files
-    with boot_packed(kernel, userland, exchange, foreign, memory_mib=1280, cpus=2, append=append) as lab:
+    with boot_packed(
+        kernel, userland, exchange, foreign, memory_mib=1280, cpus=2, append=append
+    ) as lab:
         yield Inside(lab.guest, exchange)
 
 
@@ -94,7 +110,9 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     folder = Path("usr/lib/python3/dist-packages")
     if not (have_root() / folder / "drgn").is_dir():
         pytest.skip("KCOVDBG_ARM64_ROOT has no drgn: see docs/machines.md")
-    with booted(tmp_path_factory.mktemp("standing"), {VMLINUX: built("6.12-arm64")[0].vmlinux}) as inside:
+    with booted(
+        tmp_path_factory.mktemp("standing"), {VMLINUX: built("6.12-arm64")[0].vmlinux}
+    ) as inside:
         yield inside
 
 
@@ -104,7 +122,9 @@ def test_a_command(lab: Inside) -> None:
     lab.fetch("ls.kcov")
     found = lab.functions(lab.trace("ls.kcov"))
     assert found["iterate_dir"]
-    assert not [name for name in found if name.startswith(("__arm64_sys_execve", "kcov_", "ptrace_traceme"))]
+    assert not [
+        name for name in found if name.startswith(("__arm64_sys_execve", "kcov_", "ptrace_traceme"))
+    ]
 
 
 def test_system_calls(lab: Inside) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Dumps of an arm64 kernel by its second kernel, against what the guest printed before the crash.
 
-It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), and in ``KCOVDBG_ARM64_ROOT`` a directory with that
-architecture's makedumpfile, as docs/machines.md says how to make it.
+It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), and in
+``KCOVDBG_ARM64_ROOT`` a directory with that architecture's makedumpfile, as docs/machines.md says
+how to make it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ from tests.lab.test_sites import assert_sites, find_calls
 from tests.support.programs import addr2line
 
 KERNEL = "6.12-arm64"
-# Of what the kernel prints. Behind a call that does not return, as in sysrq_handle_crash(), it names the next function.
+# Of what the kernel prints. Behind a call that does not return, as in sysrq_handle_crash(), it
+# names the next function.
 STACK = ["panic", "__handle_sysrq", "write_sysrq_trigger"]
 
 
 @pytest.fixture(scope="module")
 def crash(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> KdumpCrash:
-    # A plain copy takes emulated hardware half a minute, and minutes on a busy machine: each page is mapped and unmapped.
-    formats = FORMATS if request.config.getoption("exhaustive") else [name for name in FORMATS if name != "copy"]
+    # A plain copy takes emulated hardware half a minute, and minutes on a busy machine: each page
+    # is mapped and unmapped.
+    formats = (
+        FORMATS
+        if request.config.getoption("exhaustive")
+        else [name for name in FORMATS if name != "copy"]
+    )
     return dump_crash(tmp_path_factory.mktemp("kdump"), formats)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""arm64 kernels with tagged pointers, with larger pages, and with 52-bit addresses on CPUs that have them and that have not.
+"""arm64 kernels with tagged pointers, with larger pages, and with 52-bit addresses on CPUs that
+have them and that have not.
 
 Built by hand: ``python -m tests.lab build --recipe 6.12-arm64-tags``, and ``6.12-arm64-52bit``.
 """
@@ -43,7 +44,9 @@ BOOTS = {
     "52-bit": Boot("6.12-arm64-52bit", 65536),
     # It has addresses of 48 bits.
     "48-bit CPU": Boot("6.12-arm64-52bit", 65536, cpu="cortex-a72"),
-    "memory tagging": Boot("6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56),
+    "memory tagging": Boot(
+        "6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56
+    ),
 }
 
 
@@ -56,9 +59,13 @@ def boot(request: pytest.FixtureRequest) -> Boot:
 def guest(boot: Boot) -> Iterator[Guest]:
     kernel, userland = built(boot.recipe)
     if boot.options:
-        said = subprocess.run([kernel.recipe.platform.qemu, "--version"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [kernel.recipe.platform.qemu, "--version"], capture_output=True, text=True, check=True
+        ).stdout
         if "version 7." in said:
-            pytest.skip("QEMU 7.2 mixes up memory tags: the kernel dies while it boots; 10.0 does not")
+            pytest.skip(
+                "QEMU 7.2 mixes up memory tags: the kernel dies while it boots; 10.0 does not"
+            )
     with Guest(kernel, userland, Machine(cpus=2, cpu=boot.cpu, options=boot.options)) as running:
         yield running
 
@@ -94,7 +101,9 @@ def test_pages_and_tags(boot: Boot, guest: Guest, dump: Path) -> None:
     (rows,) = ask(["-c", dump, "-s", guest.kernel.vmlinux], "objects")
     objects = [row for row in rows if row["t"] not in (None, "0x0")]
     offset = target.member("struct kcov", "t").offset
-    stored = [struct.unpack("<Q", target.read(int(row["kcov"], 16) + offset, 8))[0] for row in objects]
+    stored = [
+        struct.unpack("<Q", target.read(int(row["kcov"], 16) + offset, 8))[0] for row in objects
+    ]
     assert [word | boot.tag for word in stored] == [int(row["t"], 16) for row in objects]
     assert any(word & boot.tag != boot.tag for word in stored) == bool(boot.tag)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What ``why`` says of code that did not run: functions that only some of the calls reached are asked about with the others'.
+"""What ``why`` says of code that did not run: functions that only some of the calls reached are
+asked about with the others'.
 
 What was executed, by QEMU's log, is the truth about branches and calls.
 """
@@ -24,7 +25,8 @@ from tests.lab.test_executed_lines import Truth, truth
 __all__ = ["truth"]
 
 _Calls = Sequence[tuple[Call, list[int]]]
-# Least shares of functions whose right way is the first one, or among three, in percent: over all splits of the calls.
+# Least shares of functions whose right way is the first one, or among three, in percent: over all
+# splits of the calls.
 _FIRST, _OF_THREE = 50, 70
 
 
@@ -68,7 +70,8 @@ def test_functions_that_only_other_calls_reached(truth: Truth, graph: CallGraph)
 
 
 def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> list[int | None]:
-    """Return the rank of the right way to each function that only the calls asked about reached; None where none is.
+    """Return the rank of the right way to each function that only the calls asked about reached;
+    None where none is.
 
     Functions that only pointers lead to are left out.
     """
@@ -81,7 +84,9 @@ def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> l
         for way in judged:
             check_claims(truth, graph, earlier, way, executed)
         if judged:
-            ranks.append(next((rank for rank, way in enumerate(judged) if is_right(way, later)), None))
+            ranks.append(
+                next((rank for rank, way in enumerate(judged) if is_right(way, later)), None)
+            )
         else:
             assert found.pointed or found.ways
     return ranks
@@ -97,7 +102,9 @@ def describe(ranks: Sequence[int | None]) -> str:
     return f"{len(ranks)} functions: {shares}, {none:.0f} % none"
 
 
-def check_claims(truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, executed: set[int]) -> None:
+def check_claims(
+    truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, executed: set[int]
+) -> None:
     """Hold what a way claims against the instructions that were executed."""
     for caller, callee in zip(way.path, way.path[1:], strict=False):
         assert any(site.caller == caller for site in graph.find_callers(callee))
@@ -113,7 +120,9 @@ def check_claims(truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, ex
     assert way.guard.first is None or way.guard.first.address not in executed
 
 
-def test_no_function_that_was_executed_is_called_not_executed(truth: Truth, graph: CallGraph) -> None:
+def test_no_function_that_was_executed_is_called_not_executed(
+    truth: Truth, graph: CallGraph
+) -> None:
     calls = truth.calls[::2]
     finder = make_finder(truth, graph, calls)
     executed = {address for _, own in calls for address in own}
@@ -123,6 +132,9 @@ def test_no_function_that_was_executed_is_called_not_executed(truth: Truth, grap
         function = truth.finder.find_function(start)
         assert function is not None
         index = find_block(finder.find_blocks(function).blocks, start)
-        if index is not None and finder.find_blocks(function).blocks[index].state is BlockState.NOT_EXECUTED:
+        if (
+            index is not None
+            and finder.find_blocks(function).blocks[index].state is BlockState.NOT_EXECUTED
+        ):
             wrong.append(graph.name(function))
     assert wrong == []

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`catch` stops at the write that breaks a rule, and at none of thousands of legal writes.
 
-A module overwrites fields of KCOV and prints before that which function will do it, during a storm of legal changes.
+A module overwrites fields of KCOV and prints before that which function will do it, during a storm
+of legal changes.
 """
 
 from __future__ import annotations
@@ -45,8 +46,14 @@ _FUNCTION_SIZE = 64
 @pytest.fixture(scope="module", params=["x86_64", "aarch64"])
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """One guest for all tests here: the last test ends it."""
-    kernel: Kernel = find_built("6.12-arm64") if request.param == "aarch64" else request.getfixturevalue("kernel")
-    with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
+    kernel: Kernel = (
+        find_built("6.12-arm64")
+        if request.param == "aarch64"
+        else request.getfixturevalue("kernel")
+    )
+    with Guest(
+        kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")
+    ) as booted:
         yield booted
 
 
@@ -57,13 +64,17 @@ def options(guest: Guest) -> list[str]:
 
 def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "kcovdbg", *options(guest), *words]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True
+    )
     wait_until(guest, running=False)
     return process
 
 
 def wait_until(guest: Guest, *, running: bool) -> None:
-    """Wait until a debugger has stopped the guest, which then has the watchpoint, or lets it go on."""
+    """Wait until a debugger has stopped the guest, which then has the watchpoint, or lets it go
+    on.
+    """
     deadline = time.monotonic() + 60
     while guest.qmp.running() != running:
         assert time.monotonic() < deadline
@@ -87,12 +98,16 @@ def catch(guest: Guest, words: list[str], scribble: str) -> dict[str, Any]:
 
 
 def check_truth(guest: Guest, row: dict[str, Any], what: str) -> None:
-    """Compare a caught write with what the guest printed, which since v7.3 a thread prints when the guest goes on."""
+    """Compare a caught write with what the guest printed, which since v7.3 a thread prints when the
+    guest goes on.
+    """
     deadline = time.monotonic() + 60
     while (truth := told(guest))["what"] != what:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert {key: row[key] for key in ("memory", "old", "new")} == {key: truth[key] for key in ("memory", "old", "new")}
+    assert {key: row[key] for key in ("memory", "old", "new")} == {
+        key: truth[key] for key in ("memory", "old", "new")
+    }
     assert row["reason"] is None
     assert 0 <= int(row["stack"][0]["address"], 16) - int(truth["writer"], 16) < _FUNCTION_SIZE
 
@@ -107,7 +122,10 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
     who = next(line for line in guest.truth.lines() if line.get("state") == "who")
     ((info,),) = ask(guest.target(), "info")
     offset = info["kaslr_offset"]
-    symbols = [f"symbol-file {guest.kernel.vmlinux} -o {offset}", f"add-symbol-file {module} {who['text']}"]
+    symbols = [
+        f"symbol-file {guest.kernel.vmlinux} -o {offset}",
+        f"add-symbol-file {module} {who['text']}",
+    ]
 
     def run() -> Any:
         return run_gdb(
@@ -161,7 +179,11 @@ class MachineInterface:
 
     def __init__(self, program: str, *arguments: object) -> None:
         self.child = pexpect.spawn(
-            program, [*START, "-q", "-i=mi3", *map(str, arguments)], encoding="utf-8", codec_errors="replace", timeout=120
+            program,
+            [*START, "-q", "-i=mi3", *map(str, arguments)],
+            encoding="utf-8",
+            codec_errors="replace",
+            timeout=120,
         )
 
     def ask(self, line: str, answer: str) -> str:
@@ -188,7 +210,9 @@ def test_machine_interface(guest: Guest, program: str) -> None:
         row = gdb.child.after
         truth = told(guest)
         assert truth["what"] == "mode"
-        assert all(re.search(rf"{key}[^0-9a-z]+{truth[key]}\b", row) for key in ("memory", "old", "new")), row
+        assert all(
+            re.search(rf"{key}[^0-9a-z]+{truth[key]}\b", row) for key in ("memory", "old", "new")
+        ), row
         gdb.ask("3-kcov-show tasks kc-victim", r"3\^done[^\r]*kcov_mode_raw=.0x7")
         gdb.ask("4-kcov-show catch kc-owner kcov_mode --for 600s", r"4\^running")
         gdb.ask("5-exec-interrupt", found)
@@ -214,7 +238,9 @@ def test_signal(guest: Guest) -> None:
 
 
 def test_first_write(guest: Guest) -> None:
-    """The first stop after a watchpoint was removed is at the first write; without care, QEMU loses one write in 20."""
+    """The first stop after a watchpoint was removed is at the first write; without care, QEMU loses
+    one write in 20.
+    """
     if guest.kernel.recipe.architecture == "aarch64":
         pytest.skip("from user space, arm64's stub does not read the kernel's memory")
     guest.ask("same {victim}")
@@ -223,9 +249,12 @@ def test_first_write(guest: Guest) -> None:
     for _ in range(300):
         client = RspClient(parse_socket_address(guest.sockets.gdb_remote)).attach()
         try:
-            watchpoints = StubWatchpoints(client, "", lambda: None, stub_registers_of(EM_X86_64), lambda _: ())
+            watchpoints = StubWatchpoints(
+                client, "", lambda: None, stub_registers_of(EM_X86_64), lambda _: ()
+            )
             values = [client.read(*span)]
-            # QEMU remembers the watchpoint in memory that it has released: what uses that memory makes the difference.
+            # QEMU remembers the watchpoint in memory that it has released: what uses that memory
+            # makes the difference.
             guest.qmp.running()
 
             def note(client: RspClient = client, values: list[bytes] = values) -> bool:
@@ -235,10 +264,17 @@ def test_first_write(guest: Guest) -> None:
             watchpoints.run([span], note, random.random() * 0.02)
         finally:
             client.close()
-        firsts += [(int.from_bytes(old, "little"), int.from_bytes(new, "little")) for old, new in pairwise(values[:2])]
+        firsts += [
+            (int.from_bytes(old, "little"), int.from_bytes(new, "little"))
+            for old, new in pairwise(values[:2])
+        ]
     assert len(firsts) > 30
     # A write changes the mode or the scheduler's flag, and only to 0 what was 0.
-    assert not [(hex(old), hex(new)) for old, new in firsts if old ^ new not in (0, IN_CTXSW) and (old | new) & IN_CTXSW]
+    assert not [
+        (hex(old), hex(new))
+        for old, new in firsts
+        if old ^ new not in (0, IN_CTXSW) and (old | new) & IN_CTXSW
+    ]
     assert not [hex(old) for old, new in firsts if old == new != 0]
 
 
@@ -262,7 +298,8 @@ def test_catch(guest: Guest) -> None:
     assert names[0] == row["function"] == "kcovlab_scribble_mode"
     assert {"vfs_write", "ksys_write"} <= set(names)
     assert (row["cpu"], row["pid"], row["comm"]) == (0, 1, "init")
-    # The guest is stopped where the field was overwritten, and each answer says so until the guest goes on.
+    # The guest is stopped where the field was overwritten, and each answer says so until the guest
+    # goes on.
     assert not guest.qmp.running()
     done = run_kcovdbg(*options(guest), "-e", "tasks kc-victim --json", "-e", "resume")
     assert json.loads(done.stdout.partition("\n]")[0] + "]")[0]["kcov_mode_raw"] == "0x7"
@@ -279,7 +316,10 @@ def test_catch(guest: Guest) -> None:
 
     row = catch(guest, [f"area:{area}", "header"], f"area {area}")
     assert "A1" in {finding["rule"] for finding in row["findings"]}
-    assert [frame["function"] for frame in row["stack"]][:2] == ["kcovlab_scribble_area", "run_sections"]
+    assert [frame["function"] for frame in row["stack"]][:2] == [
+        "kcovlab_scribble_area",
+        "run_sections",
+    ]
     guest.qmp.execute("cont")
     check_truth(guest, row, "area")
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`check` reports nothing on a healthy kernel, and finds damage on real ones; test_state.py has dumps of healthy ones."""
+"""`check` reports nothing on a healthy kernel, and finds damage on real ones; test_state.py has
+dumps of healthy ones.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,14 @@ def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
     """The panic's own output is in the buffer: tens of thousands of records."""
     dump = crash_dump()
     (rows,) = ask(dump.target, "last -n 2000")
-    path = ["ksys_write", "vfs_write", "proc_reg_write", "write_sysrq_trigger", "__handle_sysrq", "sysrq_handle_crash"]
+    path = [
+        "ksys_write",
+        "vfs_write",
+        "proc_reg_write",
+        "write_sysrq_trigger",
+        "__handle_sysrq",
+        "sysrq_handle_crash",
+    ]
     assert_ends(rows, path)
     text = run_kcovdbg(*dump.target, "last").stdout
     (count,) = map(int, re.findall(r"^task .*: (\d+) records$", text, re.MULTILINE))
@@ -44,7 +53,9 @@ def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
 
 
 def assert_ends(rows: Rows, path: list[str]) -> None:
-    """Assert that the crashed task's records end on its stack, in these functions one after the other."""
+    """Assert that the crashed task's records end on its stack, in these functions one after the
+    other.
+    """
     assert {row["comm"] for row in rows} == {"kc-crash"}
     assert rows[-1]["symbol"] == path[-1]
     met = {row["symbol"]: row["index"] for row in rows if row["stack"] is not None}
@@ -54,11 +65,15 @@ def assert_ends(rows: Rows, path: list[str]) -> None:
 
 
 def assert_full_ones_are_said(dump: Dump) -> None:
-    """Assert that a warning about a full buffer names each task whose buffer is full, beside the stacks of all tasks."""
+    """Assert that a warning about a full buffer names each task whose buffer is full, beside the
+    stacks of all tasks.
+    """
     report = run_kcovdbg(*dump.target, "last", "--all", status=0)
     warnings = [line for line in report.stdout.splitlines() if "FULL" in line]
     for name in ("kc-full", "kc-over"):
-        assert any(f"task {dump.states()[name]['tid']} ({name})" in line for line in warnings), warnings
+        assert any(f"task {dump.states()[name]['tid']} ({name})" in line for line in warnings), (
+            warnings
+        )
     assert report.stdout.count("\n  stack\n") >= 20
 
 
@@ -82,10 +97,14 @@ def test_last_of_named_tasks(standing_dump: DumpMaker) -> None:
     done = run_kcovdbg(*dump.target, "last", *wanted.values(), "--json", status=0)
     notes = done.stderr.splitlines()
     for name in ("kc-none", "kc-usb"):
-        assert [line for line in notes if f"task {wanted[name]} ({name}) had no coverage: " in line], done.stderr
+        assert [
+            line for line in notes if f"task {wanted[name]} ({name}) had no coverage: " in line
+        ], done.stderr
     found = json.loads(done.stdout)
     assert {row["comm"]: row["full"] for row in found} == {"kc-full": True, "kc-pc": False}
-    assert [line for line in notes if "FULL" in line and f"task {wanted['kc-full']} (kc-full)" in line], done.stderr
+    assert [
+        line for line in notes if "FULL" in line and f"task {wanted['kc-full']} (kc-full)" in line
+    ], done.stderr
     rows = [row for row in found if row["pid"] == int(wanted["kc-pc"])]
     told = states["kc-pc"]
     records = told["records"] if "records" in told else told["tail"]
@@ -94,13 +113,17 @@ def test_last_of_named_tasks(standing_dump: DumpMaker) -> None:
 
 @pytest.mark.parametrize("state", ["softirq-over-local", "vhost-section"])
 def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
-    """The last records of a task in a section are the section's; those of the interrupted session are shown as well."""
+    """The last records of a task in a section are the section's; those of the interrupted session
+    are shown as well.
+    """
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None
     (rows,) = ask(dump.target, f"last {section['pid']}")
     buffers = [name.partition(":")[0] for name in dict.fromkeys(row["buffer"] for row in rows)]
-    assert buffers == (["saved", "area"] if state == "softirq-over-local" else [str(section["pid"])])
+    assert buffers == (
+        ["saved", "area"] if state == "softirq-over-local" else [str(section["pid"])]
+    )
     count = section["buffers"]["kcov_area"]["count"]
     assert [row["index"] for row in rows if not row["buffer"].startswith("saved")][-1] == count - 1
 
@@ -137,14 +160,20 @@ def values_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def test_damage_on_a_running_guest(guest: Guest, look: Look) -> None:
-    """User space overwrites a count; a write to the guest's memory leaks a reference, another one closes a list into a loop."""
+    """User space overwrites a count; a write to the guest's memory leaks a reference, another one
+    closes a list into a loop.
+    """
     assert guest.make("bogus", "kc-bogus")["tid"]
     (rows,) = look("check")
     assert [(row["rule"], row["certainty"]) for row in rows] == [("B1", "likely")]
     guest.ask("stop")
     objects, areas = look("objects", "areas")
-    kcov = next(int(row["kcov"], 16) for row in objects if row["mode"] == "INIT" and row["refcount"] == 1)
-    area = next(int(row["area"], 16) for row in areas if row["list"] == "task" and row["state"] == "cached")
+    kcov = next(
+        int(row["kcov"], 16) for row in objects if row["mode"] == "INIT" and row["refcount"] == 1
+    )
+    area = next(
+        int(row["area"], 16) for row in areas if row["list"] == "task" and row["state"] == "cached"
+    )
     with guest.paused():
         write(guest, kcov, (2).to_bytes(4, "little"))
         ((row,),) = look("check")
@@ -161,15 +190,19 @@ def test_damage_on_a_running_guest(guest: Guest, look: Look) -> None:
 
 
 def test_racing(guest: Guest, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inconsistent state of a running guest is read again: it is then consistent, still changing, or violated.
+    """Inconsistent state of a running guest is read again: it is then consistent, still changing,
+    or violated.
 
-    Its memory is changed through the stub between two reads, as its own tasks would do, so that the race is the same each time.
+    Its memory is changed through the stub between two reads, as its own tasks would do, so that the
+    race is the same each time.
     """
     pauses: list[float] = []
     meanwhile: Iterator[int] = iter(())
     # The guest itself never changes this object.
     (objects,) = look("objects")
-    kcov = next(int(row["kcov"], 16) for row in objects if (row["mode"], row["refcount"]) == ("INIT", 1))
+    kcov = next(
+        int(row["kcov"], 16) for row in objects if (row["mode"], row["refcount"]) == ("INIT", 1)
+    )
 
     def refer(times: int) -> None:
         write(guest, kcov, times.to_bytes(4, "little"), running=True)
@@ -190,7 +223,8 @@ def test_racing(guest: Guest, look: Look, monkeypatch: pytest.MonkeyPatch) -> No
     assert check_again(before=1) == []
     assert not pauses
 
-    # A reference that is taken but not linked yet at the first read, and dropped before the second one.
+    # A reference that is taken but not linked yet at the first read, and dropped before the second
+    # one.
     assert check_again(before=2, then=[1]) == []
     # The transient inconsistency is reported.
     assert "note: 1 " in look.said
@@ -216,7 +250,9 @@ def test_racing(guest: Guest, look: Look, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
-    """User space writes into the buffer of an enabled task; records of an earlier session are no finding."""
+    """User space writes into the buffer of an enabled task; records of an earlier session are no
+    finding.
+    """
     guest.make("reuse", "kc-reuse")
     assert look("check B12") == [[]]
     told = guest.make("scribble", "kc-scribble")
@@ -226,11 +262,20 @@ def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
     assert row["severity"] == "warning"
     assert row["message"].startswith("2 of ")
     assert values["records"] == f"{wrong}: {buffer[wrong]['pc']}, {absurd}: {0x4141414141414141:#x}"
-    assert values["before"] == f"{wrong - 2}: {buffer[wrong - 2]['pc']}, {wrong - 1}: {buffer[wrong - 1]['pc']}"
-    assert values["after"] == f"{wrong + 1}: {buffer[wrong + 1]['pc']}, {wrong + 2}: {buffer[wrong + 2]['pc']}"
+    assert (
+        values["before"]
+        == f"{wrong - 2}: {buffer[wrong - 2]['pc']}, {wrong - 1}: {buffer[wrong - 1]['pc']}"
+    )
+    assert (
+        values["after"]
+        == f"{wrong + 1}: {buffer[wrong + 1]['pc']}, {wrong + 2}: {buffer[wrong + 2]['pc']}"
+    )
     assert int(values["offset"], 16) == 8 * (1 + wrong)
     before = int(told["before"], 16)
-    assert f"writable by task {told['pid']} (kc-scribble) at {before + 4096:#x}-{before + 5 * 4096:#x}" in values["mapped"]
+    assert (
+        f"writable by task {told['pid']} (kc-scribble) at {before + 4096:#x}-{before + 5 * 4096:#x}"
+        in values["mapped"]
+    )
     # The kernel may have joined the page with what is mapped before it.
     assert f"-{before + 4096:#x}), directly after it nothing" in values["mapped"]
     guest.ask("stop")
@@ -238,7 +283,9 @@ def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
 
 
 def test_bugs_on_a_running_guest(boot: Booter) -> None:
-    """A module imitates bugs: it leaks a reference, never ends a section, and clears an owner's pointer to its object."""
+    """A module imitates bugs: it leaks a reference, never ends a section, and clears an owner's
+    pointer to its object.
+    """
     guest = boot(Machine(cpus=1))
     with opened(guest) as look:
         check_bugs(guest, look)
@@ -248,9 +295,13 @@ def check_bugs(guest: Guest, look: Look) -> None:
     leak = guest.make("puzzle leak")
     rows, objects = look("check", "objects")
     assert [(row["rule"], row["certainty"]) for row in rows] == [("K1", "certain")]
-    (leaking,) = [row for row in objects if (row["size"], row["refcount"]) == (leak["size"], leak["refcount"])]
+    (leaking,) = [
+        row for row in objects if (row["size"], row["refcount"]) == (leak["size"], leak["refcount"])
+    ]
     assert rows[0]["object"] == f"kcov {leaking['kcov']}"
-    assert {"name": "references", "value": f"descriptor {leak['pid']}/{leak['fds'][0]}"} in rows[0]["values"]
+    assert {"name": "references", "value": f"descriptor {leak['pid']}/{leak['fds'][0]}"} in rows[0][
+        "values"
+    ]
     # The object was freed with its only holder; only its buffer is left.
     guest.ask("stop")
     (rows,) = look("check")
@@ -274,12 +325,17 @@ def check_bugs(guest: Guest, look: Look) -> None:
     assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
     assert_owner_is_gone(answers, kcov)
 
-    # A section that cannot begin ends the session of the task itself, whose buffer is then on a list of free areas.
+    # A section that cannot begin ends the session of the task itself, whose buffer is then on a
+    # list of free areas.
     nested = guest.make("puzzle nested")
     rows, objects, areas, tasks = look("check", "objects", "areas", f"tasks -a {nested['tid']}")
     # The memory of an owner that is gone may be this task's by now.
     (lost,) = [row for row in objects if row["size"] == 57 * 512]
-    found = {row["rule"]: row for row in rows if row["object"] in (f"kcov {lost['kcov']}", f"area {lost['area']}")}
+    found = {
+        row["rule"]: row
+        for row in rows
+        if row["object"] in (f"kcov {lost['kcov']}", f"area {lost['area']}")
+    }
     assert {"K1", "K10", "T1", "A2"} <= set(found)
     assert lost["area"] in {row["area"] for row in areas if row["state"] == "cached"}
     assert [row["kcov_mode"] for row in tasks] == ["DISABLED"]
@@ -296,13 +352,17 @@ def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:
 
 
 def test_lost_remote_references(boot: Booter) -> None:
-    """Softirqs interrupt the owner of a handle, which then exits: from v5.8 to v6.9 the handle stays for ever.
+    """Softirqs interrupt the owner of a handle, which then exits: from v5.8 to v6.9 the handle
+    stays for ever.
 
-    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Other kernels unregister the handle, and there is nothing to find.
+    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Other kernels unregister the handle, and there is
+    nothing to find.
     """
     guest = boot(Machine(cpus=1))
     told = guest.make("puzzle lost", timeout=120)
-    (info,), rows, objects, why = ask(guest.target(), "info", "check", "objects", f"why {told['left_handle']}", status=None)
+    (info,), rows, objects, why = ask(
+        guest.target(), "info", "check", "objects", f"why {told['left_handle']}", status=None
+    )
     if info["generation"] not in ("E4", "E5-E6"):
         assert (told["errno"], rows) == (0, [])
         assert "handle-not-registered" in {row["code"] for row in why}
@@ -325,7 +385,9 @@ def test_lost_references_before_and_after_the_owner_exits() -> None:
 
         # The bug may have hit an owner of the workload already.
         earlier = check()
-        assert all(row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier)
+        assert all(
+            row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier
+        )
         lost = guest.make("lost", "kc-lost")
         (row,) = [row for row in check() if row not in earlier]
         assert row["rule"] == "T4"
@@ -339,11 +401,15 @@ def test_lost_references_before_and_after_the_owner_exits() -> None:
 
 
 def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
-    """Lists, saved state and handles of a stopped guest are overwritten, one at a time, and restored."""
+    """Lists, saved state and handles of a stopped guest are overwritten, one at a time, and
+    restored.
+    """
     told = guest.make("inflight vhost")
     layout = read_layout(guest.kernel)
     offset = kaslr_offset(guest, layout.symbols)
-    heads, buckets = (layout.symbols[name] + offset for name in ("kcov_remote_areas", "kcov_remote_map"))
+    heads, buckets = (
+        layout.symbols[name] + offset for name in ("kcov_remote_areas", "kcov_remote_map")
+    )
 
     def damage(*changes: tuple[int, bytes]) -> dict[str, dict[str, Any]]:
         before = [(address, read(guest, address, len(data))) for address, data in changes]
@@ -372,8 +438,13 @@ def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
         assert "A3" in found
         assert str(told["workers"][0]) in found["A3"]["message"]
         if (member := layout.task_offset("kcov_saved_kcov")) is not None:
-            # The list of areas for tasks continues in the one for softirqs: their areas are on both.
-            irq = [int(row["area"], 16) for row in areas if row["list"] == "irq" and row["state"] == "cached"]
+            # The list of areas for tasks continues in the one for softirqs: their areas are on
+            # both.
+            irq = [
+                int(row["area"], 16)
+                for row in areas
+                if row["list"] == "irq" and row["state"] == "cached"
+            ]
             last = int.from_bytes(read(guest, heads + 8, 8), "little")
             found = damage((last, word(irq[0])))
             assert {"A1", "A4"} <= found.keys()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collecting on a kernel with KCOV: kcovdbg runs in a guest, with the host's Python; its traces are read on the host."""
+"""Collecting on a kernel with KCOV: kcovdbg runs in a guest, with the host's Python; its traces are
+read on the host.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,14 @@ from tests.support.programs import addr2line, find_points
 
 
 @pytest.fixture(scope="module")
-def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(
+    kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     # It takes seconds here, and minutes of each test in the guest.
     build_table_file(kernel.vmlinux)
-    with boot_shared(kernel, userland, tmp_path_factory.mktemp("exchange"), memory_mib=1024, cpus=2) as lab:
+    with boot_shared(
+        kernel, userland, tmp_path_factory.mktemp("exchange"), memory_mib=1024, cpus=2
+    ) as lab:
         yield lab
 
 
@@ -40,7 +46,9 @@ def test_real_commands(lab: Lab) -> None:
     found = lab.functions(lab.trace("ls.kcov"))
     assert found["iterate_dir"]
     # The command's own exec and the collector itself are not recorded.
-    assert not [name for name in found if name.startswith(("__x64_sys_execve", "kcov_", "ptrace_traceme"))]
+    assert not [
+        name for name in found if name.startswith(("__x64_sys_execve", "kcov_", "ptrace_traceme"))
+    ]
     header = read_header(lab.exchange / "ls.kcov")
     assert header is not None
     assert (header.mode, header.comm, header.argv) == ("TRACE_PC", "ls", ("ls", "/etc"))
@@ -53,10 +61,15 @@ def test_real_commands(lab: Lab) -> None:
 def test_exit_statuses(lab: Lab) -> None:
     # The task of a running command is read as well, besides its coverage.
     words = {"/nonexistent": 127, "/etc/passwd": 126}
-    script = "\n".join(f"{lab.kcovdbg(f'collect -o {SHARED}/s.kcov -- {command}')}; echo status $?" for command in words)
+    script = "\n".join(
+        f"{lab.kcovdbg(f'collect -o {SHARED}/s.kcov -- {command}')}; echo status $?"
+        for command in words
+    )
     script += f"\n{lab.kcovdbg('collect --nonsense -- true')}; echo status $?"
     done = lab.guest.run(script, 300)
-    assert [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("status ")] == [*words.values(), 125]
+    assert [
+        int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("status ")
+    ] == [*words.values(), 125]
     assert all(command in done.stderr for command in words)
 
 
@@ -70,7 +83,9 @@ def test_a_command_that_uses_kcov_itself(lab: Lab) -> None:
 
 
 def test_a_command_that_closes_its_kcov(lab: Lab) -> None:
-    """Since 7.2 a task may own remote coverage beside the local one that the collector has enabled."""
+    """Since 7.2 a task may own remote coverage beside the local one that the collector has
+    enabled.
+    """
     done = lab.collect(f"-o {SHARED}/own.kcov -- {sys.executable} -S {SHARED}/own_kcov.py")
     has_both = lab.guest.kernel.recipe.package >= "linux-source-7.2"
     assert done.stdout.splitlines()[0] == f"{errno.EBUSY} {0 if has_both else errno.EBUSY}"
@@ -82,21 +97,29 @@ def test_a_command_that_closes_its_kcov(lab: Lab) -> None:
 
 def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     rounds = 200
-    done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 900)
+    done = lab.collect(
+        f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 900
+    )
     lab.assert_each_has_its_own(json.loads(done.stdout), rounds)
 
 
 def test_two_hundred_children_and_sixteen_threads(lab: Lab, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("exhaustive"):
         pytest.skip("minutes: --exhaustive runs it")
-    done = lab.collect(f"--per-thread -o {SHARED}/many.kcov --json -- {SHARED}/crowd 20 16 200", 900)
+    done = lab.collect(
+        f"--per-thread -o {SHARED}/many.kcov --json -- {SHARED}/crowd 20 16 200", 900
+    )
     files = json.loads(done.stdout)
     assert Counter(row["comm"] for row in files) == {
         **dict.fromkeys(("t-getppid", "t-getpgrp", "t-getsid", "t-getuid"), 4),
         **dict.fromkeys(("c-umask", "c-sync"), 100),
         "crowd": 1,
     }
-    calls = {"t-getppid": "__x64_sys_getppid", "t-getuid": "__x64_sys_getuid", "c-umask": "__x64_sys_umask"}
+    calls = {
+        "t-getppid": "__x64_sys_getppid",
+        "t-getuid": "__x64_sys_getuid",
+        "c-umask": "__x64_sys_umask",
+    }
     for row in files:
         if row["comm"] in calls:
             assert lab.entries(lab.trace(Path(row["file"]).name), calls[row["comm"]]) == 20
@@ -104,7 +127,10 @@ def test_two_hundred_children_and_sixteen_threads(lab: Lab, request: pytest.Fixt
 
 
 def test_a_setuid_program(lab: Lab) -> None:
-    prepare = "mkdir -p /run/suid && mount -t tmpfs none /run/suid && cp /usr/bin/id /run/suid/id && chmod 4755 /run/suid/id"
+    prepare = (
+        "mkdir -p /run/suid && mount -t tmpfs none /run/suid && cp /usr/bin/id /run/suid/id && "
+        "chmod 4755 /run/suid/id"
+    )
     lab.run(prepare, 60)
     command = "setpriv --reuid 65534 --clear-groups /run/suid/id"
     alone = lab.guest.run(command, 60)
@@ -120,19 +146,34 @@ def test_a_setuid_program(lab: Lab) -> None:
 
 
 def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
-    """A kselftest with some 200 children, most of which live for a moment; its lines in lcov's format are addr2line's."""
+    """A kselftest with some 200 children, most of which live for a moment; its lines in lcov's
+    format are addr2line's.
+    """
     recipe = lab.guest.kernel.recipe
     tests = "tools/testing/selftests"
     wanted = [f"*/{tests}/{name}" for name in ("core/close_range_test.c", "clone3/*.h", "*.h")]
-    extract = ["tar", "-xf", recipe.tarball, "-C", tmp_path, "--strip-components=1", "--wildcards", *wanted]
+    extract = [
+        "tar",
+        "-xf",
+        recipe.tarball,
+        "-C",
+        tmp_path,
+        "--strip-components=1",
+        "--wildcards",
+        *wanted,
+    ]
     subprocess.run(extract, check=True)
     source = tmp_path / tests / "core/close_range_test.c"
     # 30 s are too few for a case with 100 children where QEMU shares a processor.
     harness = tmp_path / tests / "kselftest_harness.h"
-    harness.write_text(harness.read_text().replace("TEST_TIMEOUT_DEFAULT 30", "TEST_TIMEOUT_DEFAULT 300"))
+    harness.write_text(
+        harness.read_text().replace("TEST_TIMEOUT_DEFAULT 30", "TEST_TIMEOUT_DEFAULT 300")
+    )
     # kselftest_harness.h is found from the tests' directory since 7.0.
     headers = ("-I", tmp_path / tests)
-    subprocess.run(["gcc", "-static", "-O2", *headers, "-o", lab.exchange / source.stem, source], check=True)
+    subprocess.run(
+        ["gcc", "-static", "-O2", *headers, "-o", lab.exchange / source.stem, source], check=True
+    )
     done = lab.collect(f"--buffer-size 4M -o {SHARED}/test.kcov -- {SHARED}/{source.stem}", 600)
     assert re.search(r"^# Totals: pass:[1-9]\d* fail:0 .* error:0$", done.stdout, re.MULTILINE)
     assert "was full" not in done.stderr
@@ -140,10 +181,17 @@ def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
     info = tmp_path / "test.info"
     # 7.3 has no __close_range(), and the call's own function is inlined.
     is_inlined = "__close_range" not in {name for _, name in lab.symbols}
-    function, symbol = ("__do_sys_close_range", "__x64_sys_close_range") if is_inlined else ("__close_range",) * 2
+    function, symbol = (
+        ("__do_sys_close_range", "__x64_sys_close_range") if is_inlined else ("__close_range",) * 2
+    )
     words = ("export", "lcov", f"file:{lab.exchange}/test.kcov", "--function", function, "-o", info)
-    run_kcovdbg("-s", lab.guest.kernel.vmlinux, "--source-dir", lab.guest.kernel.tree, *words, status=0)
-    lines = dict(map(int, match.groups()) for match in re.finditer(r"^DA:(\d+),(\d+)$", info.read_text(), re.MULTILINE))
+    run_kcovdbg(
+        "-s", lab.guest.kernel.vmlinux, "--source-dir", lab.guest.kernel.tree, *words, status=0
+    )
+    lines = dict(
+        map(int, match.groups())
+        for match in re.finditer(r"^DA:(\d+),(\d+)$", info.read_text(), re.MULTILINE)
+    )
     buffer = lab.trace("test.kcov")
     # Records by tail calls of functions that the function calls are not its points.
     points = find_points(lab.guest.kernel.vmlinux, symbol)
@@ -155,7 +203,9 @@ def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
     # Blocks without points follow from others.
     assert expected <= {line for line, hits in lines.items() if hits}
     missed = addr2line(lab.guest.kernel.vmlinux, (pc - 1 for pc in points - pcs))
-    assert {line for frames in missed for name, _, line in frames[:1] if name == function} & set(lines)
+    assert {line for frames in missed for name, _, line in frames[:1] if name == function} & set(
+        lines
+    )
 
 
 def test_system_calls(lab: Lab) -> None:
@@ -168,7 +218,9 @@ def test_system_calls(lab: Lab) -> None:
     assert len(opened) == sum(call["name"] == "openat" for call in calls)
     assert "/etc/hostname" in {call["text"] for call in opened}
     for call in calls:
-        assert not any("ptrace" in function for function in call["functions"]), " ".join(call["functions"])
+        assert not any("ptrace" in function for function in call["functions"]), " ".join(
+            call["functions"]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +241,11 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
     words = record.pc_words(user.words, user.encoding)
     assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
     if mode == "cmp":
-        assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
-    # Disabling is recorded as well, after the records of the block, and so is whatever else the task is made to run meanwhile.
+        assert [row["arg1"] for row in rows[: user.count]] == [
+            f"{word:#x}" for word in user.words[1::4]
+        ]
+    # Disabling is recorded as well, after the records of the block, and so is whatever else the
+    # task is made to run meanwhile.
     assert len(rows) - user.count < 1000
     # The guest's trace file beside the guest's memory, read on the host.
     beside = run_kcovdbg(
@@ -202,16 +257,25 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
 
 
 def test_both_views_in_the_guest(lab: Lab, held: dict[str, Any]) -> None:
-    """Compare the views of a buffer at rest, of one that changes all the time, and of one that is mapped privately.
+    """Compare the views of a buffer at rest, of one that changes all the time, and of one that is
+    mapped privately.
 
-    The kernel accepts such a mapping, and user space then sees other memory than the kernel. All in one process of kcovdbg:
-    starting one takes most of the time.
+    The kernel accepts such a mapping, and user space then sees other memory than the kernel. All in
+    one process of kcovdbg: starting one takes most of the time.
     """
     where = f"fd:{held['pc']['pid']}/{held['pc']['fd']}"
     view = "view --text --width 100"
     # The JSON of jobs, which is empty, separates the answers of view.
     between = '-e "jobs --json"'
-    words = " ".join([f'-e "{view} {where}"', between, *[f'-e "{view} $busy"'] * 5, between, f'-e "{view} $private"'])
+    words = " ".join(
+        [
+            f'-e "{view} {where}"',
+            between,
+            *[f'-e "{view} $busy"'] * 5,
+            between,
+            f'-e "{view} $private"',
+        ]
+    )
     script = f"""
 {SHARED}/busy >{SHARED}/busy.json & first=$!
 {SHARED}/private >{SHARED}/private.json & second=$!
@@ -228,7 +292,9 @@ exit $status
     done = lab.run(script, 300)
     assert json.loads((lab.exchange / "private.json").read_text())["count"] == 0
     standing, changing, mapped = re.split(r"^\[\s*\]$", done.stdout, flags=re.MULTILINE)
-    assert not [line for line in standing.splitlines() if " | " in line or " < " in line or " > " in line]
+    assert not [
+        line for line in standing.splitlines() if " | " in line or " < " in line or " > " in line
+    ]
     shown = done.stdout + done.stderr
     assert "FINDING" not in standing + changing
     findings = [line for line in shown.splitlines() if "FINDING" in line]
@@ -241,10 +307,18 @@ exit $status
 
 
 def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
-    """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end; then another one."""
-    terminals = "mkdir -p /dev/pts; mountpoint -q /dev/pts || mount -t devpts -o ptmxmode=0666 devpts /dev/pts\n"
+    """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end;
+    then another one.
+    """
+    terminals = (
+        "mkdir -p /dev/pts; mountpoint -q /dev/pts || mount -t devpts -o ptmxmode=0666 devpts "
+        "/dev/pts\n"
+    )
     shell = lab.kcovdbg("-q").split(sys.executable, 1)[1]
-    done = lab.run(terminals + lab.python(f"{SHARED}/at_terminal.py", sys.executable, shell, f"{SHARED}/tick"), 900)
+    done = lab.run(
+        terminals + lab.python(f"{SHARED}/at_terminal.py", sys.executable, shell, f"{SHARED}/tick"),
+        900,
+    )
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["name"].startswith(f"fd:{seen['collector']}/")
     row = next(line for line in seen["tasks"].splitlines() if " tick " in line)
@@ -262,7 +336,10 @@ def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
 
 
 def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
-    done = lab.collect(f"--buffer-size 4K --grow -o {SHARED}/grown.kcov --json -- sh -c 'cd /etc; echo *; exit 3'", status=3)
+    done = lab.collect(
+        f"--buffer-size 4K --grow -o {SHARED}/grown.kcov --json -- sh -c 'cd /etc; echo *; exit 3'",
+        status=3,
+    )
     told = [line for line in done.stderr.splitlines() if "was full" in line]
     assert told, done.stderr
     # Each message names the size that was too small and the next one.
@@ -279,19 +356,27 @@ def test_text_for_other_tools(lab: Lab) -> None:
     calls = [int(line, 16) for line in (lab.exchange / "call.txt").read_text().splitlines()]
     (lab.exchange / "raw.txt").write_text("".join(f"{pc + 5:#x}\n" for pc in calls))
     for name, noun in (("raw.txt", "return addresses of"), ("call.txt", "calls of")):
-        done = run_kcovdbg(*lab.target, "buffer", f"file:{lab.exchange / name}", "--raw", "--json", status=0)
+        done = run_kcovdbg(
+            *lab.target, "buffer", f"file:{lab.exchange / name}", "--raw", "--json", status=0
+        )
         assert f"{noun} coverage points" in done.stderr
         shown = [int(row["pc"], 16) for row in json.loads(done.stdout)]
         wrong = [pc for pc, call in zip(shown, calls, strict=True) if pc != call + 5]
-        # The record of a tail call, less 5, may be a point or nothing: what fits no convention is damage, and stays as it is.
+        # The record of a tail call, less 5, may be a point or nothing: what fits no convention is
+        # damage, and stays as it is.
         assert len(wrong) <= 0.02 * len(calls), list(map(hex, wrong))
 
 
 def test_comparisons(lab: Lab) -> None:
-    lab.collect(f"--mode cmp -o {SHARED}/cmp.kcov --buffer-size 2M -- sh -c 'cd /etc; kill -9 $$'", status=137)
+    lab.collect(
+        f"--mode cmp -o {SHARED}/cmp.kcov --buffer-size 2M -- sh -c 'cd /etc; kill -9 $$'",
+        status=137,
+    )
     buffer = lab.trace("cmp.kcov")
     assert buffer.count > 1000
-    decoded = [record.decode_record(buffer.words, index, buffer.encoding) for index in range(buffer.count)]
+    decoded = [
+        record.decode_record(buffer.words, index, buffer.encoding) for index in range(buffer.count)
+    ]
     for one in decoded:
         assert one.comparison is not None
         assert one.comparison.type <= 7
@@ -303,7 +388,9 @@ def test_remote_with_a_common_handle(lab: Lab) -> None:
     lab.collect(f"--remote common:auto -o {SHARED}/vhost.kcov -- {SHARED}/tool vhost 3")
     found = lab.functions(lab.trace("vhost.remote.kcov"))
     assert any(name.startswith(("handle_tx", "vhost_")) for name in found), found
-    assert not [name for name in lab.functions(lab.trace("vhost.kcov")) if name.startswith("handle_tx")]
+    assert not [
+        name for name in lab.functions(lab.trace("vhost.kcov")) if name.startswith("handle_tx")
+    ]
     lab.assert_nothing_is_left()
 
 
@@ -351,10 +438,11 @@ echo left: $(pidof sleep)
 
 
 NOBODY = 65534
-# A user who can read Python and kcovdbg, which may lie in a home directory of root, but may neither open KCOV nor read the
-# kernel's memory.
+# A user who can read Python and kcovdbg, which may lie in a home directory of root, but may neither
+# open KCOV nor read the kernel's memory.
 AS_NOBODY = (
-    f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+    f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=+dac_read_search "
+    f"--ambient-caps=+dac_read_search"
 )
 
 
@@ -373,7 +461,10 @@ def test_doctor(lab: Lab) -> None:
 @pytest.fixture(scope="module")
 def secret(lab: Lab) -> str:
     """Make a file of root's, and a set-user-ID program; return the file's path."""
-    words = "echo secret > /tmp/secret; chmod 600 /tmp/secret; cp /tmp/exchange/rights /tmp/suid; chmod 4755 /tmp/suid"
+    words = (
+        "echo secret > /tmp/secret; chmod 600 /tmp/secret; cp /tmp/exchange/rights /tmp/suid; "
+        "chmod 4755 /tmp/suid"
+    )
     lab.run(words, 60)
     return "/tmp/secret"
 
@@ -387,7 +478,9 @@ def test_a_set_user_id_program_gains_nothing_for_an_ordinary_user(lab: Lab, secr
         "chmod o+x /sys/kernel/debug; chmod 666 /sys/kernel/debug/kcov",
         f"mkdir /tmp/theirs && chown {NOBODY} /tmp/theirs",
         f"{AS_NOBODY} /tmp/suid {secret}",
-        f"{AS_NOBODY} env {lab.kcovdbg(f'collect --per-thread -o /tmp/theirs/s.kcov -- /tmp/suid {secret}')}; status=$?",
+        f"{AS_NOBODY} env "
+        f"{lab.kcovdbg(f'collect --per-thread -o /tmp/theirs/s.kcov -- /tmp/suid {secret}')}; "
+        f"status=$?",
         "chmod 600 /sys/kernel/debug/kcov; chmod o-x /sys/kernel/debug; exit $status",
     )
     done = lab.run("\n".join(lines), 300)
@@ -400,7 +493,9 @@ def test_a_set_user_id_program_gains_nothing_for_an_ordinary_user(lab: Lab, secr
 
 
 def test_a_command_that_gives_up_its_rights_keeps_no_way_to_kcov(lab: Lab, secret: str) -> None:
-    done = lab.collect(f"--per-thread -o {SHARED}/dropped.kcov -- {SHARED}/rights {secret} {NOBODY}")
+    done = lab.collect(
+        f"--per-thread -o {SHARED}/dropped.kcov -- {SHARED}/rights {secret} {NOBODY}"
+    )
     for row in rights_of(done.stdout):
         assert (row["user"], row["write"], row["device"]) == (NOBODY, errno.EACCES, errno.EACCES)
         assert (row["descriptors"], row["mappings"]) == (0, 0)
@@ -413,7 +508,9 @@ def test_a_command_that_gives_up_its_rights_keeps_no_way_to_kcov(lab: Lab, secre
 
 
 def test_system_calls_are_as_the_guest_says(lab: Lab) -> None:
-    """Compare with /proc/PID/syscall, which the kernel reads from registers of blocked tasks; some wake up in between."""
+    """Compare with /proc/PID/syscall, which the kernel reads from registers of blocked tasks; some
+    wake up in between.
+    """
     script = """
 mkfifo /tmp/blocked
 cat < /tmp/blocked > /dev/null & reader=$!

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collecting with the device of kcov_dataflow in its guest, compared with what functions and their caller say of each call.
+"""Collecting with the device of kcov_dataflow in its guest, compared with what functions and their
+caller say of each call.
 
 The kernel is built by hand: python -m tests.lab build --recipe dataflow.
 """
@@ -45,7 +46,9 @@ def boot(name: str, exchange: Path) -> AbstractContextManager[Lab]:
 
 
 def calls_of_program(text: str) -> dict[int, list[list[Any]]]:
-    """Return what each thread says that it passed: function, arguments, result; None for a result without a record."""
+    """Return what each thread says that it passed: function, arguments, result; None for a result
+    without a record.
+    """
     found: dict[int, list[list[Any]]] = defaultdict(list)
     for line in text.splitlines():
         tid, which, who, result = map(int, line.split())
@@ -60,15 +63,25 @@ def fetch_trace(lab: Lab, name: str) -> list[tuple[str, str, int | None, list[st
     assert words[0] == len(words) - 1
     rows = decode_dataflow(words[1:])
     buffer = lab.trace(name)
-    assert (buffer.count, len(buffer.words), buffer.full, buffer.mode) == (len(rows), words[0], False, "DATAFLOW")
+    assert (buffer.count, len(buffer.words), buffer.full, buffer.mode) == (
+        len(rows),
+        words[0],
+        False,
+        "DATAFLOW",
+    )
     functions = (plain_function(lab.function(int(row["pc"], 16))) for row in rows)
-    return [(name, row["kind"], row["argument"], row["values"]) for name, row in zip(functions, rows, strict=True)]
+    return [
+        (name, row["kind"], row["argument"], row["values"])
+        for name, row in zip(functions, rows, strict=True)
+    ]
 
 
 def test_threads_and_children(lab: Lab) -> None:
     told = len(lab.guest.console())
     done = lab.collect(
-        f"--mode dataflow --per-thread --buffer-size 4096 -o {SHARED}/d.kcov --json -- {SHARED}/values {SHARED}/account", 900
+        f"--mode dataflow --per-thread --buffer-size 4096 -o {SHARED}/d.kcov --json -- "
+        f"{SHARED}/values {SHARED}/account",
+        900,
     )
     files = {row["tid"]: row["file"].rpartition("/")[2] for row in json.loads(done.stdout)}
     lab.fetch("account")
@@ -88,7 +101,9 @@ def test_threads_and_children(lab: Lab) -> None:
 
 @pytest.mark.parametrize("is_inside", [False, True], ids=["outside", "inside"])
 def test_monitor(lab: Lab, is_inside: bool) -> None:
-    """Each task's words, as the traces have them in the end, and as many tasks and objects as there were."""
+    """Each task's words, as the traces have them in the end, and as many tasks and objects as there
+    were.
+    """
     collect = f"--mode dataflow --per-thread --buffer-size {SIZE} -o {SHARED}/m.kcov --json -- "
     collect += f"{SHARED}/values {SHARED}/account {PAUSE_US}"
     record = ("--interval", "0.2", "--cpu", "100", "--record")
@@ -96,12 +111,21 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
     if is_inside:
         looks = lab.kcovdbg(" ".join(("monitor", *record, f"{SHARED}/run.jsonl")))
         # The recording has another name until it is complete.
-        begun = f"{looks} >{SHARED}/monitor 2>&1 & until ls -A {SHARED} | grep -q kcovdbg-; do sleep 1; done"
-        done = lab.run(f"{begun}; {lab.kcovdbg(f'collect {collect}')} || exit; kill $!; wait $!; [ $? = {TERMINATED} ]", 900)
+        begun = (
+            f"{looks} >{SHARED}/monitor 2>&1 & until ls -A {SHARED} | grep -q kcovdbg-; do sleep "
+            f"1; done"
+        )
+        done = lab.run(
+            f"{begun}; {lab.kcovdbg(f'collect {collect}')} || exit; kill $!; wait $!; [ $? = "
+            f"{TERMINATED} ]",
+            900,
+        )
         lab.fetch("run.jsonl")
     else:
         words = [sys.executable, "-m", "kcovdbg", *lab.target]
-        with subprocess.Popen([*words, "monitor", *record, path], cwd=ROOT, stdout=subprocess.DEVNULL) as watching:
+        with subprocess.Popen(
+            [*words, "monitor", *record, path], cwd=ROOT, stdout=subprocess.DEVNULL
+        ) as watching:
             done = lab.collect(collect, 900)
             watching.terminate()
             assert watching.wait(120) == TERMINATED
@@ -121,7 +145,12 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
         assert len(set(counts)) > 5
         lab.fetch(name)
         assert counts[-1] == array("Q", (lab.exchange / name).read_bytes())[0]
-    objects = {found.kcov for sample in samples for found in sample.objects or () if found.device is not None}
+    objects = {
+        found.kcov
+        for sample in samples
+        for found in sample.objects or ()
+        if found.device is not None
+    }
     expected = {task.kcov for tasks in seen.values() for task in tasks}
     assert len(expected) == 3
     # In a guest that is emulated, a look at all objects takes nearly as long as the program.
@@ -131,11 +160,15 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
 
 def test_grows_until_all_fits(lab: Lab) -> None:
     told = len(lab.guest.console())
-    done = lab.collect(f"--mode dataflow --buffer-size 512 --grow --json -- {SHARED}/values {SHARED}/account", 900)
+    done = lab.collect(
+        f"--mode dataflow --buffer-size 512 --grow --json -- {SHARED}/values {SHARED}/account", 900
+    )
     lab.fetch("account")
     passed = calls_of_program((lab.exchange / "account").read_text())
     expected = Counter(
-        (kind, argument, tuple(values)) for calls in passed.values() for _, kind, argument, values in account_of(calls)
+        (kind, argument, tuple(values))
+        for calls in passed.values()
+        for _, kind, argument, values in account_of(calls)
     )
     rows = [row for row in json.loads(done.stdout) if "getpriority" in row["symbol"]]
     assert Counter((row["kind"], row["argument"], tuple(row["values"])) for row in rows) == expected
@@ -146,12 +179,18 @@ def test_grows_until_all_fits(lab: Lab) -> None:
 def test_remote_sections_of_one_handle(lab: Lab) -> None:
     bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
     told = len(lab.guest.console())
-    done = lab.collect(f"--mode dataflow --remote usb:{bus} -o {SHARED}/r.kcov --json -- sleep 3", 900)
+    done = lab.collect(
+        f"--mode dataflow --remote usb:{bus} -o {SHARED}/r.kcov --json -- sleep 3", 900
+    )
     lab.guest.ask("stop", 300)
-    (name,) = {row["file"].rpartition("/")[2] for row in json.loads(done.stdout) if "remote" in row["file"]}
+    (name,) = {
+        row["file"].rpartition("/")[2] for row in json.loads(done.stdout) if "remote" in row["file"]
+    }
     records = fetch_trace(lab, name)
     # The command's own tasks ask for limits, no section does.
-    said = [call for _, call in calls_said(lab.guest.console()[told:]) if call[0] == "usb_control_msg"]
+    said = [
+        call for _, call in calls_said(lab.guest.console()[told:]) if call[0] == "usb_control_msg"
+    ]
     print(f"{len(records)} records in the trace, {len(said)} calls in the kernel's log")
     assert len(records) > 10
     # The log goes on after the collector's end, with what it did not wait for.
@@ -161,7 +200,11 @@ def test_remote_sections_of_one_handle(lab: Lab) -> None:
 
 def test_doctor(lab: Lab) -> None:
     done = lab.guest.run(lab.kcovdbg("doctor --json"), 600)
-    found = {row["question"]: row for row in json.loads(done.stdout) if "kcov_dataflow" in row["question"]}
+    found = {
+        row["question"]: row
+        for row in json.loads(done.stdout)
+        if "kcov_dataflow" in row["question"]
+    }
     mode = lab.guest.run("ls -l /sys/kernel/debug/kcov_dataflow", 60).stdout.split()[0]
     opened, enabled = found.values()
     assert (opened["ok"], opened["fix"], mode in opened["answer"]) == (True, None, True)

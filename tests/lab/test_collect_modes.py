@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collecting in every mode of the other generations' kernels, compared with a C program that makes the same calls.
+"""Collecting in every mode of the other generations' kernels, compared with a C program that makes
+the same calls.
 
-Kernels that are not built are skipped: python -m tests.lab build NAME. None of them can mount the host's files.
+Kernels that are not built are skipped: python -m tests.lab build NAME. None of them can mount the
+host's files.
 """
 
 from __future__ import annotations
@@ -87,17 +89,35 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
     name, lab = packed
     modes = MODES[name]
     bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
-    lines = [f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}" for mode in modes]
-    # Children are followed, though these kernels have no calls that read another process's memory. With small buffers: in one
-    # of the series each word of them takes 128 bytes more.
-    lines += [
-        f"collect --mode {modes[-1].name} --per-thread --buffer-size 16K -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"
+    lines = [
+        f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}"
+        for mode in modes
     ]
-    lines += [f"collect --remote usb:{bus},common:auto --buffer-size 256K -o {SHARED}/usb.kcov -- sleep 3"]
-    lines += ["collect --mode cmp --remote common:0x33 -- true >/dev/null", "tasks --json", "remote --json", "check --json"]
-    script = f"cd {SHARED}\n{lab.kcovdbg('-q --script -')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
+    # Children are followed, though these kernels have no calls that read another process's memory.
+    # With small buffers: in one of the series each word of them takes 128 bytes more.
+    lines += [
+        f"collect --mode {modes[-1].name} --per-thread --buffer-size 16K -o "
+        f"{SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"
+    ]
+    lines += [
+        f"collect --remote usb:{bus},common:auto --buffer-size 256K -o {SHARED}/usb.kcov -- sleep 3"
+    ]
+    lines += [
+        "collect --mode cmp --remote common:0x33 -- true >/dev/null",
+        "tasks --json",
+        "remote --json",
+        "check --json",
+    ]
+    script = (
+        f"cd {SHARED}\n{lab.kcovdbg('-q --script -')} <<EOF >answers 2>said || exit 1\n"
+        + "\n".join(lines)
+        + "\nEOF\n"
+    )
     for mode in modes:
-        script += f"./modes {mode.request} {mode.argument} {SIZE} {mode.bitmap} {int(mode.second)} {mode.name}.hand {WORK}\n"
+        script += (
+            f"./modes {mode.request} {mode.argument} {SIZE} {mode.bitmap} {int(mode.second)} "
+            f"{mode.name}.hand {WORK}\n"
+        )
         script += "test $? = 0 || exit 2\n"
     done = lab.guest.run(script, 1800)
     lab.guest.ask("stop")
@@ -108,15 +128,29 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
     traces: dict[str, Buffer] = {}
     hand: dict[str, set[tuple[int, ...]]] = {}
     for mode in modes:
-        edges = [f"{mode.name}.hand.edges", f"{mode.name}.edges.kcov", f"{mode.name}.edges.kcov.json"] if mode.second else []
+        edges = (
+            [f"{mode.name}.hand.edges", f"{mode.name}.edges.kcov", f"{mode.name}.edges.kcov.json"]
+            if mode.second
+            else []
+        )
         lab.fetch(f"{mode.name}.kcov", f"{mode.name}.kcov.json", f"{mode.name}.hand", *edges)
-        traces[mode.name], hand[mode.name] = lab.trace(f"{mode.name}.kcov"), by_hand(lab.exchange / f"{mode.name}.hand", mode)
+        traces[mode.name], hand[mode.name] = (
+            lab.trace(f"{mode.name}.kcov"),
+            by_hand(lab.exchange / f"{mode.name}.hand", mode),
+        )
         if mode.second:
             traces["edges"] = lab.trace(f"{mode.name}.edges.kcov")
             hand["edges"] = by_hand(lab.exchange / f"{mode.name}.hand.edges", Mode("edges"))
             compare(lab, "edges", traces["edges"], hand["edges"], 1, is_unique=True)
         if mode.name != "uniq-edge":
-            compare(lab, mode.name, traces[mode.name], hand[mode.name], mode.record_words, is_unique=mode.is_unique)
+            compare(
+                lab,
+                mode.name,
+                traces[mode.name],
+                hand[mode.name],
+                mode.record_words,
+                is_unique=mode.is_unique,
+            )
     compare_modes(traces)
     lab.fetch("usb.remote.kcov", "usb.remote.kcov.json")
     assert lab.functions(lab.trace("usb.remote.kcov"))["hub_event"]
@@ -124,7 +158,9 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
 
 
 def check_answers(said: str, text: str, mode: Mode) -> None:
-    """Check the answers of commands that wrote no trace: each task was followed, and nothing stays enabled."""
+    """Check the answers of commands that wrote no trace: each task was followed, and nothing stays
+    enabled.
+    """
     assert "not collected: " not in said
     assert "common:0x33: " not in said
     # What the collected commands print comes first.
@@ -134,11 +170,18 @@ def check_answers(said: str, text: str, mode: Mode) -> None:
     assert (tasks, remote, violated) == ([], [], [])
 
 
-def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], width: int, *, is_unique: bool) -> None:
-    """kcovdbg collected the same places as the C program, except for a few that are not executed each time."""
+def compare(
+    lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], width: int, *, is_unique: bool
+) -> None:
+    """kcovdbg collected the same places as the C program, except for a few that are not executed
+    each time.
+    """
     ours = as_records(buffer.words, width)
     common = places(ours) & places(hand)
-    print(f"{name}: {buffer.count} records, {len(ours)} distinct; by hand {len(hand)}; {len(common)} places in common")
+    print(
+        f"{name}: {buffer.count} records, {len(ours)} distinct; by hand {len(hand)}; "
+        f"{len(common)} places in common"
+    )
     assert buffer.count > 200
     assert not buffer.full
     # The C program records exec as well.
@@ -149,7 +192,9 @@ def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], wid
         assert len(ours) < buffer.count
     if name != "edges":
         pcs = [
-            pc for word in record.pc_words(buffer.words, buffer.encoding) if (pc := record.pc_of_word(word, buffer.encoding)[1])
+            pc
+            for word in record.pc_words(buffer.words, buffer.encoding)
+            if (pc := record.pc_of_word(word, buffer.encoding)[1])
         ]
         found = {lab.function(pc) for pc in pcs}
         assert "path_openat" in found
@@ -195,10 +240,14 @@ def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
         count = len(row["words"]) // width
         # A mode that records only edges leaves the buffer for addresses empty.
         assert count > 5 or mode.name == "uniq-edge", mode.name
-        # At the end the kernel forgets that a bitmap precedes the count; the raw words still have everything.
+        # At the end the kernel forgets that a bitmap precedes the count; the raw words still have
+        # everything.
         start = HELD // 32 if mode.bitmap else 0
         told = [int(one["pc"], 16) for one in seen[start : start + count]]
-        print(f"{mode.name}: {count} records by the user, {len(seen)} by the kernel, {len(edges)} edges")
+        print(
+            f"{mode.name}: {count} records by the user, {len(seen)} by the kernel, "
+            f"{len(edges)} edges"
+        )
         assert told == row["words"][width - 1 :: width], mode.name
         # Disabling is recorded too, behind what the block covers.
         assert len(seen) - count < 300 or mode.bitmap

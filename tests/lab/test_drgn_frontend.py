@@ -42,7 +42,9 @@ def in_drgn(standing_dump: DumpMaker, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize("command", STATE_COMMANDS)
-def test_same_bytes_as_the_shell(in_drgn: Screen, standing_dump: DumpMaker, tmp_path: Path, command: str) -> None:
+def test_same_bytes_as_the_shell(
+    in_drgn: Screen, standing_dump: DumpMaker, tmp_path: Path, command: str
+) -> None:
     answer = tmp_path / "answer"
     in_drgn.type(f"%kcov {command} --json > {answer}\r")
     in_drgn.wait(lambda screen: at_prompt(screen) and answer.exists(), seconds=60)
@@ -71,7 +73,9 @@ def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
 
 
 @pytest.fixture(scope="module", params=["standing", "hub-section", "softirq-over-local"])
-def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standing_dump: DumpMaker) -> tuple[Any, Any]:
+def opened(
+    request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standing_dump: DumpMaker
+) -> tuple[Any, Any]:
     """A Program as opened by drgn's users, and the answers of the commands about the same dump."""
     dump = standing_dump() if request.param == "standing" else inflight_dump(request.param)
     prog = drgn.Program()
@@ -83,12 +87,17 @@ def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standi
 def test_helpers_find_what_the_commands_find(opened: tuple[Any, Any]) -> None:
     prog, answers = opened
     assert helpers.kcov_generation(prog) == answers["info"][0]["generation"]
-    assert [hex(kcov) for kcov in helpers.for_each_kcov(prog)] == [row["kcov"] for row in answers["objects"]]
+    assert [hex(kcov) for kcov in helpers.for_each_kcov(prog)] == [
+        row["kcov"] for row in answers["objects"]
+    ]
     remote = [(hex(entry.handle), hex(entry.kcov)) for entry in helpers.for_each_kcov_remote(prog)]
     assert remote == [(row["handle"], row["kcov"]) for row in answers["remote"]]
     areas = [(hex(area), kind, state) for area, kind, state in helpers.for_each_kcov_area(prog)]
     assert areas == [(row["area"], row["list"], row["state"]) for row in answers["areas"]]
-    saved = [(task.pid.value_() if task else None, hex(kcov)) for task, kcov in helpers.for_each_kcov_saved(prog)]
+    saved = [
+        (task.pid.value_() if task else None, hex(kcov))
+        for task, kcov in helpers.for_each_kcov_saved(prog)
+    ]
     assert saved == [(row["pid"], row["saved_kcov"]) for row in answers["saved"]]
 
 
@@ -104,7 +113,9 @@ def test_helpers_say_of_objects_what_the_command_says(opened: tuple[Any, Any]) -
         assert helpers.kcov_capacity(kcov) == row["capacity"]
         assert helpers.kcov_mode_name(kcov) == row["mode"]
         assert hex(helpers.find_kcov_area(kcov)) == row["area"]
-        assert sum(reference.counts for reference in references) == row["counted"] == row["refcount"]
+        assert (
+            sum(reference.counts for reference in references) == row["counted"] == row["refcount"]
+        )
         assert len(references) == len(row["references"])
         assert words[:1] == ([] if row["count"] is None else [row["count"]])
         assert len(words) == (row["size"] if words else 0)
@@ -119,7 +130,11 @@ def test_helpers_say_of_tasks_what_the_command_says(opened: tuple[Any, Any]) -> 
         row = rows[hex(task)]
         state = helpers.kcov_task_state(task)
         assert state.fields.pid == row["pid"] == task.pid
-        assert (state.mode, state.count, state.full) == (row["kcov_mode"], row["count"], row["full"])
+        assert (state.mode, state.count, state.full) == (
+            row["kcov_mode"],
+            row["count"],
+            row["full"],
+        )
         assert state.role is not None
         assert state.role.value == row["role"]
         assert (state.beneath.value if state.beneath else None) == row["beneath"]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines that a boot executed by QEMU's log of translated code, held against each instruction that a plugin saw executed.
+"""The lines that a boot executed by QEMU's log of translated code, held against each instruction
+that a plugin saw executed.
 
-The kernel's own callbacks of KCOV count for nothing here: the log has all code of the boot, before KCOV and in interrupts.
+The kernel's own callbacks of KCOV count for nothing here: the log has all code of the boot, before
+KCOV and in interrupts.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def read_lines(kernel: Kernel, addresses: list[int]) -> frozenset[tuple[str, int
     command = ["llvm-symbolizer", "-e", str(kernel.vmlinux), "--output-style=JSON"]
     answer = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     frames = [json.loads(line)["Symbol"][:1] for line in answer.splitlines()]
-    return frozenset((shorten(one["FileName"]), one["Line"]) for found in frames for one in found if one["Line"])
+    return frozenset(
+        (shorten(one["FileName"]), one["Line"]) for found in frames for one in found if one["Line"]
+    )
 
 
 def shorten(file: str) -> str:
@@ -46,7 +50,9 @@ def shorten(file: str) -> str:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["nokaslr", "kaslr"])
-def boot(request: pytest.FixtureRequest, kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Boot:
+def boot(
+    request: pytest.FixtureRequest, kernel: Kernel, tmp_path_factory: pytest.TempPathFactory
+) -> Boot:
     if kernel.recipe.platform.name != "x86_64":
         pytest.skip("the log of instructions is of x86-64")
     if shutil.which("llvm-symbolizer") is None:
@@ -85,6 +91,10 @@ def test_lines_of_a_boot(kernel: Kernel, boot: Boot, tmp_path: Path) -> None:
 
 
 def test_offset_of_kaslr(kernel: Kernel, boot: Boot) -> None:
-    rows = json.loads(run_kcovdbg("-s", kernel.vmlinux, "top", f"file:{boot.log}", "--by", "pc", "--json", status=0).stdout)
+    rows = json.loads(
+        run_kcovdbg(
+            "-s", kernel.vmlinux, "top", f"file:{boot.log}", "--by", "pc", "--json", status=0
+        ).stdout
+    )
     moved = {int(row["file_pc"], 16) - int(row["pc"], 16) for row in rows if row["frames"]}
     assert moved == {boot.offset}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States of lines, held against QEMU's log of every instruction that a guest executed in some hundred system calls."""
+"""States of lines, held against QEMU's log of every instruction that a guest executed in some
+hundred system calls.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from kcovdbg.records.line_states import (
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, read_linked, read_rows
 from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind, find_points
-from tests.lab.execution_truth import Call, CallReplay, Contexts, ImageInstructions, Instruction, log_calls
+from tests.lab.execution_truth import (
+    Call,
+    CallReplay,
+    Contexts,
+    ImageInstructions,
+    Instruction,
+    log_calls,
+)
 from tests.lab.kernel import Kernel
 from tests.support.objdump import compare_decoders
 
@@ -66,14 +75,23 @@ class Truth:
             if steps is None:
                 self.left_out += 1
                 continue
-            own = [_HIGH | address for step in steps if step.is_own for address in call.executed[step.start : step.end]]
+            own = [
+                _HIGH | address
+                for step in steps
+                if step.is_own
+                for address in call.executed[step.start : step.end]
+            ]
             self.calls.append((call, own))
 
     def _look_at(self, function: int) -> tuple[bool, list[tuple[int, int]]]:
         """Return whether a function is instrumented, and the ranges of it that are padding."""
         if function not in self._known:
             found = self.finder.find_blocks(TraceRecords({}, _WHOLE, _PC), function)
-            unreached = [one for one in found.blocks if one.flags & BlockFlag.NO_LINES and not one.successors and not one.lines]
+            unreached = [
+                one
+                for one in found.blocks
+                if one.flags & BlockFlag.NO_LINES and not one.successors and not one.lines
+            ]
             padding = [(one.address, one.address + one.size) for one in unreached]
             self._known[function] = (bool(found.flags & FunctionFlag.INSTRUMENTED), padding)
         return self._known[function]
@@ -84,7 +102,9 @@ class Truth:
     def functions_of(self, executed: Iterable[int]) -> list[int]:
         """Return the instrumented functions that were executed."""
         found = {self.finder.find_function(address) for address in executed}
-        return sorted(function for function in found if function is not None and self._look_at(function)[0])
+        return sorted(
+            function for function in found if function is not None and self._look_at(function)[0]
+        )
 
     def lines_of(self, functions: Sequence[int], executed: set[int]) -> dict[tuple[str, int], bool]:
         """Return the lines of functions, and whether an instruction of each was executed."""
@@ -115,7 +135,9 @@ def truth(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Truth(kernel, elf, tmp_path_factory.mktemp("executed"))
 
 
-def compare(states: LineStates, lines: dict[tuple[str, int], bool]) -> tuple[Counter[str], list[object]]:
+def compare(
+    states: LineStates, lines: dict[tuple[str, int], bool]
+) -> tuple[Counter[str], list[object]]:
     """Return how many lines have each state, and those whose state is wrong."""
     tally: Counter[str] = Counter()
     wrong: list[object] = []
@@ -124,13 +146,17 @@ def compare(states: LineStates, lines: dict[tuple[str, int], bool]) -> tuple[Cou
     for line, was_executed in lines.items():
         state = found[line]
         tally[state.name] += 1
-        if (state.was_executed and not was_executed) or (state is LineState.NOT_EXECUTED and was_executed):
+        if (state.was_executed and not was_executed) or (
+            state is LineState.NOT_EXECUTED and was_executed
+        ):
             wrong.append((line, state.name))
     return tally, wrong
 
 
 def share_of_unknown(tally: Counter[str]) -> float:
-    """Return the share of lines that the records don't decide, without those that the compiler moved."""
+    """Return the share of lines that the records don't decide, without those that the compiler
+    moved.
+    """
     print(dict(tally))
     return (tally["UNDECIDED"] + tally["EDGES"]) / tally.total()
 
@@ -159,7 +185,8 @@ _CALL_BYTES: Final = range(2, 8)
 
 
 def has_records_from_outside(records: Iterable[int], logged: Collection[int]) -> bool:
-    """Return whether a page fault or interrupt left records between the reset of the buffer and the log's marker, or behind it.
+    """Return whether a page fault or interrupt left records between the reset of the buffer and the
+    log's marker, or behind it.
 
     :param logged: the addresses that the log has between the markers.
     """
@@ -183,14 +210,27 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
     assert outside <= len(truth.calls) // 10
     states = truth.finder.find_lines(TraceRecords(counts, _WHOLE, _PC))
     assert states.contradictions == 0
-    ran = {function for address in executed if (function := truth.finder.find_function(address)) is not None}
+    ran = {
+        function
+        for address in executed
+        if (function := truth.finder.find_function(address)) is not None
+    }
     lines = truth.lines_of(sorted(ran), executed)
     found = {(file, line.line): line.state for file, rows in states.files.items() for line in rows}
     executed_lines = {line for line, was_executed in lines.items() if was_executed}
-    own_lines = {line for line, was_executed in truth.lines_of(sorted(ran), own_executed).items() if was_executed}
-    # The end of an interrupt is recorded in the task that it interrupted: what is executed is so by one of the two.
+    own_lines = {
+        line
+        for line, was_executed in truth.lines_of(sorted(ran), own_executed).items()
+        if was_executed
+    }
+    # The end of an interrupt is recorded in the task that it interrupted: what is executed is so by
+    # one of the two.
     wrong = [(line, "not executed") for line in own_lines if found[line] is LineState.NOT_EXECUTED]
-    wrong += [(line, state.name) for line, state in found.items() if state.was_executed and line not in executed_lines]
+    wrong += [
+        (line, state.name)
+        for line, state in found.items()
+        if state.was_executed and line not in executed_lines
+    ]
     assert wrong == []
     assert sum(state.is_unknown for state in found.values()) / len(found) <= 0.005
 
@@ -208,11 +248,15 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
         if cut is None:
             continue
         # What the guest recorded itself begins with what it had recorded until then.
-        assert [pc for pc in call.records if pc in truth.points][: len(cut.records)] == cut.records, call.text
+        assert [pc for pc in call.records if pc in truth.points][
+            : len(cut.records)
+        ] == cut.records, call.text
         functions = truth.functions_of(cut.executed)
         place = Place(cut.positions, cut.stack) if is_placed else None
         quality = _OPEN | Quality.PLACED if is_placed else _OPEN
-        trace = TraceRecords(Counter(cut.records), quality, _PC, place, cut.records[-1] if cut.records else None)
+        trace = TraceRecords(
+            Counter(cut.records), quality, _PC, place, cut.records[-1] if cut.records else None
+        )
         states = truth.finder.find_lines(trace, functions, with_others=False)
         assert states.contradictions == 0, call.text
         more, different = compare(states, truth.lines_of(functions, cut.executed))

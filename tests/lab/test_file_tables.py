@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Threads with a file table of their own, processes that share memory and files, and a failed request, on a real kernel."""
+"""Threads with a file table of their own, processes that share memory and files, and a failed
+request, on a real kernel.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from tests.lab.kcovdbg_run import ask, run_kcovdbg
 
 @pytest.fixture(scope="module")
 def told(guest: Guest) -> dict[str, dict[str, Any]]:
-    return {name: guest.make(f"puzzle {name}", f"kc-{name}") for name in ("unshared", "sharing", "vfork", "refused")}
+    return {
+        name: guest.make(f"puzzle {name}", f"kc-{name}")
+        for name in ("unshared", "sharing", "vfork", "refused")
+    }
 
 
 def header(guest: Guest, name: str) -> str:
@@ -24,7 +29,11 @@ def header(guest: Guest, name: str) -> str:
 
 
 def holders(row: dict[str, Any], kind: str) -> set[tuple[int, int | None]]:
-    return {(reference["pid"], reference["fd"]) for reference in row["references"] if reference["kind"] == kind}
+    return {
+        (reference["pid"], reference["fd"])
+        for reference in row["references"]
+        if reference["kind"] == kind
+    }
 
 
 def test_a_descriptor_belongs_to_a_table(guest: Guest, told: dict[str, dict[str, Any]]) -> None:
@@ -51,7 +60,9 @@ def test_processes_that_share(guest: Guest, told: dict[str, dict[str, Any]], nam
     assert holders(row, "vma") == {(pid, None), (other, None)}
     assert row["refcount"] == row["counted"] == line["refcount"]
     assert [row["kcov"]] == [found["kcov"] for found in of_other]
-    assert [{answer["code"] for answer in answers} for answers in reasons] == [{"never-enabled"}] * 2
+    assert [{answer["code"] for answer in answers} for answers in reasons] == [
+        {"never-enabled"}
+    ] * 2
 
 
 def test_a_failed_request_is_named(guest: Guest, told: dict[str, dict[str, Any]]) -> None:

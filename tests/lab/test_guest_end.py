@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers about a guest that ends, panics or is stopped; and however kcovdbg ends, a stopped guest is reported or resumed.
+"""Answers about a guest that ends, panics or is stopped; and however kcovdbg ends, a stopped guest
+is reported or resumed.
 
 The last test ends the guest.
 """
@@ -47,7 +48,13 @@ def command(guest: Guest, *words: str, way: str = "--qemu") -> list[str]:
 
 def start(words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        words,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
 
 
@@ -67,7 +74,9 @@ def wait_until(happens: Callable[[], bool], timeout: float = 30) -> None:
 
 
 def end_while_paused(guest: Guest, number: int) -> subprocess.Popen[str]:
-    running = start([sys.executable, "-c", PAUSE, str(guest.sockets.debugger_qmp), str(guest.kernel.vmlinux)])
+    running = start(
+        [sys.executable, "-c", PAUSE, str(guest.sockets.debugger_qmp), str(guest.kernel.vmlinux)]
+    )
     wait_for(running.stdout, "paused")
     assert not guest.qmp.running()
     running.send_signal(number)
@@ -85,12 +94,16 @@ def test_signals_let_a_paused_guest_go_on(guest: Guest, number: int) -> None:
 def test_a_guest_left_stopped_by_a_killed_run(guest: Guest) -> None:
     killed = end_while_paused(guest, signal.SIGKILL)
     assert not guest.qmp.running()
-    asking = run_kcovdbg(*guest.target(), "-e", "info", "-e", "info --json", "-e", "resume --json", "-e", "resume")
+    asking = run_kcovdbg(
+        *guest.target(), "-e", "info", "-e", "info --json", "-e", "resume --json", "-e", "resume"
+    )
     text, _, answers = asking.stdout.partition("\n[\n")
     for told in (text, asking.stderr):
-        assert [str(killed.pid) in line for line in told.splitlines() if line.startswith("note:") and "stopped" in line] == [
-            True
-        ]
+        assert [
+            str(killed.pid) in line
+            for line in told.splitlines()
+            if line.startswith("note:") and "stopped" in line
+        ] == [True]
     (info,), (resumed,) = parse_rows(f"[\n{answers}")
     assert (info["state"], resumed["state"]) == ("stopped", "running")
     assert guest.qmp.running()
@@ -106,7 +119,9 @@ def test_a_guest_that_others_stopped_is_left_alone(guest: Guest) -> None:
 
 
 def resume(guest: Guest, way: str, pid: int) -> bool:
-    """Let a guest go on that a process left stopped; return whether kcovdbg named the process, and the guest runs."""
+    """Let a guest go on that a process left stopped; return whether kcovdbg named the process, and
+    the guest runs.
+    """
     done = run_kcovdbg(*guest.target(way), "-e", "resume")
     return done.returncode == 0 and f"{pid}" in done.stderr and guest.qmp.running()
 
@@ -127,7 +142,12 @@ def test_a_stub_left_by_signals(guest: Guest) -> None:
 def run_until(words: list[str], number: int, seconds: float) -> tuple[subprocess.Popen[str], str]:
     """Run a command and send it a signal; return the ended process and what it said."""
     with subprocess.Popen(
-        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=restore_signals
+        words,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=restore_signals,
     ) as running:
         time.sleep(seconds)
         running.send_signal(number)
@@ -154,7 +174,13 @@ sys.exit(main())
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_connecting_stops_the_guest(guest: Guest, number: int) -> None:
-    words = [sys.executable, "-c", INJECTED, *command(guest, "-e", "tasks", way="--gdb-remote")[3:], str(int(number))]
+    words = [
+        sys.executable,
+        "-c",
+        INJECTED,
+        *command(guest, "-e", "tasks", way="--gdb-remote")[3:],
+        str(int(number)),
+    ]
     ended, errors = run_until(words, 0, 0)
     assert ended.returncode in (128 + number, -number), errors
     assert "ignored" not in errors
@@ -164,7 +190,9 @@ def test_a_signal_while_connecting_stops_the_guest(guest: Guest, number: int) ->
     assert guest.qmp.running()
 
 
-def test_signals_at_random_moments(guest: Guest, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_signals_at_random_moments(
+    guest: Guest, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """No guest is left stopped without a word. ``--exhaustive`` sends 200."""
     chance = random.Random(SEED)
     path = tmp_path / "slice"
@@ -227,7 +255,14 @@ def test_a_guest_that_dies(guest: Guest, tmp_path: Path) -> None:
     wait_for(running.stdout, "now")
     os.kill(guest.pid, signal.SIGKILL)
     wait_until(lambda: not guest.alive())
-    lines = ["tasks", "last", "check", f"report -o {tmp_path}/page", f"areas > {tmp_path}/areas", f"slice -o {tmp_path}/slice"]
+    lines = [
+        "tasks",
+        "last",
+        "check",
+        f"report -o {tmp_path}/page",
+        f"areas > {tmp_path}/areas",
+        f"slice -o {tmp_path}/slice",
+    ]
     with typed:
         typed.write("\n".join([*lines, "info --json"]) + "\n")
     output, errors = running.communicate(timeout=60)

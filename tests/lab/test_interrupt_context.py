@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A guest stopped in each context that an interrupt runs code in: `why` tells which of them are in the task's coverage.
+"""A guest stopped in each context that an interrupt runs code in: `why` tells which of them are in
+the task's coverage.
 
 The module kcovlab_interrupt counts what the kernel records in each of them.
 """

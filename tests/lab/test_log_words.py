@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``sym -`` on what a kernel prints: every initcall and a crash, against addr2line on the same words."""
+"""``sym -`` on what a kernel prints: every initcall and a crash, against addr2line on the same
+words.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,17 @@ def find_words(log: str) -> Iterator[Printed]:
             if match[4] is None:
                 offset = int(match[2], 16)
                 yield Printed(
-                    match[1], offset, int(match[3], 16), not offset or EXACT.search(line[: match.start()]) is not None
+                    match[1],
+                    offset,
+                    int(match[3], 16),
+                    not offset or EXACT.search(line[: match.start()]) is not None,
                 )
 
 
 def find_starts(image: Path) -> dict[tuple[str, int], int]:
-    """Return the address of each symbol of code by its name and the distance to the next one, by nm."""
+    """Return the address of each symbol of code by its name and the distance to the next one, by
+    nm.
+    """
     rows = [line.split() for line in output_of("nm", "-n", image).splitlines()]
     code = [(int(row[0], 16), row[2]) for row in rows if len(row) == 3 and row[1] in "tTwW"]
     after = dict(itertools.pairwise(sorted({address for address, _ in code})))
@@ -65,7 +72,11 @@ def test_words_of_a_boot_and_a_crash(boot: Booter, tmp_path: Path) -> None:
     addresses = [starts[word.name, word.size] + word.offset - (not word.is_exact) for word in words]
     expected = [frames[0] for frames in addr2line(guest.kernel.vmlinux, addresses)]
 
-    options = ["-s", guest.kernel.vmlinux, *(word for path in guest.userland.modules for word in ("-s", path))]
+    options = [
+        "-s",
+        guest.kernel.vmlinux,
+        *(word for path in guest.userland.modules for word in ("-s", path)),
+    ]
     done = run_kcovdbg(*options, "sym", "-", "--json", input=log, status=0, timeout=600)
     rows = [row for row in json.loads(done.stdout) if "[" not in row["input"]]
     found: Counter[tuple[str, str]] = Counter()
@@ -80,5 +91,7 @@ def test_words_of_a_boot_and_a_crash(boot: Booter, tmp_path: Path) -> None:
     assert found == Counter()
 
     text = run_kcovdbg(*options, "sym", "-", input=log, status=0, timeout=600).stdout
-    left = [line for line in text.splitlines() if WORD.search(line) and "[" not in WORD.search(line)[0]]
+    left = [
+        line for line in text.splitlines() if WORD.search(line) and "[" not in WORD.search(line)[0]
+    ]
     assert left == []

@@ -29,7 +29,11 @@ STILL = ("objects", "remote", "areas", "saved")
 def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
     guest = boot(machine_for(STANDING))
     answers = dict(zip(STILL, ask(guest.target(), *STILL), strict=True))
-    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("XDG_", "PYTHON", "TMPDIR"))
+    }
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "kcovdbg", *guest.target(), "mcp", "-o", str(tmp_path)],
@@ -47,7 +51,9 @@ def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
         (why,) = (await client.call_tool("why", {"subject": full})).structured_content["rows"]
         assert why["code"] == "buffer-full"
         first = (await client.call_tool("buffer", {"what": full, "limit": 5})).structured_content
-        second = (await client.call_tool("buffer", {"what": full, "limit": 5, "next": first["next"]})).structured_content
+        second = (
+            await client.call_tool("buffer", {"what": full, "limit": 5, "next": first["next"]})
+        ).structured_content
         assert [row["index"] for row in first["rows"] + second["rows"]] == list(range(10))
         made = await client.call_tool("slice", {"output": "guest.zst"})
         assert made.structured_content["rows"][0]["consistent"] is True

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The cost of collecting a command, compared with a C program that makes the same calls.
 
-The cost is what passes from before the first call of KCOV's until the trace is copied, with the command between them: in a
-guest whose clock counts instructions, so that it is the same on a busy machine. The start of Python before that, and what is
-done with the trace afterwards, a C program hasn't got: they are no part of it, and their cost is printed.
+The cost is what passes from before the first call of KCOV's until the trace is copied, with the
+command between them: in a guest whose clock counts instructions, so that it is the same on a busy
+machine. The start of Python before that, and what is done with the trace afterwards, a C program
+hasn't got: they are no part of it, and their cost is printed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ MOST = 1.05
 COMMANDS = {"work": 1500, "nothing": 0}
 RUNS = ("work", "work", "work", "nothing")
 SIZE = 1 << 19
-# Each of kcovdbg's runs is a process of its own, as for a user: nothing is left over from another run.
+# Each of kcovdbg's runs is a process of its own, as for a user: nothing is left over from another
+# run.
 OURS = """
 import json, sys, time
 from kcovdbg.collect import Request, collect_command
@@ -34,7 +36,10 @@ def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(OURS)
     with boot_shared(kernel, userland, tmp_path, memory_mib=512, counts_instructions=True) as lab:
         # In memory, so that waiting for pages of a program is not measured.
-        script = f"mkdir /programs && mount -t tmpfs none /programs && cp {SHARED}/work {SHARED}/byhand /programs\n"
+        script = (
+            f"mkdir /programs && mount -t tmpfs none /programs && cp {SHARED}/work {SHARED}/byhand "
+            f"/programs\n"
+        )
         for name in RUNS:
             command = f"{SIZE} /programs/work {COMMANDS[name]}"
             script += f"{lab.python(f'{SHARED}/ours.py {command}')}\n/programs/byhand {command}\n"
@@ -46,7 +51,10 @@ def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
     ]
     # The first pair loads the pages of both.
     for name, ours, by_hand in rows[1:]:
-        told = f"{name}: collect {ours[0]:.4f} s, by hand {by_hand[0]:.4f} s, ratio {ours[0] / by_hand[0]:.3f}"
+        told = (
+            f"{name}: collect {ours[0]:.4f} s, by hand {by_hand[0]:.4f} s, ratio "
+            f"{ours[0] / by_hand[0]:.3f}"
+        )
         print(f"{told}; with what Python does with the trace {ours[2]:.4f} s")
         if name == "work":
             # Both did the same work: the buffer is full.

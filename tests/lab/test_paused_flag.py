@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV_PAUSED in a guest: `tasks` and `why` report it for a task that runs, and not for those that are switched out.
+"""KCOV_PAUSED in a guest: `tasks` and `why` report it for a task that runs, and not for those that
+are switched out.
 
 The kernel is built by hand: python -m tests.lab build --recipe dataflow.
 """
@@ -36,9 +37,15 @@ def test_a_task_that_runs() -> None:
         with guest.gdb() as stub:
             probe = Probe(stub, layout, offset)
             running = find_paused(stub, probe)
-            (row,), answers = ask(guest.target(), f"tasks {running['pid']}", f"why {running['pid']}")
+            (row,), answers = ask(
+                guest.target(), f"tasks {running['pid']}", f"why {running['pid']}"
+            )
     assert int(row["kcov_mode_raw"], 16) == running["kcov_mode"]
-    assert (row["kcov_mode"], row["in_ctxsw"], row["role"]) == (MODES[running["kcov_mode"] & ~PAUSED], False, "local")
+    assert (row["kcov_mode"], row["in_ctxsw"], row["role"]) == (
+        MODES[running["kcov_mode"] & ~PAUSED],
+        False,
+        "local",
+    )
     (remark,) = row["errors"]
     assert "KCOV_PAUSED" in remark
     (answer,) = (answer for answer in answers if answer["code"] == "not-recording-now")
@@ -46,7 +53,9 @@ def test_a_task_that_runs() -> None:
 
 
 def find_paused(stub: Rsp, probe: Probe) -> dict[str, Any]:
-    """Stop where the running task collects its own coverage and is paused, by what raw memory says."""
+    """Stop where the running task collects its own coverage and is paused, by what raw memory
+    says.
+    """
     address = probe.address(INSIDE)
     for _ in range(2000):
         stub.step()
@@ -55,7 +64,11 @@ def find_paused(stub: Rsp, probe: Probe) -> dict[str, Any]:
         assert stub.wait_stop(120) is not None
         stub.clear_breakpoint(address)
         found = probe.look()
-        if found["kcov_mode"] & PAUSED and found["kcov_mode"] & ~PAUSED in MODES and not found["kcov_softirq"]:
+        if (
+            found["kcov_mode"] & PAUSED
+            and found["kcov_mode"] & ~PAUSED in MODES
+            and not found["kcov_softirq"]
+        ):
             return found
     pytest.fail("no task that collects its own coverage was seen in a wake-up")
 

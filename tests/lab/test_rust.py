@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of a driver in Rust, collected in a guest: names, points and locations as llvm-symbolizer has them.
+"""Coverage of a driver in Rust, collected in a guest: names, points and locations as
+llvm-symbolizer has them.
 
 Skipped unless the kernel is built: python -m tests.lab build --recipe 7.3-rust.
 """
@@ -32,7 +33,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_records_are_located_as_by_llvm(lab: Lab) -> None:
     rows = lab.outside("buffer", f"file:{lab.exchange}/rust.kcov")
     mine = {
-        int(row["pc"], 16): [(frame["function"], frame["line"] or 0, Path(frame["file"]).name) for frame in row["frames"]]
+        int(row["pc"], 16): [
+            (frame["function"], frame["line"] or 0, Path(frame["file"]).name)
+            for frame in row["frames"]
+        ]
         for row in rows
         if any((frame["file"] or "").endswith(".rs") for frame in row["frames"])
     }
@@ -65,7 +69,9 @@ def test_points_are_covered_where_the_driver_ran(lab: Lab) -> None:
         # The instruction before is a call of the callback.
         start = int(row["pc"], 16)
         span = (f"--start-address={start - 5:#x}", f"--stop-address={start:#x}")
-        assert "<__sanitizer_cov_trace_pc>" in output_of("objdump", "-d", *span, lab.guest.kernel.vmlinux)
+        assert "<__sanitizer_cov_trace_pc>" in output_of(
+            "objdump", "-d", *span, lab.guest.kernel.vmlinux
+        )
 
 
 def test_source_is_found(lab: Lab) -> None:

@@ -20,9 +20,15 @@ def find_calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
     tools = kernel.recipe.platform.tools
     text = output_of(f"{tools}objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
     pattern = r"^ *([0-9a-f]+):\t(?:call|jmp|bl?)\s.*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
-    calls = [(int(address, 16), int(following, 16)) for address, following in re.findall(pattern, text, re.MULTILINE)]
+    calls = [
+        (int(address, 16), int(following, 16))
+        for address, following in re.findall(pattern, text, re.MULTILINE)
+    ]
     places = addr2line(kernel.vmlinux, (address for address, _ in calls), tools)
-    return {following: [(name, line) for name, _, line in frames] for (_, following), frames in zip(calls, places, strict=True)}
+    return {
+        following: [(name, line) for name, _, line in frames]
+        for (_, following), frames in zip(calls, places, strict=True)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,10 @@ def assert_sites(calls: dict[int, list[tuple[str, int]]], target: list[str]) -> 
         frames = calls[int(row["address"], 16) - offset]
         outer = [frame for frame in frames if not frame[0].startswith("kcov_remote_start")]
         assert (row["function"], row["line"]) == outer[0]
-        assert row["wrapper"] == [name for name, _ in frames if name.startswith("kcov_remote_start")][-1]
+        assert (
+            row["wrapper"]
+            == [name for name, _ in frames if name.startswith("kcov_remote_start")][-1]
+        )
     contexts = {row["function"]: (row["subsystem"], row["context"]) for row in rows}
     assert contexts["hub_event"] == ("usb", "task")
     assert contexts["__usb_hcd_giveback_urb"] == ("usb", "softirq")
@@ -55,7 +64,9 @@ def assert_sites(calls: dict[int, list[tuple[str, int]]], target: list[str]) -> 
 
 
 class Ring(NamedTuple):
-    """A guest whose workload had a worker of io_uring execute a request, which waits for a writer of a FIFO."""
+    """A guest whose workload had a worker of io_uring execute a request, which waits for a writer
+    of a FIFO.
+    """
 
     guest: Guest
     told: dict[str, Any]
@@ -69,17 +80,25 @@ def start_ring(boot: Booter, command: str) -> Ring:
     guest = boot(Machine(cpus=1))
     told = guest.make(command, "kc-uring")
     tasks = Ring(guest, told, {}).ask("tasks -a")
-    (worker,) = [row for row in tasks if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]
+    (worker,) = [
+        row for row in tasks if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")
+    ]
     return Ring(guest, told, worker)
 
 
 def announces(calls: dict[int, list[tuple[str, int]]]) -> bool:
     """Whether this kernel's workers of io_uring announce handles, as they do from 7.3 on."""
-    return any(name.startswith(("io_worker_handle_work", "io_sq_thread")) for frames in calls.values() for name, _ in frames)
+    return any(
+        name.startswith(("io_worker_handle_work", "io_sq_thread"))
+        for frames in calls.values()
+        for name, _ in frames
+    )
 
 
 def test_workers_of_io_uring(calls: dict[int, list[tuple[str, int]]], boot: Booter) -> None:
-    """Their work is not recorded where the ring has no handle: on kernels up to 7.2 none ever has."""
+    """Their work is not recorded where the ring has no handle: on kernels up to 7.2 none ever
+    has.
+    """
     ring = start_ring(boot, "uring")
     assert ring.worker["role"] == "none"
     answers = {row["code"]: row for row in ring.ask(f"why {ring.worker['pid']}")}
@@ -95,16 +114,26 @@ def test_workers_of_io_uring(calls: dict[int, list[tuple[str, int]]], boot: Boot
     assert answers["outside-sites"]["values"]["pids"] == [ring.worker["pid"]]
 
 
-def test_worker_of_io_uring_in_a_section(calls: dict[int, list[tuple[str, int]]], boot: Booter) -> None:
-    """A ring has the common handle of the task that set it up, and its worker collects for the handle's owner."""
+def test_worker_of_io_uring_in_a_section(
+    calls: dict[int, list[tuple[str, int]]], boot: Booter
+) -> None:
+    """A ring has the common handle of the task that set it up, and its worker collects for the
+    handle's owner.
+    """
     if not announces(calls):
         pytest.skip("nothing in io_uring announces a handle on this kernel")
     ring = start_ring(boot, "uring owner")
-    (owned,) = [row for row in ring.ask("objects") if row["pid"] == ring.told["tid"] and row["remote"]]
+    (owned,) = [
+        row for row in ring.ask("objects") if row["pid"] == ring.told["tid"] and row["remote"]
+    ]
     assert (ring.worker["role"], ring.worker["kcov"]) == ("remote-section", owned["kcov"])
     sections = [ref for ref in owned["references"] if ref["kind"] == "section"]
     assert [(ref["pid"], ref["counts"]) for ref in sections] == [(ring.worker["pid"], 1)]
     assert owned["refcount"] == owned["counted"]
     # Its records are in an area until the section ends.
-    assert "io_openat2" in {frame["function"] for row in ring.ask(f"buffer {ring.worker['pid']}") for frame in row["frames"]}
+    assert "io_openat2" in {
+        frame["function"]
+        for row in ring.ask(f"buffer {ring.worker['pid']}")
+        for frame in row["frames"]
+    }
     assert ring.ask("check") == []

@@ -13,7 +13,10 @@ from tests.lab.guest import Machine
 from tests.support.programs import output_of
 
 # What the guest says about each thread: how often it was switched out, then where it sleeps.
-_SAY = "grep -s ctxt_switches /proc/[0-9]*/task/[0-9]*/status; grep -s . /proc/[0-9]*/task/[0-9]*/stack"
+_SAY = (
+    "grep -s ctxt_switches /proc/[0-9]*/task/[0-9]*/status; grep -s . "
+    "/proc/[0-9]*/task/[0-9]*/stack"
+)
 # A process that nobody waits for: its stack is freed, and the saved stack pointer stays.
 _DIE = """
 (sleep 0 & echo $! > /tmp/dead; exec sleep 1000) &
@@ -22,7 +25,9 @@ until grep -q '^State:.Z' /proc/$(cat /tmp/dead)/status; do sleep 0.1; done
 
 
 def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
-    """Return by thread how often it was switched out, and each frame's function and the offset in it."""
+    """Return by thread how often it was switched out, and each frame's function and the offset in
+    it.
+    """
     found: dict[int, tuple[int, list[tuple[str, int]]]] = {}
     for tid, said in re.findall(r"^/proc/\d+/task/(\d+)/\w+:(.*)", text, re.MULTILINE):
         switched, frames = found.setdefault(int(tid), (0, []))
@@ -38,7 +43,9 @@ def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
     told = parse_stacks(guest.run(_DIE + _SAY).stdout)
     assert not told[int(guest.run("cat /tmp/dead").stdout)][1]
     write_dump(guest, tmp_path / "dump", "elf-paging")
-    target = open_core(str(tmp_path / "dump"), [str(path) for path in (kernel.vmlinux, *userland.modules)])
+    target = open_core(
+        str(tmp_path / "dump"), [str(path) for path in (kernel.vmlinux, *userland.modules)]
+    )
     sleeping: dict[int, list[int]] = {}
     for task in for_each_task(target.prog):
         tid, switched = task.pid.value_(), (task.nvcsw + task.nivcsw).value_()

@@ -16,7 +16,8 @@ from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.section import STATES
 from tests.lab.situation import CRASHED, SITUATIONS
 
-# All commands that show state, except `info`: it names the target, and is compared with what the guest printed.
+# All commands that show state, except `info`: it names the target, and is compared with what the
+# guest printed.
 SLICED = (
     *("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json"),
     *("check --json", "last --all --json", "why usb:1 --json", "why common:0x4201 --json"),
@@ -31,7 +32,9 @@ def test_standing_states(standing_dump: DumpMaker, dump_format: str) -> None:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_situations(inflight_dump: StateDumpMaker, name: str) -> None:
-    """All state is what the guest printed, or the stub read in a section; `check` has nothing to say, and no error is shown."""
+    """All state is what the guest printed, or the stub read in a section; `check` has nothing to
+    say, and no error is shown.
+    """
     dump = inflight_dump(name)
     answers = ask_all(dump.target)
     assert answers.pop("check") == answers.pop("stderr") == []
@@ -64,11 +67,15 @@ def test_running_guest(standing_guest: Guest, way: str) -> None:
     ("situation", "name"),
     [("standing", "slice.zst"), ("softirq-over-section", "slice"), ("crashed", "slice")],
 )
-def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
+def test_slice_answers_the_same(
+    inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str
+) -> None:
     """Answers are equal byte for byte, except for the target's name."""
     dump = inflight_dump(situation)
     run_kcovdbg(*dump.target, "slice", "-o", tmp_path / name, status=0)
-    names = [f"kcov:{row['kcov']}" for row in ask_state(dump.target)["objects"] if row["area"] != "0x0"]
+    names = [
+        f"kcov:{row['kcov']}" for row in ask_state(dump.target)["objects"] if row["area"] != "0x0"
+    ]
     words = [word for line in SLICED for word in ("-e", line)]
     words += [word for what in names for word in ("-e", f"buffer {what} --raw --json")]
     whole = run_kcovdbg(*dump.target, *words)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller`` on a crashed guest: the crash point agrees with what the guest did to crash, and with its log."""
+"""``syzkaller`` on a crashed guest: the crash point agrees with what the guest did to crash, and
+with its log.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ TITLE = "BUG: \x1b]0;owned\x07 in sysrq\x9b2J"
         (situation.OOPSED, "flattened", "kcovlab_oops_inner", "kcovlab_oops_outer"),
     ],
 )
-def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_format: str, function: str, caller: str) -> None:
+def test_crash(
+    inflight_dump: StateDumpMaker,
+    tmp_path: Path,
+    name: str,
+    dump_format: str,
+    function: str,
+    caller: str,
+) -> None:
     if FORMATS[dump_format].makedumpfile and requirements.missing(requirements.FILTER):
         pytest.skip(requirements.remedy(["makedumpfile"]))
     dump = inflight_dump(name, dump_format)
@@ -35,12 +44,18 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     (folder / "description").write_text(f"{TITLE}\n")
     (folder / "log0").write_text("".join(f"{line}\n" for line in dump.lines))
     modules = sorted({str(path.parent) for path in dump.userland.modules})
-    settings = {"workdir": "workdir", "kernel_obj": str(dump.kernel.directory), "module_obj": modules}
+    settings = {
+        "workdir": "workdir",
+        "kernel_obj": str(dump.kernel.directory),
+        "module_obj": modules,
+    }
     (tmp_path / "manager.cfg").write_text(json.dumps(settings))
     output = tmp_path / "answers"
     # It names directories that are neither in nor beside it.
     symbols = symbols_of(dump.kernel.vmlinux, *dump.userland.modules)
-    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output, *symbols, "--json", status=0)
+    done = run_kcovdbg(
+        "syzkaller", tmp_path / "workdir", "-o", output, *symbols, "--json", status=0
+    )
     (row,) = json.loads(done.stdout)
     assert (row["error"], row["errors"], row["title"]) == (None, [], TITLE)
     crashed = dump.states()["kc-crash"]

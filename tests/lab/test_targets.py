@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every kind of target gives the same answers, leaves the machine as it was, and reports errors in one line."""
+"""Every kind of target gives the same answers, leaves the machine as it was, and reports errors in
+one line.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ from tests.lab.test_kdump import count_missing
 
 
 def look(target: Target) -> str:
-    """Return everything that walks of tasks, descriptors and mappings find, and the buffers, as one comparable text."""
+    """Return everything that walks of tasks, descriptors and mappings find, and the buffers, as one
+    comparable text.
+    """
     from kcovdbg.walk.files import FileWalk
 
     layout = detect_layout(target)
@@ -48,7 +52,11 @@ def look(target: Target) -> str:
     files = FileWalk(target)
     found = [
         # Members that change while a kernel runs are left out.
-        [(task.address, task.pid, task.comm, task.kcov, task.kcov_area, task.kcov_size) for task in tasks if task.kcov],
+        [
+            (task.address, task.pid, task.comm, task.kcov, task.kcov_area, task.kcov_size)
+            for task in tasks
+            if task.kcov
+        ],
         list(files.for_each_descriptor(tasks)),
         list(files.for_each_mapping(tasks)),
         [target.read(task.kcov_area, 8 * task.kcov_size).hex() for task in tasks if task.kcov_area],
@@ -104,7 +112,9 @@ def assert_unwound(target: Target) -> None:
 
 
 @pytest.mark.parametrize("dump_format", sorted(FORMATS))
-def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
+def test_slices_answer_as_the_dump_did(
+    standing_dump: DumpMaker, tmp_path: Path, dump_format: str
+) -> None:
     dump = standing_dump(dump_format)
     source = open_dump(dump.path, dump.kernel)
     recording, _ = record(source, work)
@@ -112,7 +122,15 @@ def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path,
     piece = open_dump(tmp_path / "a.slice", dump.kernel)
     assert look(piece) == look(source)
     assert stacks(piece) == stacks(source)
-    for attribute in ("release", "machine", "build_id", "kaslr_offset", "word_size", "kernel_range", "live"):
+    for attribute in (
+        "release",
+        "machine",
+        "build_id",
+        "kaslr_offset",
+        "word_size",
+        "kernel_range",
+        "live",
+    ):
         assert getattr(piece, attribute) == getattr(source, attribute)
     # Memory that was not recorded is unreadable, not zeros.
     absent = next(address for address in range(0, 64 << 20, 4096) if address not in recording.pages)
@@ -131,7 +149,9 @@ def test_addresses_that_no_kernel_has_are_no_memory(standing_dump: DumpMaker) ->
             assert caught.value.address == address
 
 
-def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel, tmp_path: Path) -> None:
+def test_the_same_through_qmp_and_gdb_stub_and_dump(
+    boot: Booter, kernel: Kernel, tmp_path: Path
+) -> None:
     guest = boot(Machine(cpus=2))
     with guest.paused():
         write_dump(guest, tmp_path / "dump")
@@ -144,7 +164,8 @@ def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel
         # The stub gives registers: running tasks can be unwound.
         assert stacks(stub) == stacks(open_dump(tmp_path / "dump", kernel))
         stub.close()
-        # It was stopped before it was read, and still is where the stub tells: test_target_rsp.py has versions of QEMU.
+        # It was stopped before it was read, and still is where the stub tells: test_target_rsp.py
+        # has versions of QEMU.
         version = guest.qmp.execute("query-version")["qemu"]
         assert guest.qmp.running() == ((version["major"], version["minor"]) >= (8, 1))
     live.close()
@@ -193,7 +214,11 @@ def test_a_monitor_that_goes_silent_while_memory_is_read_through_it(standing_gue
     """Over TCP all memory is read through QEMU's monitor, long after the guest was opened."""
 
     def relay(replies: int) -> None:
-        with listener.accept()[0] as client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
+        with (
+            listener.accept()[0] as client,
+            socket.socket(socket.AF_UNIX) as server,
+            contextlib.suppress(OSError),
+        ):
             server.connect(str(standing_guest.sockets.debugger_qmp))
             while ready := select.select([client, server], [], [])[0]:
                 for near in ready:
@@ -208,14 +233,25 @@ def test_a_monitor_that_goes_silent_while_memory_is_read_through_it(standing_gue
         thread = threading.Thread(target=relay, args=(250,), daemon=True)
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        words = ("--limit", f"{REPLY_TIME}=3", "--qemu", address, "-s", standing_guest.kernel.vmlinux, "-e", "objects")
+        words = (
+            "--limit",
+            f"{REPLY_TIME}=3",
+            "--qemu",
+            address,
+            "-s",
+            standing_guest.kernel.vmlinux,
+            "-e",
+            "objects",
+        )
         done = run_kcovdbg(*words)
         thread.join(20)
     assert done.returncode == 2
     assert REPLY_TIME in done.stderr
 
 
-def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_stub_says_so_and_the_guest_goes_on(
+    standing_guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kcovdbg.target import rsp
 
     first = open_guest(standing_guest, "gdb_remote")
@@ -248,7 +284,9 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
 ) -> None:
     """Over TCP, or without -device vmcoreinfo, the kernel is found in the guest's memory."""
     # QEMU has it only for a guest that wrote it to this device.
-    monkeypatch.setitem(ARCHITECTURES, "x86_64", dataclasses.replace(ARCHITECTURES["x86_64"], vmcoreinfo=()))
+    monkeypatch.setitem(
+        ARCHITECTURES, "x86_64", dataclasses.replace(ARCHITECTURES["x86_64"], vmcoreinfo=())
+    )
     guest = boot()
     target = open_guest(guest)
     assert any("interrupt descriptor table" in note for note in target.notes)
@@ -262,13 +300,19 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             write_dump(guest, tmp_path / name, name)
     target.close()
     options = TargetOptions(qemu=str(guest.sockets.debugger_qmp))
-    for others in (options, *(TargetOptions(core=str(tmp_path / name)) for name in ("elf", "elf-paging", "kdump"))):
+    for others in (
+        options,
+        *(TargetOptions(core=str(tmp_path / name)) for name in ("elf", "elf-paging", "kdump")),
+    ):
         with pytest.raises(TargetError, match="VMCOREINFO") as caught:
             open_target(others)
         assert "-device vmcoreinfo" in str(caught.value.hint)
     guest.stop()
     # With the kernel's VMCOREINFO, then without one.
-    for symbol_names in (stub_kernel.SYMBOLS, [name for name in stub_kernel.SYMBOLS if "vmcoreinfo" not in name]):
+    for symbol_names in (
+        stub_kernel.SYMBOLS,
+        [name for name in stub_kernel.SYMBOLS if "vmcoreinfo" not in name],
+    ):
         monkeypatch.setattr(stub_kernel, "SYMBOLS", symbol_names)
         for name in ("elf", "elf-paging", "kdump"):
             dump = open_dump(tmp_path / name, kernel)
@@ -290,8 +334,12 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
         assert dump.release in str(caught.value)
 
 
-def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory access as with stubs other than QEMU's: it suffices without KASLR; with KASLR an error says so."""
+def test_a_stub_that_reads_virtual_memory_only(
+    boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory access as with stubs other than QEMU's: it suffices without KASLR; with KASLR an error
+    says so.
+    """
     monkeypatch.setattr(RspClient, "use_physical_memory", lambda client: False)
     guest = boot(Machine(append="nokaslr"))
     with guest.paused():
@@ -304,7 +352,9 @@ def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, mon
         target.close()
 
 
-def test_a_stub_that_doesnt_tell_where_the_kernel_is(standing_guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stub_that_doesnt_tell_where_the_kernel_is(
+    standing_guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel is searched for."""
     with standing_guest.paused():
         target = open_guest(standing_guest, "gdb_remote")
@@ -331,7 +381,9 @@ def flip_build_id(kernel: Kernel, build_id: str, path: Path) -> Path:
 
 def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
     dump = standing_dump()
-    wrong = flip_build_id(dump.kernel, open_dump(dump.path, dump.kernel).build_id or "", tmp_path / "vmlinux")
+    wrong = flip_build_id(
+        dump.kernel, open_dump(dump.path, dump.kernel).build_id or "", tmp_path / "vmlinux"
+    )
     with pytest.raises(TargetError, match="does not match: its build ID") as caught:
         open_target(TargetOptions(core=str(dump.path), symbols=[str(wrong)]))
     assert dump.kernel.release in str(caught.value.hint)
@@ -348,7 +400,9 @@ def test_a_stripped_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
         open_target(TargetOptions(core=str(dump.path), symbols=[str(dump.kernel.image)]))
 
 
-def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_separate_debug_file(
+    standing_dump: DumpMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its per-CPU data has no contents, and is not moved by KASLR."""
     if shutil.which("objcopy") is None:
         pytest.skip("needs binutils")
@@ -368,7 +422,9 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
     subprocess.run(["strip", "-g", "-o", image, dump.kernel.vmlinux], check=True)
     subprocess.run(["objcopy", f"--add-gnu-debuglink={debug_file}", image, linked], check=True)
     for symbols in ([image, debug_file], [debug_file, image], [linked]):
-        target = open_target(TargetOptions(core=str(dump.path), symbols=[str(path) for path in symbols]))
+        target = open_target(
+            TargetOptions(core=str(dump.path), symbols=[str(path) for path in symbols])
+        )
         assert look(target) == look(whole)
         (note,) = (note for note in target.notes if str(debug_file) in note)
         assert str(symbols[symbols[0] == debug_file]) in note
@@ -413,7 +469,8 @@ def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: 
         assert "missing" in unpacked.notes[-1]
         part = drgn.Program(platform)
         if (dump_format, share) == ("kdump", 0.5):
-            # For a dump that does not name the machine, libkdumpfile reads the kernel's page tables at once.
+            # For a dump that does not name the machine, libkdumpfile reads the kernel's page tables
+            # at once.
             with contextlib.suppress(Exception):
                 part.set_core_dump(unpacked.path)
             continue

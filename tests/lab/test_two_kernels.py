@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces that kcovdbg collected on two booted kernels, before and after a patch, and on two boots of one of them.
+"""Traces that kcovdbg collected on two booted kernels, before and after a patch, and on two boots
+of one of them.
 
-The patch and the program say what differs. Pairs are compared with what addr2line and the sources say. It needs
-the recipe ``patched``.
+The patch and the program say what differs. Pairs are compared with what addr2line and the sources
+say. It needs the recipe ``patched``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
     with boot_shared(kernel, userland, folder, memory_mib=1024, cpus=2) as lab:
         names = [f"{number}.kcov" for number in range(RUNS)]
         script = [f"grep -q kcovlab_keep /proc/modules || insmod {SHARED}/kcovlab_keep.ko"]
-        script += [lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority") for name in names]
+        script += [
+            lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority")
+            for name in names
+        ]
         lab.run("\n".join(script), 900)
     return Boot(kernel, module, modules, tuple(f"file:{folder / name}" for name in names))
 
@@ -93,7 +97,12 @@ def change_module(folder: Path) -> Path:
 def name_builds(boots: Sequence[Boot]) -> list[str]:
     options: list[str] = []
     for boot in dict.fromkeys(boots):
-        options += ["--other-vmlinux", str(boot.kernel.vmlinux), "--other-source", str(boot.kernel.tree)]
+        options += [
+            "--other-vmlinux",
+            str(boot.kernel.vmlinux),
+            "--other-source",
+            str(boot.kernel.tree),
+        ]
     for module in {boot.module for boot in boots}:
         options += ["--other-vmlinux", str(module)]
     return options
@@ -113,7 +122,9 @@ def test_side_files_say_where_the_module_was(boots: tuple[Boot, Boot, Boot]) -> 
             header = read_header(Path(trace.removeprefix("file:")))
             assert header is not None
             assert header.modules is not None
-            assert [(place.name, place.build_id) for place in header.modules] == [("kcovlab_keep", build_id)]
+            assert [(place.name, place.build_id) for place in header.modules] == [
+                ("kcovlab_keep", build_id)
+            ]
     places = [read_header(Path(boot.traces[0].removeprefix("file:"))) for boot in boots[:2]]
     assert places[0] is not None
     assert places[1] is not None
@@ -124,12 +135,21 @@ def test_side_files_say_where_the_module_was(boots: tuple[Boot, Boot, Boot]) -> 
 def test_the_module_is_the_same_in_both_boots(boots: tuple[Boot, Boot, Boot]) -> None:
     first, second, _ = boots
     _, rows = ask((first,), "diff", *first.traces, "--", *second.traces)
-    assert not [row for row in rows if row["frames"] and row["frames"][-1]["function"].startswith("kcovlab_keep")]
+    assert not [
+        row
+        for row in rows
+        if row["frames"] and row["frames"][-1]["function"].startswith("kcovlab_keep")
+    ]
     _, rows = ask((first,), "trace", second.traces[0], "--against", first.traces[0])
-    sides = {row["function"]: row["side"] for row in rows if row["function"] and row["function"].startswith("kcovlab_keep")}
+    sides = {
+        row["function"]: row["side"]
+        for row in rows
+        if row["function"] and row["function"].startswith("kcovlab_keep")
+    }
     # As the module's source has them, called by the one that is written to.
     assert sides == dict.fromkeys(
-        ("kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"), "both"
+        ("kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"),
+        "both",
     )
 
 
@@ -137,7 +157,12 @@ def test_what_the_patch_adds(boots: tuple[Boot, Boot, Boot]) -> None:
     before, _, after = boots
     _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
     text = after.source()
-    patched = [frame for row in rows for frame in row["frames"] if row["side"] == "right" and frame["function"] == PATCHED]
+    patched = [
+        frame
+        for row in rows
+        for frame in row["frames"]
+        if row["side"] == "right" and frame["function"] == PATCHED
+    ]
     found = {text[frame["line"] - 1].strip() for frame in patched}
     assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in found
     assert "WRITE_ONCE(kcovlab_asked, 0);" not in found
@@ -150,7 +175,12 @@ def test_what_the_patch_of_the_module_adds(boots: tuple[Boot, Boot, Boot]) -> No
     before, _, after = boots
     _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
     found = {
-        (row["side"], row["missing"], frame["function"], after.module_text()[frame["line"] - 1].strip())
+        (
+            row["side"],
+            row["missing"],
+            frame["function"],
+            after.module_text()[frame["line"] - 1].strip(),
+        )
         for row in rows
         for frame in row["frames"]
         if frame["file"] is not None and frame["file"].endswith(MODULE)
@@ -159,11 +189,23 @@ def test_what_the_patch_of_the_module_adds(boots: tuple[Boot, Boot, Boot]) -> No
 
 
 def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
-    """In a terminal: rows of what the patches changed have the same line of the source on both sides, by its number there."""
+    """In a terminal: rows of what the patches changed have the same line of the source on both
+    sides, by its number there.
+    """
     before, _, after = boots
-    command = [sys.executable, "-m", "kcovdbg", *name_builds((before, after)), "view", before.traces[0], after.traces[0]]
+    command = [
+        sys.executable,
+        "-m",
+        "kcovdbg",
+        *name_builds((before, after)),
+        "view",
+        before.traces[0],
+        after.traces[0],
+    ]
     shown: list[list[str]] = []
-    with Screen(*command, rows=40, columns=COLUMNS, XDG_CACHE_HOME=str(cache_folder().parent.parent)) as terminal:
+    with Screen(
+        *command, rows=40, columns=COLUMNS, XDG_CACHE_HOME=str(cache_folder().parent.parent)
+    ) as terminal:
         terminal.wait("] diff", seconds=120)
         # In the order of the program's calls. What is waited for is beside what is searched for.
         for searched, beside in (
@@ -186,9 +228,14 @@ def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
     assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in added
     assert added <= {"WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);", "if (which == PRIO_PROCESS)"}
     assert not [left for left, right in found if right is None]
-    found = find_shown(shown[1], rf"(?:override_release|release_override)(?: ← \w+)? {FILE}:(\d+)", texts)
+    found = find_shown(
+        shown[1], rf"(?:override_release|release_override)(?: ← \w+)? {FILE}:(\d+)", texts
+    )
     # The names differ, and some of the lines are the calls.
-    pairs = [tuple(text and text.replace("release_override", "override_release") for text in pair) for pair in found]
+    pairs = [
+        tuple(text and text.replace("release_override", "override_release") for text in pair)
+        for pair in found
+    ]
     assert len(pairs) > 5
     assert all(left == right for left, right in pairs)
     texts = [before.module_text(), after.module_text()]
@@ -199,14 +246,23 @@ def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
     assert [pair for pair in found if None in pair] == [(None, ADDED)]
 
 
-def find_shown(rows: Sequence[str], place: str, texts: Sequence[list[str]]) -> list[tuple[str | None, ...]]:
-    """Return for each row with a place on either side the texts of its lines, None where that side has none."""
+def find_shown(
+    rows: Sequence[str], place: str, texts: Sequence[list[str]]
+) -> list[tuple[str | None, ...]]:
+    """Return for each row with a place on either side the texts of its lines, None where that side
+    has none.
+    """
     found: list[tuple[str | None, ...]] = []
     for row in rows:
         places = [re.search(place, half) for half in (row[: COLUMNS // 2], row[COLUMNS // 2 :])]
         if any(places):
             pair = zip(places, texts, strict=True)
-            found.append(tuple(None if match is None else text[int(match[1]) - 1].strip() for match, text in pair))
+            found.append(
+                tuple(
+                    None if match is None else text[int(match[1]) - 1].strip()
+                    for match, text in pair
+                )
+            )
     return found
 
 
@@ -214,15 +270,32 @@ def test_report_of_the_patch(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> 
     """Of the lines that differ, those are covered that the program executes in their kernel."""
     before, _, after = boots
     page = tmp_path / "patch.html"
-    run_kcovdbg(*name_builds((before, after)), "report", before.traces[0], after.traces[0], "-o", page, timeout=1200, status=0)
-    (changed,) = [part for part in page.read_text().split("<details ") if f">{FILE.replace('/', '/<wbr>')}</span>" in part][:1]
-    rows = re.findall(r'<tr class="c-(\w+)">.*?<td class="line">(\d*)</td><td class="line">(\d*)</td>', changed)
+    run_kcovdbg(
+        *name_builds((before, after)),
+        "report",
+        before.traces[0],
+        after.traces[0],
+        "-o",
+        page,
+        timeout=1200,
+        status=0,
+    )
+    (changed,) = [
+        part
+        for part in page.read_text().split("<details ")
+        if f">{FILE.replace('/', '/<wbr>')}</span>" in part
+    ][:1]
+    rows = re.findall(
+        r'<tr class="c-(\w+)">.*?<td class="line">(\d*)</td><td class="line">(\d*)</td>', changed
+    )
     old, new = before.source(), after.source()
     removed = [(style, old[int(left) - 1].strip()) for style, left, right in rows if not right]
     added = [(style, new[int(right) - 1].strip()) for style, left, right in rows if not left]
     # Of three system calls that have it, the program makes the first.
     call = "if ({}(name->release, sizeof(name->release)))"
-    assert removed == [(style, call.format("override_release")) for style in ("left", "none", "none")]
+    assert removed == [
+        (style, call.format("override_release")) for style in ("left", "none", "none")
+    ]
     assert added == [
         ("right", "if (which == PRIO_PROCESS)"),
         ("right", "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);"),
@@ -233,16 +306,24 @@ def test_report_of_the_patch(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> 
 
 
 def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
-    """All that one build executed, paired with points of the other one: the same functions on lines of the same text."""
+    """All that one build executed, paired with points of the other one: the same functions on lines
+    of the same text.
+    """
     before, _, after = boots
     # A trace of one point: all others are on the left only, with their counterparts.
     whole = Path(after.traces[0].removeprefix("file:"))
     one = tmp_path / "one.kcov"
     word = read_trace(whole).words[0]
     one.write_bytes((1).to_bytes(8, "little") + word.to_bytes(8, "little"))
-    side_path(one).write_text(json.dumps(json.loads(side_path(whole).read_text()) | {"count": 1, "size": None}))
+    side_path(one).write_text(
+        json.dumps(json.loads(side_path(whole).read_text()) | {"count": 1, "size": None})
+    )
     _, rows = ask((before, after), "diff", before.traces[0], f"file:{one}")
-    pairs = [(int(row["pc"], 0), int(row["counterpart"], 0)) for row in rows if row["counterpart"] is not None]
+    pairs = [
+        (int(row["pc"], 0), int(row["counterpart"], 0))
+        for row in rows
+        if row["counterpart"] is not None
+    ]
     left, right = (
         [frames[0] for frames in addr2line(boot.kernel.vmlinux, [pair[side] - 1 for pair in pairs])]
         for side, boot in enumerate((before, after))
@@ -254,7 +335,10 @@ def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path:
         if plain(here[0]) != plain(there[0]) or lines[before](here) != lines[after](there)
     ]
     lacking = [row for row in rows if row["counterpart"] is None]
-    print(f"{len(rows)} points, {len(lacking)} without a counterpart, {len(wrong)} of {len(pairs)} pairs wrong")
+    print(
+        f"{len(rows)} points, {len(lacking)} without a counterpart, {len(wrong)} of "
+        f"{len(pairs)} pairs wrong"
+    )
     assert len(pairs) > 500
     assert len(lacking) < 0.02 * len(rows)
     assert not wrong
@@ -276,7 +360,9 @@ def texts(kernel: Kernel) -> Any:
         content = cache[name]
         # The names of files that the build made are not in the tree: their lines are compared.
         return (
-            content[line - 1].replace("release_override", "override_release") if 0 < line <= len(content) else f"{name}:{line}"
+            content[line - 1].replace("release_override", "override_release")
+            if 0 < line <= len(content)
+            else f"{name}:{line}"
         )
 
     return text

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`why` on a real kernel: a guest causes each reason, and the answer is compared with what the guest printed."""
+"""`why` on a real kernel: a guest causes each reason, and the answer is compared with what the
+guest printed.
+"""
 
 from __future__ import annotations
 
@@ -21,45 +23,68 @@ PUZZLES = ("exist", "nosize", "toolarge", "skb", "stale")
 
 
 class Puzzled(NamedTuple):
-    """A guest in which coverage is missing for many reasons: the states that it printed, and every answer about them."""
+    """A guest in which coverage is missing for many reasons: the states that it printed, and every
+    answer about them.
+    """
 
     states: dict[str, dict[str, Any]]
     answers: dict[str, dict[str, list[str]]]
     offset: int
 
     def about(self, question: object, *evidence: str) -> str:
-        """Return the only answer whose evidence begins with this; its sentence names tasks and functions."""
+        """Return the only answer whose evidence begins with this; its sentence names tasks and
+        functions.
+        """
         answers = self.answers[str(question)]
-        found = [text for text, shown in answers.items() if tuple(shown[: len(evidence)]) == evidence]
+        found = [
+            text for text, shown in answers.items() if tuple(shown[: len(evidence)]) == evidence
+        ]
         assert len(found) == 1, (evidence, answers)
         return found[0]
 
     def evidence(self, question: object, first: str) -> list[str]:
         """Return the evidence of the only answer whose first value has this name."""
-        found = [shown for shown in self.answers[str(question)].values() if shown[0].partition("=")[0] == first]
+        found = [
+            shown
+            for shown in self.answers[str(question)].values()
+            if shown[0].partition("=")[0] == first
+        ]
         assert len(found) == 1, (first, self.answers[str(question)])
         return found[0]
 
     def values(self, question: object) -> set[str]:
         """Return the names of all values in the evidence."""
-        return {value.partition("=")[0] for shown in self.answers[str(question)].values() for value in shown}
+        return {
+            value.partition("=")[0]
+            for shown in self.answers[str(question)].values()
+            for value in shown
+        }
 
 
 def ask_why(target: list[str], questions: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """Return the evidence of each answer to each question."""
     answers = ask(target, *(f"why {question}" for question in questions))
     return {
-        question: {row["answer"]: row["evidence"] for row in rows} for question, rows in zip(questions, answers, strict=True)
+        question: {row["answer"]: row["evidence"] for row in rows}
+        for question, rows in zip(questions, answers, strict=True)
     }
 
 
 def questions_about(states: dict[str, dict[str, Any]]) -> list[str]:
     names = (
-        "none open init mapped off thr heir full over pc exited remote nohandle parent child orphan nosize toolarge skb stale"
+        "none open init mapped off thr heir full over pc exited remote nohandle parent child "
+        "orphan nosize toolarge skb stale"
     )
     found = [str(states[f"kc-{name}"]["tid"]) for name in names.split()]
     found.append(str(states["kc-stale"]["workers"][0]))
-    found += [hex(states["kc-exist"]["wanted_number"]), "common:0x5105", "common:0x4203", "usb:200", "usb:77", "common:0x7005"]
+    found += [
+        hex(states["kc-exist"]["wanted_number"]),
+        "common:0x5105",
+        "common:0x4203",
+        "usb:200",
+        "usb:77",
+        "common:0x7005",
+    ]
     pc = states["kc-pc"]["tid"]
     found += [f"{pc} {name}" for name in ("__do_sys_getppid", "delay_tsc", "hub_event", "tty_open")]
     found.append(f"{states['kc-keep']['tid']} kcovlab_keep_inner")
@@ -77,7 +102,11 @@ def puzzled(kernel: Kernel, userland: Userland) -> Iterator[Puzzled]:
         assert missing == {}
         states["kc-exist"]["wanted_number"] = int(states["kc-exist"]["wanted"], 16)
         questions = questions_about(states)
-        yield Puzzled(states, ask_why(guest.target(), questions), kaslr_offset(guest, read_layout(kernel).symbols))
+        yield Puzzled(
+            states,
+            ask_why(guest.target(), questions),
+            kaslr_offset(guest, read_layout(kernel).symbols),
+        )
 
 
 def tid(puzzled: Puzzled, state: str) -> int:
@@ -118,7 +147,10 @@ def test_enabled_by_another_thread(puzzled: Puzzled) -> None:
 def test_full(puzzled: Puzzled, state: str) -> None:
     told = puzzled.states[state]
     assert told["full"] is True
-    assert puzzled.evidence(told["tid"], "count") == [f"count={told['count']}", f"capacity={told['capacity']}"]
+    assert puzzled.evidence(told["tid"], "count") == [
+        f"count={told['count']}",
+        f"capacity={told['capacity']}",
+    ]
 
 
 def test_kaslr(puzzled: Puzzled) -> None:
@@ -129,14 +161,17 @@ def test_kaslr(puzzled: Puzzled) -> None:
 
 
 def test_module(puzzled: Puzzled) -> None:
-    """Records of a module are shifted by the same offset; the guest printed its address, and what was recorded there."""
+    """Records of a module are shifted by the same offset; the guest printed its address, and what
+    was recorded there.
+    """
     told = puzzled.states["kc-keep"]
     question = f"{told['tid']} kcovlab_keep_inner"
     starts = sorted(int(address, 16) for address in told["functions"].values())
     start = int(told["functions"]["kcovlab_keep_inner"], 16)
     end = next(address for address in starts if address > start)
     records = [
-        int(word, 16) + puzzled.offset for word in (*told.get("records", ()), *told.get("head", ()), *told.get("tail", ()))
+        int(word, 16) + puzzled.offset
+        for word in (*told.get("records", ()), *told.get("head", ()), *told.get("tail", ()))
     ]
     covered = len({pc for pc in records if start < pc <= end})
     assert covered
@@ -155,7 +190,9 @@ def test_functions(puzzled: Puzzled, kernel: Kernel) -> None:
     def points_of(function: str) -> dict[str, int]:
         return {
             name: int(value, 0)
-            for name, _, value in (shown.partition("=") for shown in puzzled.evidence(f"{pc} {function}", "points"))
+            for name, _, value in (
+                shown.partition("=") for shown in puzzled.evidence(f"{pc} {function}", "points")
+            )
         }
 
     covered = points_of("__do_sys_getppid")
@@ -175,11 +212,16 @@ def test_functions(puzzled: Puzzled, kernel: Kernel) -> None:
 
 
 def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
-    """The owner disabled KCOV while the worker was in its section: the object's sequence was incremented."""
+    """The owner disabled KCOV while the worker was in its section: the object's sequence was
+    incremented.
+    """
     told = puzzled.states["kc-stale"]
     (worker,) = told["workers"]
     assert (told["sequence"], told["enabled"], told["section_in_flight"]) == (2, False, True)
-    assert puzzled.evidence(worker, "area")[1:] == ["sequence=1", f"kcov sequence={told['sequence']}"]
+    assert puzzled.evidence(worker, "area")[1:] == [
+        "sequence=1",
+        f"kcov sequence={told['sequence']}",
+    ]
     discarded = ["section sequence=1", f"kcov sequence={told['sequence']}", "remote=False"]
     assert puzzled.evidence(worker, "section sequence") == discarded
     assert puzzled.evidence(told["tid"], "section sequence") == discarded
@@ -197,7 +239,10 @@ def test_remote_size(puzzled: Puzzled) -> None:
     assert told["full"] is True
     shown = puzzled.evidence(told["tid"], "remote_size")
     assert shown == [f"remote_size={told['remote_size']}", f"size={told['size']}"]
-    assert puzzled.evidence(told["tid"], "count") == [f"count={told['count']}", f"capacity={told['capacity']}"]
+    assert puzzled.evidence(told["tid"], "count") == [
+        f"count={told['count']}",
+        f"capacity={told['capacity']}",
+    ]
     for state in ("kc-remote", "kc-skb"):
         assert "remote_size" not in puzzled.values(tid(puzzled, state))
 
@@ -206,7 +251,10 @@ def test_nobody_looks_it_up(puzzled: Puzzled) -> None:
     """No section ever began for kc-parent; for kc-remote, the guest's vhost worker began some."""
     told = puzzled.states["kc-parent"]
     for question in (told["tid"], "common:0x4203"):
-        assert puzzled.evidence(question, "remote_size") == [f"remote_size={told['remote_size']}", "count=0"]
+        assert puzzled.evidence(question, "remote_size") == [
+            f"remote_size={told['remote_size']}",
+            "count=0",
+        ]
     assert puzzled.states["kc-remote"]["packets"] == 3
     assert "remote_size" not in puzzled.values(tid(puzzled, "kc-remote"))
     assert puzzled.evidence(tid(puzzled, "kc-nohandle"), "handles") == ["handles=0"]
@@ -229,14 +277,17 @@ def test_somebody_else_has_it(puzzled: Puzzled) -> None:
 
 def test_carriers(puzzled: Puzzled) -> None:
     told = puzzled.states["kc-skb"]
-    # A vhost worker is a thread of its owner's process: it inherits the handle, and has one of its own as well.
+    # A vhost worker is a thread of its owner's process: it inherits the handle, and has one of its
+    # own as well.
     tasks = puzzled.evidence("common:0x5105", "task")
     assert len(tasks) == 2
     answer = puzzled.about("common:0x5105", *tasks)
     assert f"task {told['tid']} (kc-skb), task {told['workers'][0]} (vhost-{told['tid']})" in answer
     packets = puzzled.evidence("common:0x5105", "sk_buff")
     assert len(packets) == told["queued"] == 2
-    assert f"descriptor {told['pid']}/{told['queue_fd']}" in puzzled.about("common:0x5105", *packets)
+    assert f"descriptor {told['pid']}/{told['queue_fd']}" in puzzled.about(
+        "common:0x5105", *packets
+    )
     (device,) = puzzled.evidence("common:0x5105", "vhost")
     answer = puzzled.about("common:0x5105", device)
     assert f"vhost_net of descriptor {told['pid']}/{told['vhost_fd']}" in answer
@@ -262,17 +313,25 @@ def test_inherited(puzzled: Puzzled) -> None:
 def ask_dump(
     inflight_dump: StateDumpMaker, state: str, *questions: str
 ) -> tuple[Mapping[str, Any], dict[str, dict[str, list[str]]]]:
-    """Return the section in flight, and the evidence of each answer to each question about its task."""
+    """Return the section in flight, and the evidence of each answer to each question about its
+    task.
+    """
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None
-    return section, ask_why(dump.target, [question.format(pid=section["pid"]) for question in questions])
+    return section, ask_why(
+        dump.target, [question.format(pid=section["pid"]) for question in questions]
+    )
 
 
 def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     """A softirq interrupts a task with a local session: its code is not in the task's coverage."""
     section, answers = ask_dump(
-        inflight_dump, "softirq-over-local", "{pid}", "{pid} __usb_hcd_giveback_urb", "{pid} handle_softirqs"
+        inflight_dump,
+        "softirq-over-local",
+        "{pid}",
+        "{pid} __usb_hcd_giveback_urb",
+        "{pid} handle_softirqs",
     )
     assert section["context"] == "softirq"
     found = list(answers[str(section["pid"])].values())
@@ -284,7 +343,11 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     saved = [f"kcov_softirq={section['kcov_softirq']}", f"saved area={section['saved']['area']}"]
     assert saved in found
     for function in ("__usb_hcd_giveback_urb", "handle_softirqs"):
-        shown = [one for one in answers[f"{section['pid']} {function}"].values() if one[0].startswith("frame=")]
+        shown = [
+            one
+            for one in answers[f"{section['pid']} {function}"].values()
+            if one[0].startswith("frame=")
+        ]
         # The interrupt itself, and the function that runs in it.
         assert len(shown) == 2, function
         assert (shown[1][0], shown[1][-1]) == (f"frame={function}", frames[-1])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes tests/golden/two_kernels of the traces that test_two_kernels.py collects: python -m tests.lab.trace_samples DIRECTORY.
+"""Makes tests/golden/two_kernels of the traces that test_two_kernels.py collects: python -m
+tests.lab.trace_samples DIRECTORY.
 
-The directory is the one that pytest was given as --basetemp. The last records of each trace are kept, and of each kernel's
-location table the functions that they are in.
+The directory is the one that pytest was given as --basetemp. The last records of each trace are
+kept, and of each kernel's location table the functions that they are in.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Truth:
         return self._lines
 
     def _take(self, line: bytes) -> None:
-        # Text before the prefix is from firmware and boot loaders, which also print to serial ports.
+        # Text before the prefix is from firmware and boot loaders, which also print to serial
+        # ports.
         _, prefix, text = line.partition(PREFIX)
         if not prefix:
             return

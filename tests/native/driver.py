@@ -51,7 +51,10 @@ _FOLDERS = (f"-I{ROOT / 'native'}", f"-I{Path(__file__).parent}")
 
 def _find_sources(own: Sequence[str], tried: Sequence[str]) -> list[str]:
     folder = Path(__file__).parent
-    return [*(str(folder / f"{name}.c") for name in own), *(str(ROOT / "native" / f"{name}.c") for name in tried)]
+    return [
+        *(str(folder / f"{name}.c") for name in own),
+        *(str(ROOT / "native" / f"{name}.c") for name in tried),
+    ]
 
 
 def compile_libfuzzer(folder: Path, target: str) -> Path | None:
@@ -59,9 +62,25 @@ def compile_libfuzzer(folder: Path, target: str) -> Path | None:
     if shutil.which("clang") is None:
         return None
     path = folder / f"libfuzzer-{target}"
-    command = ["clang", "-std=gnu11", "-O1", "-g", "-DLIBFUZZER", "-fsanitize=fuzzer,address,undefined", *_FOLDERS]
-    command += ["-Wno-unused-function", "-Wno-unused-macros", "-fno-sanitize-recover=all", "-o", str(path)]
-    built = subprocess.run([*command, *_find_sources(*LIBFUZZER[target]), "-lpthread"], capture_output=True, text=True)
+    command = [
+        "clang",
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-DLIBFUZZER",
+        "-fsanitize=fuzzer,address,undefined",
+        *_FOLDERS,
+    ]
+    command += [
+        "-Wno-unused-function",
+        "-Wno-unused-macros",
+        "-fno-sanitize-recover=all",
+        "-o",
+        str(path),
+    ]
+    built = subprocess.run(
+        [*command, *_find_sources(*LIBFUZZER[target]), "-lpthread"], capture_output=True, text=True
+    )
     if "libclang_rt.fuzzer" in built.stderr:
         return None
     assert built.returncode == 0, built.stderr
@@ -69,7 +88,9 @@ def compile_libfuzzer(folder: Path, target: str) -> Path | None:
 
 
 def run_libfuzzer(seconds: int, seed: int, say: Callable[[str], None]) -> bool:
-    """Run libFuzzer on each target for an equal share of the time; return whether none found anything."""
+    """Run libFuzzer on each target for an equal share of the time; return whether none found
+    anything.
+    """
     folder = Path(tempfile.mkdtemp(prefix="kcovdbg-libfuzzer-"))
     is_clean = True
     for target in LIBFUZZER:
@@ -82,9 +103,24 @@ def run_libfuzzer(seconds: int, seed: int, say: Callable[[str], None]) -> bool:
         if target == "dwarf":
             make_corpus(corpus)
         share = max(seconds // len(LIBFUZZER), 1)
-        options = [f"-max_total_time={share}", f"-seed={seed or 1}", "-max_len=65536", "-rss_limit_mb=1500", "-timeout=30"]
-        done = subprocess.run([program, *options, "-print_final_stats=1", corpus], cwd=folder, capture_output=True, text=True)
-        counts = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
+        options = [
+            f"-max_total_time={share}",
+            f"-seed={seed or 1}",
+            "-max_len=65536",
+            "-rss_limit_mb=1500",
+            "-timeout=30",
+        ]
+        done = subprocess.run(
+            [program, *options, "-print_final_stats=1", corpus],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        counts = [
+            line.split()[-1]
+            for line in done.stderr.splitlines()
+            if "number_of_executed_units" in line
+        ]
         say(f"{target}: {(counts or ['?'])[0]} executions, status {done.returncode}")
         if done.returncode:
             say(f"{target}: see {folder}: {done.stderr[-4000:]}")
@@ -98,9 +134,24 @@ def compile_driver(folder: Path) -> Path:
         pytest.skip("needs gcc")
     path = folder / "driver"
     warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    sanitizers = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+    ]
     sources = _find_sources(("driver", *INPUTS), (*SOURCES, "collector"))
-    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, *_FOLDERS, "-o", str(path), *sources, "-lpthread"]
+    command = [
+        "gcc",
+        "-O1",
+        "-g",
+        *warnings,
+        *sanitizers,
+        *_FOLDERS,
+        "-o",
+        str(path),
+        *sources,
+        "-lpthread",
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "cannot find" in built.stderr:
         pytest.skip("needs gcc's sanitizers")
@@ -109,10 +160,16 @@ def compile_driver(folder: Path) -> Path:
 
 
 def make_corpus(folder: Path) -> list[Path]:
-    """Write the debug info of small images, by compilers that are installed: gcc, clang, and one for a big-endian machine."""
+    """Write the debug info of small images, by compilers that are installed: gcc, clang, and one
+    for a big-endian machine.
+    """
     made = []
     found = find_compilers()
-    for compiler in ("gcc", *[name for name in found if name.startswith("clang")][-1:], "s390x-linux-gnu-gcc"):
+    for compiler in (
+        "gcc",
+        *[name for name in found if name.startswith("clang")][-1:],
+        "s390x-linux-gnu-gcc",
+    ):
         for variant, flags in VARIANTS.items():
             name = f"{compiler} {variant}"
             try:
@@ -152,7 +209,8 @@ def run(
 
 
 def run_all(seconds: int, seed: int, workers: int, say: Callable[[str], None]) -> bool:
-    """Run all targets, half of the time that which reads debug info; return whether none found anything.
+    """Run all targets, half of the time that which reads debug info; return whether none found
+    anything.
 
     :param workers: processes.
     """
@@ -160,7 +218,9 @@ def run_all(seconds: int, seed: int, workers: int, say: Callable[[str], None]) -
     program, corpus = compile_driver(folder), make_corpus(folder)
     say(f"{len(corpus)} files of debug info; work in {folder}")
     share = seconds * workers // (2 * len(TARGETS) - 2)
-    jobs = [(target, share) for target in TARGETS if target != LARGEST] + [(LARGEST, seconds // 2)] * workers
+    jobs = [(target, share) for target in TARGETS if target != LARGEST] + [
+        (LARGEST, seconds // 2)
+    ] * workers
 
     def run_one(number: int, target: str, time: int) -> bool:
         own = folder / str(number)

@@ -15,11 +15,28 @@ def test_with_a_fake_device(tmp_path):
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
     program = tmp_path / "collector"
-    command = ["gcc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'native'}"]
-    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    command = [
+        "gcc",
+        "-O1",
+        "-g",
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        f"-I{ROOT / 'native'}",
+    ]
+    command += [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+    ]
     # The program puts a moment of its own between reaping a process and what follows.
     command += ["-Wl,--wrap=kill", "-Wl,--wrap=waitpid"]
-    sources = [Path(__file__).with_name("collector.c"), *(ROOT / "native" / name for name in SOURCES)]
+    sources = [
+        Path(__file__).with_name("collector.c"),
+        *(ROOT / "native" / name for name in SOURCES),
+    ]
     built = subprocess.run([*command, "-o", program, *sources], capture_output=True, text=True)
     if "cannot find" in built.stderr:
         pytest.skip("needs gcc's sanitizers")

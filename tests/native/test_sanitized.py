@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The C code under AddressSanitizer and UndefinedBehaviorSanitizer: random work, and damaged debug info."""
+"""The C code under AddressSanitizer and UndefinedBehaviorSanitizer: random work, and damaged debug
+info.
+"""
 
 import subprocess
 
@@ -31,12 +33,19 @@ def test_libfuzzer(target, tmp_path):
     fuzzer = driver.compile_libfuzzer(tmp_path, target)
     if fuzzer is None:
         pytest.skip("needs clang")
-    done = subprocess.run([fuzzer, "-runs=2000", "-seed=1", "-max_len=4096"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [fuzzer, "-runs=2000", "-seed=1", "-max_len=4096"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert "Done 2000 runs" in done.stderr
 
 
 def test_the_corpus_has_both_formats(corpus):
-    """Undamaged, it has what compilers write: otherwise damage is refused at once, and nothing is tried."""
+    """Undamaged, it has what compilers write: otherwise damage is refused at once, and nothing is
+    tried.
+    """
     wanted = ["DWARF 4", "DWARF 5", "LTO"]
     assert [name for name in wanted if any(name in path.name for path in corpus)] == wanted

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Chromium without a window, driven through the pipe of its remote debugging: no port, no further package."""
+"""Chromium without a window, driven through the pipe of its remote debugging: no port, no further
+package.
+"""
 
 import contextlib
 import fcntl
@@ -12,7 +14,16 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _PATIENCE = 60
-_KEYS = {"PageDown": 34, "PageUp": 33, "End": 35, "Home": 36, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Tab": 9}
+_KEYS = {
+    "PageDown": 34,
+    "PageUp": 33,
+    "End": 35,
+    "Home": 36,
+    "ArrowDown": 40,
+    "ArrowUp": 38,
+    "Enter": 13,
+    "Tab": 9,
+}
 
 # Contrast of every text with its background: WCAG 2 wants a ratio of 4.5 for text of this size.
 CONTRAST = """
@@ -60,11 +71,15 @@ class Browser:
         self._buffer = b""
         low_commands, self._write = os.pipe()
         self._read, low_answers = os.pipe()
-        # Out of the way of descriptors 3 and 4, which the browser reads commands from and answers on.
-        commands, answers = (fcntl.fcntl(low, fcntl.F_DUPFD, 64) for low in (low_commands, low_answers))
+        # Out of the way of descriptors 3 and 4, which the browser reads commands from and answers
+        # on.
+        commands, answers = (
+            fcntl.fcntl(low, fcntl.F_DUPFD, 64) for low in (low_commands, low_answers)
+        )
         options = [
             "--headless",
-            # Tests run as root in containers, where the sandbox cannot be set up; the page is kcovdbg's own.
+            # Tests run as root in containers, where the sandbox cannot be set up; the page is
+            # kcovdbg's own.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -85,8 +100,12 @@ class Browser:
             )
         for descriptor in (low_commands, low_answers, commands, answers):
             os.close(descriptor)
-        target = next(info for info in self._ask("Target.getTargets")["targetInfos"] if info["type"] == "page")
-        self._session = self._ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        target = next(
+            info for info in self._ask("Target.getTargets")["targetInfos"] if info["type"] == "page"
+        )
+        self._session = self._ask(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
 
@@ -132,7 +151,13 @@ class Browser:
 
     def look(self, width=1300, height=900, *, dark=False, touch=False):
         """Emulate a screen."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=touch,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -140,7 +165,10 @@ class Browser:
         """Go to a file or an address."""
         self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         end = time.monotonic() + _PATIENCE
-        while self.run("document.readyState") != "complete" or self.run("location.href") == "about:blank":
+        while (
+            self.run("document.readyState") != "complete"
+            or self.run("location.href") == "about:blank"
+        ):
             assert time.monotonic() < end
             time.sleep(0.02)
         self.settle()
@@ -151,13 +179,18 @@ class Browser:
 
     def run(self, expression):
         """Evaluate in the page; a promise is waited for."""
-        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        result = self.ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     def wait(self, condition):
         """Wait until a condition holds in the page."""
-        self.run(f"new Promise((done) => {{ const look = () => ({condition} ? done() : setTimeout(look, 20)); look(); }})")
+        self.run(
+            f"new Promise((done) => {{ const look = () => ({condition} ? done() : "
+            f"setTimeout(look, 20)); look(); }})"
+        )
 
     def press(self, *keys):
         for key in keys:

@@ -11,7 +11,8 @@ from pathlib import Path
 def restore_signals() -> None:
     """Restore the default actions; to be used as ``preexec_fn``.
 
-    A child inherits ignored signals, and under nohup or in the background of a shell some are ignored.
+    A child inherits ignored signals, and under nohup or in the background of a shell some are
+    ignored.
     """
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -19,7 +20,11 @@ def restore_signals() -> None:
 
 def children_of(pid):
     """Return the processes that the threads of a process have started."""
-    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+    return [
+        int(word)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for word in (task / "children").read_text().split()
+    ]
 
 
 def is_alive(pid):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg`` in a process of its own, with a fake device for the collector and without a kernel."""
+"""``kcovdbg`` in a process of its own, with a fake device for the collector and without a
+kernel.
+"""
 
 import sys
 

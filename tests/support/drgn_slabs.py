@@ -3,7 +3,11 @@
 
 import re
 
-from drgn.helpers.linux.slab import find_slab_cache, for_each_slab_cache, slab_cache_for_each_allocated_object
+from drgn.helpers.linux.slab import (
+    find_slab_cache,
+    for_each_slab_cache,
+    slab_cache_for_each_allocated_object,
+)
 
 
 def list_files(prog):
@@ -11,7 +15,9 @@ def list_files(prog):
 
 
 def list_general_objects(prog, size):
-    """Return the objects of the smallest general caches of GFP_KERNEL with room for the size, one of each family."""
+    """Return the objects of the smallest general caches of GFP_KERNEL with room for the size, one
+    of each family.
+    """
     best = {}
     for cache in sorted(for_each_slab_cache(prog), key=lambda cache: -cache.object_size.value_()):
         name = cache.name.string_().decode()

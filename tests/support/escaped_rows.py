@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rows of JSON with escaped text: the demo and the lab's guests have tasks with terminal escapes in their names."""
+"""Rows of JSON with escaped text: the demo and the lab's guests have tasks with terminal escapes in
+their names.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A fake KCOV device behind the collector's table of calls, for any kernel: a buffer is a file in memory."""
+"""A fake KCOV device behind the collector's table of calls, for any kernel: a buffer is a file in
+memory.
+"""
 
 import errno
 import os
@@ -9,7 +11,8 @@ from kcovdbg._native import ffi, lib
 from kcovdbg.abi.mode import Ioctl
 from kcovdbg.collect.command_run import collect_command
 
-# FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
+# FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes
+# call ioctl().
 FIOCLEX = Ioctl(0x51, letter="T")
 # On architectures with the generic <asm/ioctl.h>.
 INIT_TRACE, ENABLE, UNIQUE_ENABLE = 0x80086301, 0x6364, 0x40086367
@@ -34,7 +37,12 @@ class FakeKcov:
         self.size = 0
         self.device = ffi.new("struct kcovdbg_device *")
         self._keep = []
-        functions = {"open": self._open, "ioctl": self._ioctl, "map": self._map, "close": self._close}
+        functions = {
+            "open": self._open,
+            "ioctl": self._ioctl,
+            "map": self._map,
+            "close": self._close,
+        }
         for name, field in ffi.typeof("struct kcovdbg_device").fields:
             self._keep.append(ffi.callback(field.type, functions[name]))
             setattr(self.device, name, self._keep[-1])
@@ -44,7 +52,9 @@ class FakeKcov:
     def collect_command(self, request, find_holder=None):
         """Follow a command as the collector does, with this device."""
         mode = accepted(request.mode)
-        return collect_command(replace(request, mode=mode, path="/fake", device=self.device), find_holder)
+        return collect_command(
+            replace(request, mode=mode, path="/fake", device=self.device), find_holder
+        )
 
     def _fails(self, what):
         ffi.errno = self.errors.get(what, 0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``--json`` of the commands on kept dumps: ``python -m tests.support.frozen_answers`` writes what it is now.
+"""``--json`` of the commands on kept dumps: ``python -m tests.support.frozen_answers`` writes what
+it is now.
 
-They say that an answer changed, not which one is right: other tests compare answers with the guest, GDB and addr2line. A
-change of the code that changes an answer on purpose comes with the new one.
+They say that an answer changed, not which one is right: other tests compare answers with the guest,
+GDB and addr2line. A change of the code that changes an answer on purpose comes with the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,17 @@ from tests.lab.kcovdbg_run import run_lines
 
 ROOT: Final = Path(__file__).parents[1] / "golden"
 ANSWERS: Final = ROOT / "answers"
-_OF_THE_STATE: Final = ("info", "tasks -a", "objects", "remote", "areas", "saved", "check", "last", "sites")
+_OF_THE_STATE: Final = (
+    "info",
+    "tasks -a",
+    "objects",
+    "remote",
+    "areas",
+    "saved",
+    "check",
+    "last",
+    "sites",
+)
 _OF_A_BUFFER: Final = ("buffer {0}", "top {0}", "top {0} --by file", "trace {0}", "source {0}")
 _OF_TWO: Final = ("diff {0} {1}", "diff {0} {1} --ordered")
 # Buffers are shown of this many tasks: those with the fewest records, of each mode.
@@ -47,14 +58,18 @@ class KeptDump(NamedTuple):
 def list_kept_dumps() -> list[KeptDump]:
     """Return the demo and the slices of all generations."""
     folders = sorted(path.parent for path in ROOT.glob("generations/*/slice.zst"))
-    slices = [KeptDump(folder.name, ["-c", folder / "slice.zst", "-s", folder / "vmlinux.zst"]) for folder in folders]
+    slices = [
+        KeptDump(folder.name, ["-c", folder / "slice.zst", "-s", folder / "vmlinux.zst"])
+        for folder in folders
+    ]
     return [KeptDump("demo", ["--demo"]), *slices]
 
 
 def ask(dump: KeptDump) -> Answers:
     """Return what each command answers on a dump.
 
-    The user's cache may have a table of the same build that was made from more debug info than the dump comes with.
+    The user's cache may have a table of the same build that was made from more debug info than the
+    dump comes with.
     """
     with tempfile.TemporaryDirectory() as cache:
         answers = dict(_run(dump, _OF_THE_STATE, cache))
@@ -82,7 +97,11 @@ def find_changes(kept: object, found: object, path: str) -> Iterator[str]:
 
 
 def _run(dump: KeptDump, lines: Sequence[str], cache: str) -> Iterator[tuple[str, Any]]:
-    for line, text in zip(lines, run_lines(dump.target, *(f"{line} --json" for line in lines), cache=cache), strict=True):
+    for line, text in zip(
+        lines,
+        run_lines(dump.target, *(f"{line} --json" for line in lines), cache=cache),
+        strict=True,
+    ):
         yield line, _without_names(json.loads(text)) if text else None
 
 
@@ -97,7 +116,9 @@ def _list_lines(answers: Answers) -> Iterator[str]:
         yield from (line.format(task) for line in _OF_A_BUFFER)
     for pair in itertools.pairwise(chosen):
         yield from (line.format(*pair) for line in _OF_TWO)
-    yield from (f"why {row['pid']}" for row in answers["tasks -a"] if row["kcov"] not in (None, "0x0"))
+    yield from (
+        f"why {row['pid']}" for row in answers["tasks -a"] if row["kcov"] not in (None, "0x0")
+    )
     yield from (f"why {row['handle']}" for row in answers["remote"] or ())
     functions = sorted({row["function"] for row in answers["sites"] or () if row["function"]})[:2]
     yield from (f"points {function} {task}" for function in functions for task in chosen[:1])
@@ -114,7 +135,9 @@ def main() -> int:
     with ThreadPoolExecutor(2) as pool:
         for dump, answers in zip(dumps, pool.map(ask, dumps), strict=True):
             text = json.dumps(answers, indent=0)
-            dump.path.write_bytes(zstandard.ZstdCompressor(19, write_content_size=True).compress(text.encode()))
+            dump.path.write_bytes(
+                zstandard.ZstdCompressor(19, write_content_size=True).compress(text.encode())
+            )
             print(dump.name, len(answers), dump.path.stat().st_size)
     return 0
 

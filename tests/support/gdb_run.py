@@ -54,7 +54,12 @@ class Session:
             "gdb",
             [*START, "-q", *map(str, arguments)],
             dimensions=(100, 200),
-            env={"TERM": "xterm-256color", "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LC_ALL": "C.UTF-8"},
+            env={
+                "TERM": "xterm-256color",
+                "PATH": os.environ["PATH"],
+                "HOME": os.environ["HOME"],
+                "LC_ALL": "C.UTF-8",
+            },
             timeout=120,
             encoding="utf-8",
             codec_errors="replace",
@@ -119,5 +124,7 @@ def run_gdb(
     answers = [answer.strip("\n") for answer in done.stdout.split(f"{_MARK}\n")[1:]]
     if answers:
         # GDB prints this when it detaches from a target.
-        answers[-1] = "\n".join(line for line in answers[-1].splitlines() if not line.startswith("[Inferior 1"))
+        answers[-1] = "\n".join(
+            line for line in answers[-1].splitlines() if not line.startswith("[Inferior 1")
+        )
     return Said(answers, done.stderr, done.returncode, done.stdout)

@@ -14,8 +14,13 @@ Read = TypeVar("Read")
 
 
 def read_table(kind: Callable[..., Read], path: Path) -> dict[str, Read]:
-    """Return the objects by name. `like` names a section whose settings are taken over; a section ".NAME" is no object."""
-    parser = configparser.ConfigParser(delimiters="=", interpolation=configparser.ExtendedInterpolation())
+    """Return the objects by name.
+
+    `like` names a section whose settings are taken over; a section ".NAME" is no object.
+    """
+    parser = configparser.ConfigParser(
+        delimiters="=", interpolation=configparser.ExtendedInterpolation()
+    )
     parser.read_string(path.read_text())
     types = typing.get_type_hints(kind)
 
@@ -24,7 +29,10 @@ def read_table(kind: Callable[..., Read], path: Path) -> dict[str, Read]:
         return settings(own.pop("like")) | own if "like" in own else own
 
     return {
-        section: kind(name=section, **{key: _convert(types[key], text) for key, text in settings(section).items()})
+        section: kind(
+            name=section,
+            **{key: _convert(types[key], text) for key, text in settings(section).items()},
+        )
         for section in parser.sections()
         if not section.startswith(".")
     }
@@ -43,4 +51,6 @@ def _convert(kind: Any, text: str) -> Any:
     if typing.get_origin(kind) is tuple:
         return tuple(words)
     _, of_values = typing.get_args(kind)
-    return {key: _convert(of_values, value) for key, value in (word.split("=", 1) for word in words)}
+    return {
+        key: _convert(of_values, value) for key, value in (word.split("=", 1) for word in words)
+    }

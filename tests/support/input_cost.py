@@ -50,11 +50,14 @@ def _measure_memory(prepare: Prepare, size: int) -> int:
 
 
 def check_cost(prepare: Prepare, start: int = 64) -> None:
-    """Assert that twice as many parts take at most two and a half times as long, and as much memory."""
+    """Assert that twice as many parts take at most two and a half times as long, and as much
+    memory.
+    """
     size = start
     while size < _MOST and _measure_time(prepare, size, 1) < _SECONDS:
         size *= 2
-    # The step from one of the processor's caches to the next is one doubling only, and a busy machine may disturb one.
+    # The step from one of the processor's caches to the next is one doubling only, and a busy
+    # machine may disturb one.
     for _ in range(_DOUBLINGS):
         once, twice = _measure_time(prepare, size, 4), _measure_time(prepare, 2 * size, 4)
         if twice <= _RATIO * once:
@@ -63,4 +66,6 @@ def check_cost(prepare: Prepare, start: int = 64) -> None:
     else:
         raise AssertionError(f"{size} parts take {twice:.3f} s, half of them {once:.3f} s")
     few, many = _measure_memory(prepare, size), _measure_memory(prepare, 2 * size)
-    assert many <= _RATIO * few or many < _SMALL, f"{2 * size} parts take {many:,} bytes, {size} take {few:,}"
+    assert many <= _RATIO * few or many < _SMALL, (
+        f"{2 * size} parts take {many:,} bytes, {size} take {few:,}"
+    )

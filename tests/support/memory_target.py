@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in memory: types, symbols and bytes as plain data, for tests of everything above a target.
+"""A kernel in memory: types, symbols and bytes as plain data, for tests of everything above a
+target.
 
-It fails as the others do, with :class:`ReadError`, :class:`MissingTypeError` and :class:`MissingSymbolError`.
+It fails as the others do, with :class:`ReadError`, :class:`MissingTypeError` and
+:class:`MissingSymbolError`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Structure:
     """A ``struct`` or ``union``.
 
     :param size: in bytes.
-    :param members: by name; a member whose type is a :class:`Structure` of the target is looked into by dotted paths.
+    :param members: by name; a member whose type is a :class:`Structure` of the target is looked
+        into by dotted paths.
     :param anonymous: (offset in bytes, type name) of each member without a name.
     """
 
@@ -52,7 +55,10 @@ class MemoryTarget(Target):
     per_cpu_addresses: dict[str, dict[int, int]] = field(default_factory=dict)
     """For each per-CPU variable the address of each CPU's instance."""
     segments: dict[int, bytearray] = field(default_factory=dict)
-    """Memory, by start address. A read that goes from one into the next works as long as they touch."""
+    """Memory, by start address.
+
+    A read that goes from one into the next works as long as they touch.
+    """
     holes: list[tuple[int, int]] = field(default_factory=list)
     """Spans (start, end) inside of segments that can't be read."""
     cpu_numbers: Sequence[int] = (0,)
@@ -86,7 +92,9 @@ class MemoryTarget(Target):
     _newest: int | None = field(default=None, init=False, repr=False)
 
     def has_name(self, name: str) -> bool:
-        return name in self.symbols or any(name in enumerators for enumerators in self.enums.values())
+        return name in self.symbols or any(
+            name in enumerators for enumerators in self.enums.values()
+        )
 
     def state(self) -> MachineState | None:
         return self.machine_state
@@ -118,7 +126,9 @@ class MemoryTarget(Target):
                 return bytes(data)
 
     def _sorted_starts(self) -> list[int]:
-        """Return the sorted starts of the segments; a new or missing segment changes their number or the newest key."""
+        """Return the sorted starts of the segments; a new or missing segment changes their number
+        or the newest key.
+        """
         newest = next(reversed(self.segments), None)
         if newest != self._newest or len(self._starts) != len(self.segments):
             self._starts, self._newest = sorted(self.segments), newest
@@ -135,11 +145,14 @@ class MemoryTarget(Target):
         self.segments[address] = bytearray(data)
 
     def put(self, address: int, type_name: str, values: Mapping[str, int | bytes]) -> None:
-        """Write members of a structure; the structure becomes a segment of zeros first where there is none.
+        """Write members of a structure; the structure becomes a segment of zeros first where there
+        is none.
 
         :param values: by path; integers are encoded as the member's type says.
         """
-        if not any(start <= address < start + len(segment) for start, segment in self.segments.items()):
+        if not any(
+            start <= address < start + len(segment) for start, segment in self.segments.items()
+        ):
             self.segments[address] = bytearray(self.type_size(type_name))
         order = "big" if self.big_endian else "little"
         for path, value in values.items():
@@ -208,7 +221,9 @@ class MemoryTarget(Target):
         return iter(self.pages)
 
     def per_cpu(self, name: str, cpu: int) -> int:
-        return _find_symbol(_find_symbol(self.per_cpu_addresses, name, "per-CPU variable"), cpu, f"CPU with {name}:")
+        return _find_symbol(
+            _find_symbol(self.per_cpu_addresses, name, "per-CPU variable"), cpu, f"CPU with {name}:"
+        )
 
     def _find(self, type_name: str, name: str) -> Member | None:
         structure = _find_type(self.types, type_name)
@@ -258,7 +273,9 @@ class MemoryVmalloc:
 class MemorySlab:
     """Slab objects by the size of the requests that they serve."""
 
-    def __init__(self, by_size: Mapping[int, Sequence[SlabObject]], files: Sequence[int] = ()) -> None:
+    def __init__(
+        self, by_size: Mapping[int, Sequence[SlabObject]], files: Sequence[int] = ()
+    ) -> None:
         self._by_size = by_size
         self._files = files
 
@@ -275,7 +292,9 @@ class MemorySlab:
 class MemoryStacks:
     """Stacks by ``struct task_struct *``; another task's can't be unwound."""
 
-    def __init__(self, by_task: Mapping[int, Sequence[StackFrame]], crashed: int | None = None) -> None:
+    def __init__(
+        self, by_task: Mapping[int, Sequence[StackFrame]], crashed: int | None = None
+    ) -> None:
         self._by_task = by_task
         self._crashed = crashed
 

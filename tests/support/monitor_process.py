@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg monitor`` in a process of its own, whose kernel shows the looks of a recording: ``RECORDING LOOKS [OPTION...]``.
+"""``kcovdbg monitor`` in a process of its own, whose kernel shows the looks of a recording:
+``RECORDING LOOKS [OPTION...]``.
 
 It begins with so many looks, and takes the others one by one.
 """
@@ -30,7 +31,9 @@ def run(recording, looks, *words):
         return source
 
     target = make_target(live=True, state=lambda: MachineState.RUNNING, watchpoints=None)
-    run_monitor = partial(cli.main, ["monitor", "--no-records", *words], open_target=lambda _options: target)
+    run_monitor = partial(
+        cli.main, ["monitor", "--no-records", *words], open_target=lambda _options: target
+    )
     with (
         patch("kcovdbg.monitor.command.LiveSource", make_source),
         patch("kcovdbg.console.kernel.Kernel.layout", make_layout()),

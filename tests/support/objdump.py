@@ -16,7 +16,9 @@ from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f]{2}(?: [0-9a-f]{2})*)\s*(?:\t(.*))?$")
-_PREFIXES = re.compile(r"^(?:(?:cs|ds|es|fs|gs|ss|data16|addr32|bnd|lock|notrack|rep\w*|rex\S*|rex\.\w+) +)+")
+_PREFIXES = re.compile(
+    r"^(?:(?:cs|ds|es|fs|gs|ss|data16|addr32|bnd|lock|notrack|rep\w*|rex\S*|rex\.\w+) +)+"
+)
 
 
 class Instruction(NamedTuple):
@@ -38,16 +40,22 @@ def disassemble(image: Path, *options: str) -> Iterator[Instruction]:
         for line in process.stdout:
             match = _LINE.match(line.rstrip())
             if match:
-                yield Instruction(int(match[1], 16), bytes.fromhex(match[2]), _PREFIXES.sub("", match[3] or ""))
+                yield Instruction(
+                    int(match[1], 16), bytes.fromhex(match[2]), _PREFIXES.sub("", match[3] or "")
+                )
     assert process.returncode == 0
 
 
-_RETURNS = frozenset("ret retw lret iret iretw iretl sysret sysretl sysexit sysexitl rsm eretu erets".split())
+_RETURNS = frozenset(
+    "ret retw lret iret iretw iretl sysret sysretl sysexit sysexitl rsm eretu erets".split()
+)
 _TRAPS = frozenset("ud0 ud1 ud2 int1 int3 icebp".split())
 
 
 def flow_of(instruction: Instruction) -> str:
-    """Return what an instruction does, by its text: the name of one of ``KCOVDBG_FLOW_*``; padding counts as next."""
+    """Return what an instruction does, by its text: the name of one of ``KCOVDBG_FLOW_*``; padding
+    counts as next.
+    """
     mnemonic, _, operands = instruction.text.partition(" ")
     mnemonic = mnemonic.removesuffix("q")
     is_indirect = operands.lstrip().startswith("*")
@@ -62,7 +70,19 @@ def flow_of(instruction: Instruction) -> str:
     return "TRAP" if mnemonic in _TRAPS else "NEXT"
 
 
-FLOWS = ("NEXT", "NEXT", "CALL", "JUMP", "BRANCH", "RETURN", "TRAP", "INDIRECT_CALL", "INDIRECT_JUMP", "MAY_LEAVE", "BAD")
+FLOWS = (
+    "NEXT",
+    "NEXT",
+    "CALL",
+    "JUMP",
+    "BRANCH",
+    "RETURN",
+    "TRAP",
+    "INDIRECT_CALL",
+    "INDIRECT_JUMP",
+    "MAY_LEAVE",
+    "BAD",
+)
 
 
 class Difference(NamedTuple):
@@ -75,7 +95,8 @@ class Difference(NamedTuple):
 
 
 def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
-    """Decode all functions of a linked image; return the number of instructions, and those that objdump decodes in another way.
+    """Decode all functions of a linked image; return the number of instructions, and those that
+    objdump decodes in another way.
 
     Where a length differs, the rest of the function is not compared.
     """
@@ -84,7 +105,9 @@ def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
     total = 0
     different = []
     with ElfFile(image) as elf:
-        texts = [(section.address, bytes(elf.map_section(section))) for section in elf.text_sections()]
+        texts = [
+            (section.address, bytes(elf.map_section(section))) for section in elf.text_sections()
+        ]
         _, addresses, sizes = elf.symbols.function_columns()
     for start, size in sorted(set(zip(addresses, sizes, strict=True))):
         for address, text in texts:
@@ -92,17 +115,30 @@ def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
                 code = text[start - address : start - address + size]
                 offsets, lengths = ffi.new("uint32_t[]", size), ffi.new("uint8_t[]", size)
                 flows, displacements = ffi.new("uint8_t[]", size), ffi.new("int64_t[]", size)
-                count = lib.kcovdbg_x86_decode_all(code, size, offsets, lengths, flows, displacements)
+                count = lib.kcovdbg_x86_decode_all(
+                    code, size, offsets, lengths, flows, displacements
+                )
                 total += count
                 for index in range(count):
                     at, end = start + offsets[index], start + offsets[index] + lengths[index]
                     other, flow = theirs.get(at), FLOWS[flows[index]]
-                    is_same = other is not None and len(other.code) == lengths[index] and flow_of(other) == flow
+                    is_same = (
+                        other is not None
+                        and len(other.code) == lengths[index]
+                        and flow_of(other) == flow
+                    )
                     if is_same and other is not None and flow in ("CALL", "JUMP", "BRANCH"):
-                        target = int(other.text.split()[-2 if other.text.endswith(">") else -1].split(",")[-1], 16)
+                        target = int(
+                            other.text.split()[-2 if other.text.endswith(">") else -1].split(",")[
+                                -1
+                            ],
+                            16,
+                        )
                         is_same = (end + displacements[index] - target) % (1 << 64) == 0
                     if not is_same:
-                        different.append(Difference(at, code[offsets[index] :][: lengths[index]], other, flow))
+                        different.append(
+                            Difference(at, code[offsets[index] :][: lengths[index]], other, flow)
+                        )
                     if other is None or len(other.code) != lengths[index]:
                         break
     return total, different

@@ -7,12 +7,14 @@ from kcovdbg.errors import ReadError
 
 
 class TableMemory:
-    """Physical memory that page tables are written into; pages that nothing was written to are not there.
+    """Physical memory that page tables are written into; pages that nothing was written to are not
+    there.
 
     :param root: where the highest table is.
     :param free: where further tables are made.
     :param levels: of tables.
-    :param encode: makes an entry of an address, the level of what is mapped (None: a table), and what else ``map`` is given.
+    :param encode: makes an entry of an address, the level of what is mapped (None: a table), and
+        what else ``map`` is given.
     :param bits: of virtual addresses.
     """
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Inputs on which a regular expression may backtrack: each of its repetitions, repeated, with an end that does not match."""
+"""Inputs on which a regular expression may backtrack: each of its repetitions, repeated, with an
+end that does not match.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def find_attacks(pattern: re.Pattern[Any]) -> Sequence[Attack]:
     """Return what may be slow, for each repetition without a bound."""
     text = pattern.pattern
     source = text.decode("latin-1") if isinstance(text, bytes) else text
-    tree = parser.parse(source, pattern.flags & ~re.UNICODE if isinstance(text, bytes) else pattern.flags)
+    tree = parser.parse(
+        source, pattern.flags & ~re.UNICODE if isinstance(text, bytes) else pattern.flags
+    )
     found: dict[Attack, None] = {}
     for before, near, body in _find_repeats(list(tree), ""):
         pumps = dict.fromkeys((body, before + body, near + body, *_CHARACTERS))
@@ -52,7 +56,9 @@ def find_attacks(pattern: re.Pattern[Any]) -> Sequence[Attack]:
 
 
 def _find_repeats(items: Sequence[Any], before: str) -> Iterator[tuple[str, str, str]]:
-    """Yield what precedes a repetition: all of it, and the item before it alone; and what is repeated, once."""
+    """Yield what precedes a repetition: all of it, and the item before it alone; and what is
+    repeated, once.
+    """
     near = ""
     for operation, argument in items:
         kind = str(operation)
@@ -105,7 +111,9 @@ def _member(items: Sequence[Any]) -> str:
     names = [(str(operation), argument) for operation, argument in items]
     if names[0][0] == "NEGATE":
         matcher = names[1:]
-        return next((one for one in "a0 !~" if not any(_is_member(one, item) for item in matcher)), "a")
+        return next(
+            (one for one in "a0 !~" if not any(_is_member(one, item) for item in matcher)), "a"
+        )
     kind, argument = names[0]
     if kind == "LITERAL":
         return chr(argument)

@@ -19,12 +19,17 @@ class TooSlowError(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float, processor: float = 0.0) -> Iterator[None]:
-    """Raise TooSlowError when something takes too long by the clock, or too much time of a processor."""
+    """Raise TooSlowError when something takes too long by the clock, or too much time of a
+    processor.
+    """
 
     def stop(_signal: int, _frame: Any) -> None:
         raise TooSlowError
 
-    timers = {signal.SIGALRM: (signal.ITIMER_REAL, seconds), signal.SIGPROF: (signal.ITIMER_PROF, processor)}
+    timers = {
+        signal.SIGALRM: (signal.ITIMER_REAL, seconds),
+        signal.SIGPROF: (signal.ITIMER_PROF, processor),
+    }
     before = {number: signal.signal(number, stop) for number in timers}
     for timer, limit in timers.values():
         signal.setitimer(timer, limit)

@@ -29,24 +29,46 @@ def task(count, *, pid=41, capacity=511, **values):
 
 
 def section(count, *, pid=7, **values):
-    return task(count, pid=pid, comm="kworker/0:1", role="remote-section", kcov_area=0xFFFFC90000300000, **values)
+    return task(
+        count,
+        pid=pid,
+        comm="kworker/0:1",
+        role="remote-section",
+        kcov_area=0xFFFFC90000300000,
+        **values,
+    )
 
 
 def owner(count, **values):
-    return task(count, pid=42, kcov_mode="REMOTE", role="none", owns_remote=True, kcov_area=0, kcov_size=0, **values)
+    return task(
+        count,
+        pid=42,
+        kcov_mode="REMOTE",
+        role="none",
+        owns_remote=True,
+        kcov_area=0,
+        kcov_size=0,
+        **values,
+    )
 
 
 def kcov(address=KCOV, pid=41, handles=()):
-    return ObjectSample(address, None, "TRACE_PC", 512, 0xFFFFC90000200000, pid, "syz-executor", handles)
+    return ObjectSample(
+        address, None, "TRACE_PC", 512, 0xFFFFC90000200000, pid, "syz-executor", handles
+    )
 
 
 def sample(time, *tasks, **values):
     known = {"state": "running", "objects": None, "shares": (), "reads": 10, "seconds": 0.01}
-    return Sample("QEMU guest at /run/qmp", "6.12.0", "ab" * 20, time=time, tasks=tasks, **{**known, **values})
+    return Sample(
+        "QEMU guest at /run/qmp", "6.12.0", "ab" * 20, time=time, tasks=tasks, **{**known, **values}
+    )
 
 
 class FakeSource(LiveSource):
-    """Answers with samples made by hand, the last one again and again; raises exceptions among them, and calls functions."""
+    """Answers with samples made by hand, the last one again and again; raises exceptions among
+    them, and calls functions.
+    """
 
     def __init__(self, *answers, **options):
         super().__init__(make_target(), make_layout(), None, **options)

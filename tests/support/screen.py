@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Screens and keys: of a process in a pseudo-terminal, and of a full-screen application in memory."""
+"""Screens and keys: of a process in a pseudo-terminal, and of a full-screen application in
+memory.
+"""
 
 import asyncio
 import os
@@ -111,7 +113,14 @@ class Screen:
 
 def open_shell(state, *words, **options):
     """The shell on a kernel made by hand; its history is kept below this folder."""
-    return Screen(sys.executable, "-m", "tests.support.shell_process", *words, XDG_STATE_HOME=str(state), **options)
+    return Screen(
+        sys.executable,
+        "-m",
+        "tests.support.shell_process",
+        *words,
+        XDG_STATE_HOME=str(state),
+        **options,
+    )
 
 
 class Sink:
@@ -136,7 +145,8 @@ class Sink:
     encoding = "utf-8"
 
 
-# Seconds until what was typed is on the screen; prompt_toolkit waits for the rest of an escape sequence.
+# Seconds until what was typed is on the screen; prompt_toolkit waits for the rest of an escape
+# sequence.
 _STEP, _SHORT_STEP = 0.1, 0.04
 
 
@@ -152,7 +162,9 @@ class KeyTerminal:
         self.result = None
 
     def run(self, *steps):
-        """Run the application: each step is text to type, or a function to call; return the screen after each."""
+        """Run the application: each step is text to type, or a function to call; return the screen
+        after each.
+        """
         return asyncio.run(self._run(steps))
 
     async def _run(self, steps):
@@ -176,7 +188,9 @@ class KeyTerminal:
                         if running.done() or application.render_counter > drawn:
                             break
                         await asyncio.sleep(0.01)
-                    await asyncio.sleep(_STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP)
+                    await asyncio.sleep(
+                        _STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP
+                    )
                     frames.append(list(self.sink.screen.display))
                 if not running.done():
                     self.shown.popup = None

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell on a kernel made by hand, as a process of its own: ``python -m tests.support.shell_process``."""
+"""The shell on a kernel made by hand, as a process of its own: ``python -m
+tests.support.shell_process``.
+"""
 
 import sys
 import time
@@ -23,7 +25,9 @@ class Look(StubReader):
 
 
 def _lines(count, width=20):
-    return lambda _context, _args: Lines(tuple((("", f"line {number:<{width}}|"),) for number in range(1, count + 1)))
+    return lambda _context, _args: Lines(
+        tuple((("", f"line {number:<{width}}|"),) for number in range(1, count + 1))
+    )
 
 
 def _slow(_context, _args):
@@ -43,7 +47,10 @@ def main():
     workspace = Workspace(COMMANDS.with_commands(*EXTRA), Kernel(make_target))
     workspace.kernel.layout = make_layout()
     workspace.debug = "--debug" in sys.argv
-    with patch.object(Context, "reader", property(lambda _self: Look())), patch.object(harvest, "StateReader", Look):
+    with (
+        patch.object(Context, "reader", property(lambda _self: Look())),
+        patch.object(harvest, "StateReader", Look),
+    ):
         return run_interactively(workspace, quiet="-q" in sys.argv)
 
 

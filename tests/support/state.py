@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel's state made by hand, and a workspace that shows it: for tests of commands, which don't walk."""
+"""A kernel's state made by hand, and a workspace that shows it: for tests of commands, which don't
+walk.
+"""
 
 import io
 import json
@@ -26,12 +28,27 @@ from tests.support.stub import make_stub
 KCOV = 0xFFFF888003A51C00
 REMOTE_KCOV = 0xFFFF888003A51D00
 BUFFER = 0xFFFFC90000200000
-MODES = {"KCOV_MODE_DISABLED": 0, "KCOV_MODE_INIT": 1, "KCOV_MODE_TRACE_PC": 2, "KCOV_MODE_TRACE_CMP": 3, "KCOV_MODE_REMOTE": 4}
+MODES = {
+    "KCOV_MODE_DISABLED": 0,
+    "KCOV_MODE_INIT": 1,
+    "KCOV_MODE_TRACE_PC": 2,
+    "KCOV_MODE_TRACE_CMP": 3,
+    "KCOV_MODE_REMOTE": 4,
+}
 
 
 def make_fields(pid=41, comm="syz-executor", **values):
     defaults = {
-        **dict.fromkeys(("kcov_remote", "saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")),
+        **dict.fromkeys(
+            (
+                "kcov_remote",
+                "saved_mode",
+                "saved_size",
+                "saved_area",
+                "saved_kcov",
+                "saved_sequence",
+            )
+        ),
         **dict.fromkeys(("flags", "cpu", "mm", "files", "kcov_handle", "kcov_softirq"), 0),
         "tgid": pid,
         "on_cpu": False,
@@ -44,7 +61,9 @@ def make_fields(pid=41, comm="syz-executor", **values):
     return TaskFields(0xFFFF888004000000 + pid * 0x1000, pid, comm=comm, **{**defaults, **values})
 
 
-def make_task(pid=41, comm="syz-executor", *, mode="TRACE_PC", role=Role.LOCAL, beneath=None, **values):
+def make_task(
+    pid=41, comm="syz-executor", *, mode="TRACE_PC", role=Role.LOCAL, beneath=None, **values
+):
     result: dict[str, Any] = {
         "in_ctxsw": True,
         "owns_remote": False,
@@ -57,7 +76,14 @@ def make_task(pid=41, comm="syz-executor", *, mode="TRACE_PC", role=Role.LOCAL, 
     result |= {name: values.pop(name) for name in tuple(values) if name in result}
     fields = make_fields(pid, comm, **values)
     session = Session(
-        fields.address, False, mode, fields.kcov_size, fields.kcov_area, fields.kcov, fields.kcov_sequence, role=role
+        fields.address,
+        False,
+        mode,
+        fields.kcov_size,
+        fields.kcov_area,
+        fields.kcov,
+        fields.kcov_sequence,
+        role=role,
     )
     interrupted = None if beneath is None else session._replace(is_saved=True, role=beneath)
     return Task(fields=fields, session=session, interrupted=interrupted, **result)
@@ -90,16 +116,47 @@ def make_kcov(address=KCOV, references=(), **values):
 
 
 TASKS = (
-    make_task(1, "init", mode="DISABLED", role=Role.NONE, kcov=0, kcov_mode=0x40000000, kcov_area=0, kcov_size=0, count=None),
-    make_task(),
-    make_task(42, "syz-executor", kcov=REMOTE_KCOV, count=65535, full=True, owns_remote=True, kcov_handle=0x2A),
     make_task(
-        7, "kworker/0:1", role=Role.SOFTIRQ_SECTION, beneath=Role.REMOTE_SECTION, kcov_handle=1 << 56 | 1, kcov_softirq=1
+        1,
+        "init",
+        mode="DISABLED",
+        role=Role.NONE,
+        kcov=0,
+        kcov_mode=0x40000000,
+        kcov_area=0,
+        kcov_size=0,
+        count=None,
     ),
-    make_task(66, "evil\x1b[2J\u202e\n", role=None, count=None, errors=("buffer 0xdead: it can't be read",)),
+    make_task(),
+    make_task(
+        42,
+        "syz-executor",
+        kcov=REMOTE_KCOV,
+        count=65535,
+        full=True,
+        owns_remote=True,
+        kcov_handle=0x2A,
+    ),
+    make_task(
+        7,
+        "kworker/0:1",
+        role=Role.SOFTIRQ_SECTION,
+        beneath=Role.REMOTE_SECTION,
+        kcov_handle=1 << 56 | 1,
+        kcov_softirq=1,
+    ),
+    make_task(
+        66,
+        "evil\x1b[2J\u202e\n",
+        role=None,
+        count=None,
+        errors=("buffer 0xdead: it can't be read",),
+    ),
 )
 OBJECTS = {
-    KCOV: make_kcov(references=(Reference("task", 1, 41), Reference("fd", 1, 41, 3, 0xFFFF888005000000))),
+    KCOV: make_kcov(
+        references=(Reference("task", 1, 41), Reference("fd", 1, 41, 3, 0xFFFF888005000000))
+    ),
     REMOTE_KCOV: make_kcov(
         REMOTE_KCOV,
         references=(
@@ -125,11 +182,30 @@ class StubReader:
     all: tuple[Task, ...] = TASKS
     objects: dict[int, Kcov] = field(default_factory=lambda: OBJECTS)
     lists_vmas: bool = True
-    remote: tuple[RemoteHandle, ...] = (RemoteHandle(0xFFFF888006000000, 1 << 56 | 1, 5, REMOTE_KCOV, 42, "syz-executor"),)
-    areas: tuple[Area, ...] = (Area(0xFFFFC90000300000, 65536, "task", "cached"), Area(BUFFER, 512, "irq", "in-use", 7, 1))
+    remote: tuple[RemoteHandle, ...] = (
+        RemoteHandle(0xFFFF888006000000, 1 << 56 | 1, 5, REMOTE_KCOV, 42, "syz-executor"),
+    )
+    areas: tuple[Area, ...] = (
+        Area(0xFFFFC90000300000, 65536, "task", "cached"),
+        Area(BUFFER, 512, "irq", "in-use", 7, 1),
+    )
     saved: tuple[SavedState, ...] = (
-        SavedState("cpu", 1, 0xFFFF888004007000, 7, "kworker/0:1", 0x40000002, 65536, BUFFER, KCOV, 3),
-        SavedState("cpu", 0, None, None, None, None, None, None, None, None, ("the current task of CPU 0 can't be read",)),
+        SavedState(
+            "cpu", 1, 0xFFFF888004007000, 7, "kworker/0:1", 0x40000002, 65536, BUFFER, KCOV, 3
+        ),
+        SavedState(
+            "cpu",
+            0,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            ("the current task of CPU 0 can't be read",),
+        ),
     )
     said: tuple[str, ...] = ()
 
@@ -150,7 +226,9 @@ class StubReader:
             "vmalloc": None,
         }
         calls = {fields.address: SYSCALLS.get(fields.pid, TaskSyscall(None)) for fields in syscalls}
-        return State(make_facts(), read, {Source.TASKS: Lack(self.said)}, dict.fromkeys(stacks), calls, parts)
+        return State(
+            make_facts(), read, {Source.TASKS: Lack(self.said)}, dict.fromkeys(stacks), calls, parts
+        )
 
     def recall(self):
         return self.read(~Part.NOTHING)
@@ -164,7 +242,10 @@ class StubReader:
 def make_facts(**values):
     defaults = {
         "generation": Generation("E9a", (), frozenset({"remote", "softirq"})),
-        **dict.fromkeys(("big_endian", "counts_mappings", "has_prefix", "leaves_saved_state", "live", "is_rt"), False),
+        **dict.fromkeys(
+            ("big_endian", "counts_mappings", "has_prefix", "leaves_saved_state", "live", "is_rt"),
+            False,
+        ),
         "word_size": 8,
         "buffer_word": 8,
         "page_size": 4096,
@@ -210,7 +291,12 @@ def make_layout():
     names = {number: name.removeprefix("KCOV_MODE_") for name, number in MODES.items()}
     return make_stub(
         Layout,
-        generation=Generation("E9a", ("KCOV_TRACE_PC_EXT (2026)",), frozenset({"remote", "softirq"}), ("struct kcov.new",)),
+        generation=Generation(
+            "E9a",
+            ("KCOV_TRACE_PC_EXT (2026)",),
+            frozenset({"remote", "softirq"}),
+            ("struct kcov.new",),
+        ),
         modes=MODES,
         traits=traits_of(()),
         buffer_word=8,
@@ -231,7 +317,9 @@ class Streams:
 
     def find(self, _color=Color.AUTO):
         painter = Painter(THEME if self.color is Color.ALWAYS else None)
-        return Terminal(self.stdout, self.stderr, self.width, painter, painter, self.color, self.error_width)
+        return Terminal(
+            self.stdout, self.stderr, self.width, painter, painter, self.color, self.error_width
+        )
 
     def take(self):
         """Return what was written since the last time, to both streams."""
@@ -242,8 +330,12 @@ class Streams:
         return taken
 
 
-def make_workspace(streams, monkeypatch, *, reader=None, target=None, commands=COMMANDS, layout=None):
-    workspace = Workspace(commands, Kernel(lambda: target or make_target()), find_terminal=streams.find)
+def make_workspace(
+    streams, monkeypatch, *, reader=None, target=None, commands=COMMANDS, layout=None
+):
+    workspace = Workspace(
+        commands, Kernel(lambda: target or make_target()), find_terminal=streams.find
+    )
     workspace.kernel.layout = layout or make_layout()
     shared = reader or StubReader()
     monkeypatch.setattr(Context, "reader", property(lambda _self: shared))

@@ -31,7 +31,15 @@ class TableWriter:
         kinds = [self._rows[pc][0] for pc in pcs]
         locations = Locations()
         chains = locations.add_frames(self._rows[pc][1] for pc in pcs)
-        return NewTable(self._build_id, self._ranges, pcs, kinds, chains, locations.arrays(), self._functions.values())
+        return NewTable(
+            self._build_id,
+            self._ranges,
+            pcs,
+            kinds,
+            chains,
+            locations.arrays(),
+            self._functions.values(),
+        )
 
     def to_bytes(self) -> bytes:
         return self.make().to_bytes()
@@ -41,13 +49,16 @@ class TableWriter:
 
 
 def write_one(path: Path, image: Path, function: str, *, is_other_build: bool = False) -> int:
-    """Write a table of one PC of an image, which names a function that the image does not have; return the PC."""
+    """Write a table of one PC of an image, which names a function that the image does not have;
+    return the PC.
+    """
     with ElfFile(image) as elf:
         text, build_id = elf.section(".text"), elf.build_id
     assert text is not None
     assert build_id is not None
     writer = TableWriter(
-        "00" * 20 if is_other_build else build_id, [TextRange(text.address, text.address + text.size, ".text")]
+        "00" * 20 if is_other_build else build_id,
+        [TextRange(text.address, text.address + text.size, ".text")],
     )
     writer.add_frames(text.address + 9, PointKind.PC, (Frame(function, "a.c", 7, None),))
     writer.write(path)

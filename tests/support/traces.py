@@ -37,7 +37,11 @@ def locate(pcs):
             found.append(Location(value, (), "no kernel text"))
             continue
         outer = Frame(f"fn_{number}", f"dir/file_{number // 10}.c", 100 + rest // 16, 1)
-        inner = (Frame(f"helper_{number}", "include/helper.h", rest // 16 + 1, 2),) if rest // 16 % 3 == 2 else ()
+        inner = (
+            (Frame(f"helper_{number}", "include/helper.h", rest // 16 + 1, 2),)
+            if rest // 16 % 3 == 2
+            else ()
+        )
         found.append(Location(value, (*inner, outer)))
     return found
 
@@ -52,7 +56,9 @@ class CountingWords(WordArray):
     touched = 0
 
     def __getitem__(self, index):
-        CountingWords.touched += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
+        CountingWords.touched += (
+            len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
+        )
         return super().__getitem__(index)
 
 
@@ -72,6 +78,13 @@ def write_words(path, words, width=1):
 def write_trace(path, words, mode="TRACE_PC", **header):
     """Write a trace file with its side file; return its name as a buffer."""
     write_words(path, words, 4 if "CMP" in mode else 1)
-    side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, **header}
+    side = {
+        "format": 1,
+        "mode": mode,
+        "word_size": 8,
+        "byteorder": "little",
+        "size": len(words) + 100,
+        **header,
+    }
     side_path(path).write_text(json.dumps(side))
     return f"file:{path}"

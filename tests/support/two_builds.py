@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Programs with coverage points, built before and after a patch; each writes its own trace and prints what it executed."""
+"""Programs with coverage points, built before and after a patch; each writes its own trace and
+prints what it executed.
+"""
 
 import json
 import shutil
@@ -18,7 +20,8 @@ _PROGRAMS = Path(__file__).with_name("programs")
 HEADER = (_PROGRAMS / "calc.h").read_text()
 MAIN = (_PROGRAMS / "main.c").read_text()
 BEFORE, AFTER = (
-    {f"src/{name}": (_PROGRAMS / build / name).read_text() for name in ("calc.c", "other.c")} for build in ("before", "after")
+    {f"src/{name}": (_PROGRAMS / build / name).read_text() for name in ("calc.c", "other.c")}
+    for build in ("before", "after")
 )
 
 
@@ -38,7 +41,13 @@ class Built(NamedTuple):
         trace = self.folder / f"{name}.kcov"
         words = [str(self.image), str(trace), *map(str, values)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
-        side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "build_id": self.build_id}
+        side = {
+            "format": 1,
+            "mode": "TRACE_PC",
+            "word_size": 8,
+            "byteorder": "little",
+            "build_id": self.build_id,
+        }
         trace.with_name(f"{trace.name}.json").write_text(json.dumps(side))
         return f"file:{trace}", set(done.stdout.splitlines())
 
@@ -52,7 +61,13 @@ class Built(NamedTuple):
 
 def build_program(folder, files, compiler="gcc", *more):
     """Build a program and its location table in the user's cache."""
-    found = next(filter(None, map(shutil.which, (compiler, f"{compiler}-19", f"{compiler}-16", f"{compiler}-14"))), None)
+    found = next(
+        filter(
+            None,
+            map(shutil.which, (compiler, f"{compiler}-19", f"{compiler}-16", f"{compiler}-14")),
+        ),
+        None,
+    )
     if found is None:
         pytest.skip(f"needs {compiler}")
     (folder / "src").mkdir(parents=True)
@@ -63,9 +78,13 @@ def build_program(folder, files, compiler="gcc", *more):
     for name in (*files, "src/main.c"):
         coverage = [] if name == "src/main.c" else ["-fsanitize-coverage=trace-pc"]
         objects.append(f"{name}.o")
-        subprocess.run([found, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True)
+        subprocess.run(
+            [found, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True
+        )
     image = folder / "program"
-    subprocess.run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True)
+    subprocess.run(
+        ["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True
+    )
     table = build_table_file(image)
     # As symbols build does.
     with ElfFile(image) as elf:

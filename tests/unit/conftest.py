@@ -12,7 +12,9 @@ from tests.support.traces import names, write_trace
 
 @pytest.fixture
 def cli(capsys):
-    """Run a command line on a kernel; return its status, its answer (parsed if it is JSON), and its errors."""
+    """Run a command line on a kernel; return its status, its answer (parsed if it is JSON), and its
+    errors.
+    """
 
     def cli(kernel, *words):
         status = main(words, open_target=lambda _options: kernel.target)
@@ -38,4 +40,6 @@ def named_workspace(streams, monkeypatch):
 @pytest.fixture
 def trace(tmp_path):
     """Write a trace file; return its name as a buffer."""
-    return lambda name, words, mode="TRACE_PC", **header: write_trace(tmp_path / name, words, mode, **header)
+    return lambda name, words, mode="TRACE_PC", **header: write_trace(
+        tmp_path / name, words, mode, **header
+    )

@@ -25,11 +25,15 @@ MODULES_STARTED = ("kcovdbg.frontends.cli", WORKER, "kcovdbg.symbols.table_build
 
 @pytest.fixture
 def trap(tmp_path, monkeypatch):
-    """A current directory where each module of the standard library, and kcovdbg, leaves a mark when it is imported."""
+    """A current directory where each module of the standard library, and kcovdbg, leaves a mark
+    when it is imported.
+    """
     folder = tmp_path / "trap"
     folder.mkdir()
     for name in (*sys.stdlib_module_names, "kcovdbg", "drgn", "sitecustomize", "usercustomize"):
-        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r})\n")
+        (folder / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r})\n"
+        )
     monkeypatch.chdir(folder)
     return tmp_path / "sprung"
 

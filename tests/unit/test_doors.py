@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What leads into and out of the process: each file is opened by input_file or output_file, each directory of the user is found
-by user_folder, and each child gets its environment from child_process. What does otherwise is listed here, with the reason.
+"""What leads into and out of the process: each file is opened by input_file or output_file, each
+directory of the user is found by user_folder, and each child gets its environment from
+child_process. What does otherwise is listed here, with the reason.
 """
 
 import ast
@@ -85,9 +86,11 @@ OPENED = {
 }
 CHILDREN = {
     "gdb.kcov_show.child.Child.__init__": "kcovdbg, started by GDB with GDB's own environment",
-    "gdb.kcov_show.pipeline.Pipeline.__init__": "the user's pipe, started by GDB with GDB's own environment",
+    "gdb.kcov_show.pipeline.Pipeline.__init__": "the user's pipe, started by GDB with GDB's own "
+    "environment",
     "gdb.kcov_show.watch._interrupting": "sleep and kill, started by GDB",
-    "kcovdbg.collect.background_jobs.BackgroundJob.__init__": "kcovdbg, whose command gets the environment as it is",
+    "kcovdbg.collect.background_jobs.BackgroundJob.__init__": "kcovdbg, whose command gets the environment as it "
+    "is",
     "kcovdbg.frontends.mcp.calls.SpareProcess.__init__": "a fork that answers one call",
     "kcovdbg.target.qmp.Qmp.limited": "a fork that runs nothing",
 }
@@ -98,7 +101,9 @@ ENVIRONMENT = {
     "gdb.kcov_show.child.find_python": SETTINGS,
     "kcovdbg.child_process._search_path": "PYTHONPATH",
     "kcovdbg.child_process.child_environment": "the environment of children",
-    "kcovdbg.collect.command_run._Run._make_command": "that of the user's command, which is measured as it is",
+    "kcovdbg.collect.command_run._Run._make_command": "that of the user's command, which is "
+    "measured as it "
+    "is",
     "kcovdbg.commands.config._rows": SETTINGS,
     "kcovdbg.file_digest._is_own_group": "the user's name, as that of a group",
     "kcovdbg.commands.gdb._run": SETTINGS,
@@ -110,7 +115,8 @@ ENVIRONMENT = {
     "kcovdbg.frontends.gdb.server.Server._prepare": "passed to readers of settings",
     "kcovdbg.frontends.gdb.server.Server._run": SETTINGS,
     "kcovdbg.frontends.gdb.server.Server.greet": "passed to readers of settings",
-    "kcovdbg.frontends.shell.run_interactively": "passed to readers of settings and to child_environment()",
+    "kcovdbg.frontends.shell.run_interactively": "passed to readers of settings and to "
+    "child_environment()",
     "kcovdbg.limits._read_environment": SETTINGS,
     "kcovdbg.limits.set_limits": SETTINGS,
     "kcovdbg.monitor.screen.show_monitor": SETTINGS,
@@ -118,9 +124,42 @@ ENVIRONMENT = {
 }
 FINDERS = ("kcovdbg.child_process", "kcovdbg.user_folder")
 
-OPENERS = ("open", "read_text", "read_bytes", "fdopen", "FileIO", "fromfile", "memmap", "copyfile", "copyfileobj")
-STARTERS = ("Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen")
-FORKERS = ("fork", "forkpty", "execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe", "spawn", "spawnv")
+OPENERS = (
+    "open",
+    "read_text",
+    "read_bytes",
+    "fdopen",
+    "FileIO",
+    "fromfile",
+    "memmap",
+    "copyfile",
+    "copyfileobj",
+)
+STARTERS = (
+    "Popen",
+    "run",
+    "call",
+    "check_call",
+    "check_output",
+    "getoutput",
+    "getstatusoutput",
+    "system",
+    "popen",
+)
+FORKERS = (
+    "fork",
+    "forkpty",
+    "execl",
+    "execle",
+    "execlp",
+    "execlpe",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "spawn",
+    "spawnv",
+)
 FORKERS = (
     *FORKERS,
     "posix_spawn",
@@ -130,7 +169,17 @@ FORKERS = (
     "Process",
     "ProcessPoolExecutor",
 )
-VARIABLES = ("environ", "environb", "getenv", "getenvb", "expanduser", "expandvars", "home", "getpwuid", "getpwnam")
+VARIABLES = (
+    "environ",
+    "environb",
+    "getenv",
+    "getenvb",
+    "expanduser",
+    "expandvars",
+    "home",
+    "getpwuid",
+    "getpwnam",
+)
 
 
 class Finder(ast.NodeVisitor):
@@ -172,13 +221,19 @@ class Finder(ast.NodeVisitor):
             and function.attr in STARTERS
             and getattr(function.value, "id", None) in ("subprocess", "os")
         ):
-            environment = next((keyword.value for keyword in node.keywords if keyword.arg == "env"), None)
+            environment = next(
+                (keyword.value for keyword in node.keywords if keyword.arg == "env"), None
+            )
             maker = getattr(getattr(environment, "func", None), "id", "")
-            self.note("started" if maker in ("child_environment", "_pager_environment") else "child")
+            self.note(
+                "started" if maker in ("child_environment", "_pager_environment") else "child"
+            )
         self.generic_visit(node)
 
     def visit_Constant(self, node):
-        if isinstance(node.value, str) and (node.value == "HOME" or (node.value.startswith("XDG_") and " " not in node.value)):
+        if isinstance(node.value, str) and (
+            node.value == "HOME" or (node.value.startswith("XDG_") and " " not in node.value)
+        ):
             self.note("folder")
 
 
@@ -197,9 +252,15 @@ def find_uses(kind):
     return find_all_uses()[kind]
 
 
-@pytest.mark.parametrize(("kind", "known"), [("opened", OPENED), ("child", CHILDREN), ("environment", ENVIRONMENT)])
+@pytest.mark.parametrize(
+    ("kind", "known"), [("opened", OPENED), ("child", CHILDREN), ("environment", ENVIRONMENT)]
+)
 def test_each_use_is_known(kind, known):
-    found = {name for name in find_uses(kind) if kind != "environment" or not name.startswith("kcovdbg.user_folder.")}
+    found = {
+        name
+        for name in find_uses(kind)
+        if kind != "environment" or not name.startswith("kcovdbg.user_folder.")
+    }
     assert sorted(found.symmetric_difference(known)) == []
 
 
@@ -210,5 +271,10 @@ def test_children_and_folders_are_found_at_all():
     assert sorted(name for name in find_uses("folder") if not name.startswith(FINDERS)) == []
     assert "kcovdbg.user_folder.find_user_folder" in find_uses("folder")
     finder = Finder("m")
-    finder.visit(ast.parse("from pathlib import Path\nmap(Path.read_text, ())\nwith open(0): pass\nos.execv(1, 2)\nx['HOME']"))
+    finder.visit(
+        ast.parse(
+            "from pathlib import Path\nmap(Path.read_text, ())\nwith open(0): "
+            "pass\nos.execv(1, 2)\nx['HOME']"
+        )
+    )
     assert dict(finder.found) == {"opened": {"m"}, "child": {"m"}, "folder": {"m"}}

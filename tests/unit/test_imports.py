@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules of the source tree that no linter knows: imports, names, licenses, cited documents.
 
-Imports point one way: frontends -> commands and tools -> buffers -> compare -> {why, crash} -> check -> console -> records
--> {symbols, walk} -> series -> target -> {elf, model, abi}.
+Imports point one way: frontends -> commands and tools -> buffers -> compare -> {why, crash} ->
+check -> console -> records -> {symbols, walk} -> series -> target -> {elf, model, abi}.
 """
 
 import ast
@@ -20,7 +20,10 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.commands import MODULES as COMMAND_MODULES
 
 ROOT = Path(kcovdbg.__file__).parent
-TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "patch", "report"))
+TOOLS = tuple(
+    f"kcovdbg.{name}"
+    for name in ("catch", "collect", "export", "farm", "monitor", "patch", "report")
+)
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors"),
     ("kcovdbg.limits", "kcovdbg.user_folder"),
@@ -46,10 +49,20 @@ LAYERS = (
 RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 # The modules that may import what not every installation has; packages end in a dot.
 FOREIGN = {
-    "drgn": ("kcovdbg.target.drgn.", "kcovdbg.helpers", "kcovdbg.frontends.drgn_commands", "kcovdbg.frontends.drgn_plugin"),
+    "drgn": (
+        "kcovdbg.target.drgn.",
+        "kcovdbg.helpers",
+        "kcovdbg.frontends.drgn_commands",
+        "kcovdbg.frontends.drgn_plugin",
+    ),
     "_drgn": (),
     "gdb": (),
-    "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.console.", "kcovdbg.monitor.screen", "kcovdbg.buffers.view_screen"),
+    "prompt_toolkit": (
+        "kcovdbg.frontends.shell.",
+        "kcovdbg.console.",
+        "kcovdbg.monitor.screen",
+        "kcovdbg.buffers.view_screen",
+    ),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.console."),
     "mcp": ("kcovdbg.frontends.mcp.server",),
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
@@ -71,7 +84,8 @@ SOURCES = tuple(
     )
 )
 QUESTION_WORDS = frozenset("how what when where which who whose why".split())
-# Words in -ing that name a thing; and "missing", as in missing_coverage: coverage that a trace lacks.
+# Words in -ing that name a thing; and "missing", as in missing_coverage: coverage that a trace
+# lacks.
 NOUNS = frozenset("encoding finding folding listing loading missing string wording".split())
 
 
@@ -101,7 +115,11 @@ def imports_of(module):
                 name = f"{node.module}.{alias.name}"
                 yield name if name in MODULES else node.module, node.lineno
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if name in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 yield node.args[0].value, node.lineno
 
@@ -123,7 +141,11 @@ IMPORTS = [(module, name, line) for module in MODULES for name, line in imports_
 
 def find_imports(is_wrong):
     """Return the imports of which a function of a module and what it imports is true."""
-    return [f"{module}:{line} imports {name}" for module, name, line in IMPORTS if is_wrong(module, name)]
+    return [
+        f"{module}:{line} imports {name}"
+        for module, name, line in IMPORTS
+        if is_wrong(module, name)
+    ]
 
 
 def test_imports_point_down():
@@ -132,16 +154,27 @@ def test_imports_point_down():
 
 def test_verdicts_read_no_memory():
     """Verdicts work on a State and on buffers."""
-    verdicts, readers = ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash"), ("kcovdbg.target", "kcovdbg.walk")
+    verdicts, readers = (
+        ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash"),
+        ("kcovdbg.target", "kcovdbg.walk"),
+    )
     pure = {m for m in MODULES if package_of(m) in verdicts and not m.endswith("command")}
     assert find_imports(lambda module, name: module in pure and package_of(name) in readers) == []
 
 
 def is_out_of_place(module, name):
     places = next(
-        (places for foreign, places in FOREIGN.items() if name == foreign or name.startswith(f"{foreign}.")), [module]
+        (
+            places
+            for foreign, places in FOREIGN.items()
+            if name == foreign or name.startswith(f"{foreign}.")
+        ),
+        [module],
     )
-    return not any(module == place or (place.endswith(".") and f"{module}.".startswith(place)) for place in places)
+    return not any(
+        module == place or (place.endswith(".") and f"{module}.".startswith(place))
+        for place in places
+    )
 
 
 def test_foreign_modules_stay_where_they_belong():
@@ -162,13 +195,27 @@ def test_every_package_has_its_layer():
 
 def loaded_by(*words):
     """Return the modules that are loaded at the end of a run of the program."""
-    code = f"import sys; from kcovdbg.frontends.cli import main; main({[*words]}); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=True)
+    code = (
+        f"import sys; from kcovdbg.frontends.cli import main; main({[*words]}); "
+        f"print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=True
+    )
     return done.stderr.splitlines()[-1].split()
 
 
 def test_one_shot_commands_load_nothing_heavy():
-    heavy = {"prompt_toolkit", "pygments", "drgn", "_drgn", "gdb", "cffi", "_cffi_backend", "zstandard"}
+    heavy = {
+        "prompt_toolkit",
+        "pygments",
+        "drgn",
+        "_drgn",
+        "gdb",
+        "cffi",
+        "_cffi_backend",
+        "zstandard",
+    }
     assert heavy.isdisjoint(loaded_by("help", "tasks"))
 
 
@@ -182,7 +229,9 @@ def test_a_command_loads_what_it_uses(command, most):
     """A command on the demo loads no names of PCs, no formats of traces, and no completion."""
     loaded = [name for name in loaded_by("--demo", command) if name.startswith("kcovdbg")]
     assert f"kcovdbg.commands.{command}" in loaded
-    assert not [name for name in loaded if package_of(name) in ("kcovdbg.symbols", "kcovdbg.records")]
+    assert not [
+        name for name in loaded if package_of(name) in ("kcovdbg.symbols", "kcovdbg.records")
+    ]
     assert not [name for name in loaded if name.startswith("kcovdbg.console.completion")]
     assert len(loaded) <= most
 
@@ -190,26 +239,38 @@ def test_a_command_loads_what_it_uses(command, most):
 def test_a_command_is_loaded_alone():
     """The modules of all commands would take ten megabytes of each process."""
     for words in (["-e", "jobs"], ["jobs"]):
-        assert {*COMMAND_MODULES.values()}.intersection(loaded_by(*words)) == {"kcovdbg.collect.jobs_command"}
+        assert {*COMMAND_MODULES.values()}.intersection(loaded_by(*words)) == {
+            "kcovdbg.collect.jobs_command"
+        }
 
 
 def test_the_process_beside_gdb_starts_without_commands():
     code = "import sys, kcovdbg.frontends.gdb.server; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True
+    ).stdout
     assert {*COMMAND_MODULES.values()}.isdisjoint(loaded.split())
 
 
 def test_every_command_is_in_the_table():
-    declared = {name for name, path in MODULES.items() if re.search(r"^COMMAND\b.* = ", path.read_text(), re.M)}
+    declared = {
+        name
+        for name, path in MODULES.items()
+        if re.search(r"^COMMAND\b.* = ", path.read_text(), re.M)
+    }
     assert set(COMMAND_MODULES.values()) == declared
-    assert [command.name for command in map(COMMANDS.find, COMMAND_MODULES)] == list(COMMAND_MODULES)
+    assert [command.name for command in map(COMMANDS.find, COMMAND_MODULES)] == list(
+        COMMAND_MODULES
+    )
 
 
 def test_no_two_public_classes_or_functions_share_a_name():
     modules = collections.defaultdict(set)
     for module, path in MODULES.items():
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+            if isinstance(
+                node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            ) and not node.name.startswith("_"):
                 modules[node.name].add(module)
     del modules["main"]
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
@@ -221,32 +282,46 @@ def find_bad_words(path):
     if path.parent.name == "commands" or words[0] == "commands" or path.parent.name == "lab":
         # A command's file is named for the command, and so are its tests.
         words = [word for word in words if word not in COMMANDS]
-    return [word for word in words if word in QUESTION_WORDS or (word.endswith("ing") and word not in NOUNS)]
+    return [
+        word
+        for word in words
+        if word in QUESTION_WORDS or (word.endswith("ing") and word not in NOUNS)
+    ]
 
 
 def test_files_are_named_by_nouns():
-    assert {str(path.relative_to(REPOSITORY)): words for path in SOURCES if (words := find_bad_words(path))} == {}
+    assert {
+        str(path.relative_to(REPOSITORY)): words
+        for path in SOURCES
+        if (words := find_bad_words(path))
+    } == {}
 
 
 def test_each_file_names_its_license():
     without = [
         str(path.relative_to(REPOSITORY))
         for path in SOURCES
-        if "SPDX-License-Identifier: LGPL-2.1-or-later" not in "".join(path.read_text().splitlines()[:2])
+        if "SPDX-License-Identifier: LGPL-2.1-or-later"
+        not in "".join(path.read_text().splitlines()[:2])
     ]
     assert without == []
 
 
 def cited_documents(path):
-    """Return the names of documents in Markdown that a file cites: those of the kernel and of other projects end otherwise."""
+    """Return the names of documents in Markdown that a file cites: those of the kernel and of other
+    projects end otherwise.
+    """
     return set(re.findall(r"(?<![\w*{}])[\w./-]*[\w-]\.md\b", path.read_text()))
 
 
 def test_each_cited_document_is_in_the_repository():
     there = {
-        path.relative_to(REPOSITORY).as_posix() for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"))
+        path.relative_to(REPOSITORY).as_posix()
+        for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"))
     }
-    cited = {(path, name) for path in SOURCES if path != Path(__file__) for name in cited_documents(path)}
+    cited = {
+        (path, name) for path in SOURCES if path != Path(__file__) for name in cited_documents(path)
+    }
     assert {name for _, name in cited} >= {"kcov-abi.md"}
     missing = sorted(
         f"{path.relative_to(REPOSITORY)}: {name}"

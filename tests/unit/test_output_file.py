@@ -50,7 +50,11 @@ def test_a_link_is_followed(old, tmp_path):
 def test_own_descriptors_share_their_offset(tmp_path):
     with (tmp_path / "out").open("wb", buffering=0) as out:
         out.write(b"before ")
-        for path in (f"/dev/fd/{out.fileno()}", f"/proc/self/fd/{out.fileno()}", f"/proc/{os.getpid()}/fd/{out.fileno()}"):
+        for path in (
+            f"/dev/fd/{out.fileno()}",
+            f"/proc/self/fd/{out.fileno()}",
+            f"/proc/{os.getpid()}/fd/{out.fileno()}",
+        ):
             assert find_descriptor(path) == out.fileno()
             write(path)
         out.write(b" after")

@@ -31,7 +31,8 @@ _OWN_JSON: Final = frozenset(
         "frontends/mcp/calls.py",
     )
 )
-# The user's own words, the kernel that this runs on, and numbers with so many digits as their patterns allow.
+# The user's own words, the kernel that this runs on, and numbers with so many digits as their
+# patterns allow.
 _OWN_NUMBERS: Final = frozenset(
     (
         "abi/handle.py",
@@ -65,8 +66,10 @@ def test_json_is_parsed_in_one_place() -> None:
     found = {
         place
         for place, call in _calls()
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("loads", "load", "raw_decode", "JSONDecoder")
-        if isinstance(call.func.value, ast.Name | ast.Call) and "json" in ast.unparse(call.func).lower()
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("loads", "load", "raw_decode", "JSONDecoder")
+        if isinstance(call.func.value, ast.Name | ast.Call)
+        and "json" in ast.unparse(call.func).lower()
     }
     assert found == {_ONE_PLACE, *_OWN_JSON}
 
@@ -75,7 +78,9 @@ def test_numbers_with_a_base_are_parsed_in_one_place() -> None:
     found = {
         place
         for place, call in _calls()
-        if isinstance(call.func, ast.Name) and call.func.id == "int" and len(call.args) + len(call.keywords) > 1
+        if isinstance(call.func, ast.Name)
+        and call.func.id == "int"
+        and len(call.args) + len(call.keywords) > 1
     }
     assert found <= {_ONE_PLACE, *_OWN_NUMBERS}
 
@@ -98,12 +103,16 @@ _LISTS: Final = {
     "json hits": f'{{"pc":18446744071579107328,"hit_count":{_LONG}}}',
     "json list": f'{{"pcs":[{_LONG},18446744071579107328]}}',
     "hexadecimal": "0x" + "f" * 5000 + "\n0xffffffff81000000\n",
-    "drcov": f"DRCOV VERSION: 2\nColumns: id, base, end, entry, path\n0, 0x1, 0x2, 0x0, /a\nBB Table: {_LONG} bbs\n",
+    "drcov": f"DRCOV VERSION: 2\nColumns: id, base, end, entry, path\n0, 0x1, 0x2, 0x0, /a\nBB "
+    f"Table: "
+    f"{_LONG} bbs\n",
     "drcov module": f"DRCOV VERSION: 2\nColumns: id, base, end, path\n{_LONG}, 0x1, 0x2, /a\n"
     + f"0, {_LONG}, 0x2, /b\nBB Table: 1 bbs\n",
-    "drcov zeros": "DRCOV VERSION: 2\nColumns: id, base, end, path\n0, 012, 0x2, /a\nBB Table: 0 bbs\n",
-    "drcov text": "DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule id, start, size:\n"
-    + f"module[{_LONG}]: 0x{_LONG}, 1\n",
+    "drcov zeros": "DRCOV VERSION: 2\nColumns: id, base, end, path\n0, 012, 0x2, /a\nBB Table: 0 "
+    "bbs\n",
+    "drcov text": "DRCOV VERSION: 2\nColumns: id, base, path\n0, 0x1, /a\nBB Table: 1 bbs\nmodule "
+    "id, start, "
+    "size:\n" + f"module[{_LONG}]: 0x{_LONG}, 1\n",
     "offsets": f"vmlinux+0x{_LONG}\nvmlinux+0x10\n",
     "table": f"PC,x\n{_LONG},1\n0xffffffff81000000,1\n",
 }
@@ -114,15 +123,23 @@ _LISTS: Final = {
 def test_long_numbers_in_lists(name: str, wanted: PcFormat | None) -> None:
     # Any other exception is an internal error.
     with suppress(KcovdbgError):
-        assert all(word < 1 << 64 for word in read_pc_file("a", _LISTS[name].encode(), wanted).words)
+        assert all(
+            word < 1 << 64 for word in read_pc_file("a", _LISTS[name].encode(), wanted).words
+        )
 
 
-@pytest.mark.parametrize("value", [_LONG, f'"{_LONG}"', "1e999", "-1e999", "[" * 50_000, "{}", '"0x' + "f" * 5000 + '"'])
-@pytest.mark.parametrize("key", ["format", "count", "size", "pid", "kaslr_offset", "modules", "argv"])
+@pytest.mark.parametrize(
+    "value", [_LONG, f'"{_LONG}"', "1e999", "-1e999", "[" * 50_000, "{}", '"0x' + "f" * 5000 + '"']
+)
+@pytest.mark.parametrize(
+    "key", ["format", "count", "size", "pid", "kaslr_offset", "modules", "argv"]
+)
 def test_side_files(tmp_path: Path, key: str, value: str) -> None:
     trace = tmp_path / "a.kcov"
     trace.write_bytes(bytes(16))
-    module = f'[{{"name": "a", "build_id": null, "size": {value}, "sections": {{".text": {value}}}}}]'
+    module = (
+        f'[{{"name": "a", "build_id": null, "size": {value}, "sections": {{".text": {value}}}}}]'
+    )
     text = module if key == "modules" else value
     (tmp_path / "a.kcov.json").write_text(f'{{"format": 1, "mode": "TRACE_PC", "{key}": {text}}}')
     with suppress(KcovdbgError):
@@ -131,7 +148,9 @@ def test_side_files(tmp_path: Path, key: str, value: str) -> None:
         assert not found.modules
 
 
-@pytest.mark.parametrize("value", [_LONG, "1e999", "[" * 50_000, "{", '"' + _LONG + '"', "[]," * (1 << 21)])
+@pytest.mark.parametrize(
+    "value", [_LONG, "1e999", "[" * 50_000, "{", '"' + _LONG + '"', "[]," * (1 << 21)]
+)
 def test_recordings(tmp_path: Path, value: str) -> None:
     path = tmp_path / "recording"
     path.write_text(f'{{"time": {value}}}\n')

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""No regular expression of the package is quadratic: each meets inputs that are made for it, and twice them."""
+"""No regular expression of the package is quadratic: each meets inputs that are made for it, and
+twice them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Use(NamedTuple):
     place: str
     pattern: re.Pattern[Any]
     methods: frozenset[str]
-    """Those that are called, as far as its name shows: of one in a list, those that match at one place."""
+    """Those that are called, as far as its name shows: of one in a list, those that match at one
+    place.
+    """
 
 
 def _modules() -> Iterator[tuple[str, Any]]:
@@ -70,7 +74,11 @@ def _find_methods(tree: ast.AST) -> dict[str, frozenset[str]]:
     """Return the methods of patterns that are used of each name."""
     found: dict[str, frozenset[str]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in _METHODS and isinstance(node.value, ast.Name):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in _METHODS
+            and isinstance(node.value, ast.Name)
+        ):
             found[node.value.id] = found.get(node.value.id, frozenset()) | {node.attr}
     return found
 
@@ -83,9 +91,16 @@ def _inline(tree: ast.AST, place: str) -> Iterator[Use]:
             continue
         first = node.args[0]
         if node.func.attr in (*_METHODS, "compile") and isinstance(first, ast.Constant):
-            flags = next((ast.unparse(one) for one in node.args[1:] if ast.unparse(one).startswith("re.")), "0")
+            flags = next(
+                (ast.unparse(one) for one in node.args[1:] if ast.unparse(one).startswith("re.")),
+                "0",
+            )
             pattern = re.compile(first.value, eval(flags, {"re": re}))
-            yield Use(f"{place}:{node.lineno}", pattern, frozenset((node.func.attr,)) & _METHODS or _ANCHORED)
+            yield Use(
+                f"{place}:{node.lineno}",
+                pattern,
+                frozenset((node.func.attr,)) & _METHODS or _ANCHORED,
+            )
 
 
 def _sources() -> Iterator[tuple[str, ast.Module]]:
@@ -103,8 +118,15 @@ def _uses() -> list[Use]:
                 key = pattern.pattern, pattern.flags
                 home = name.removeprefix("kcovdbg.").replace(".", "/")
                 names = methods.get(f"{home}.py", methods.get(f"{home}/__init__.py", {}))
-                used = names.get(attribute, frozenset() if isinstance(value, re.Pattern) and key in found else _ANCHORED)
-                found[key] = Use(f"{name}.{attribute}", pattern, used | (found[key].methods if key in found else frozenset()))
+                used = names.get(
+                    attribute,
+                    frozenset() if isinstance(value, re.Pattern) and key in found else _ANCHORED,
+                )
+                found[key] = Use(
+                    f"{name}.{attribute}",
+                    pattern,
+                    used | (found[key].methods if key in found else frozenset()),
+                )
     for place, tree in _sources():
         for use in _inline(tree, place):
             found.setdefault((use.pattern.pattern, use.pattern.flags), use)
@@ -117,7 +139,9 @@ def _scan(pattern: re.Pattern[Any]) -> Callable[[Any], object]:
 
 def _find_slow(use: Use) -> str | None:
     """Return an input that costs more than twice as much when it is twice as large."""
-    runs: list[Callable[[Any], object]] = [getattr(use.pattern, name) for name in sorted(use.methods & _ANCHORED)]
+    runs: list[Callable[[Any], object]] = [
+        getattr(use.pattern, name) for name in sorted(use.methods & _ANCHORED)
+    ]
     if use.methods & _SCANS:
         runs.append(_scan(use.pattern))
     is_binary = isinstance(use.pattern.pattern, bytes)
@@ -133,7 +157,11 @@ def _find_slow(use: Use) -> str | None:
             most = _BOUNDS.get(use.place, _SIZE)
             while size <= most and cost(size, 1) < _QUICK:
                 size *= 2
-            if size <= most and cost(size) > _MOST * cost(size // 2) and cost(size, 9) > _MOST * cost(size // 2, 9):
+            if (
+                size <= most
+                and cost(size) > _MOST * cost(size // 2)
+                and cost(size, 9) > _MOST * cost(size // 2, 9)
+            ):
                 return f"{use.place}: {attack}"
     return None
 
@@ -149,7 +177,14 @@ def test_all_are_found() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [rb"\s*x\s*,?\s*", rb"(^|\n)\s*#[^\n]*", rb"after running for [^\n]*:\n", rb"\s*module\[", rb"(a|aa)+b", rb"a.*b.*c"],
+    [
+        rb"\s*x\s*,?\s*",
+        rb"(^|\n)\s*#[^\n]*",
+        rb"after running for [^\n]*:\n",
+        rb"\s*module\[",
+        rb"(a|aa)+b",
+        rb"a.*b.*c",
+    ],
 )
 def test_what_is_quadratic_is_found(pattern: bytes) -> None:
     assert _find_slow(Use("here", re.compile(pattern), _METHODS)) is not None
@@ -167,6 +202,10 @@ def test_patterns_are_searched_by_their_names() -> None:
         if place in _OWN_PATTERNS:
             continue
         for node in ast.walk(tree):
-            is_search = isinstance(node, ast.Attribute) and node.attr in ("search", "finditer", "findall")
+            is_search = isinstance(node, ast.Attribute) and node.attr in (
+                "search",
+                "finditer",
+                "findall",
+            )
             if is_search and isinstance(node.value, ast.Name):
                 assert node.value.id in known, f"{place}:{node.lineno}"

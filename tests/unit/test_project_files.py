@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The repository's own files agree: Python versions, version and changelog, and what its pages name."""
+"""The repository's own files agree: Python versions, version and changelog, and what its pages
+name.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,19 @@ def test_the_version_is_in_the_changelog():
 
 def test_what_contributors_are_shown_is_there():
     for name in ("CONTRIBUTING.md", "SECURITY.md"):
-        assert [path for path in re.findall(r"\]\(([^):]+)\)", read(name)) if not (ROOT / path).exists()] == [], name
+        assert [
+            path for path in re.findall(r"\]\(([^):]+)\)", read(name)) if not (ROOT / path).exists()
+        ] == [], name
     contributing = read("CONTRIBUTING.md")
     assert re.findall(r"\]\(docs/", contributing)
     targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z]+)\b", contributing))
     assert {"check", "format", "test"} <= named <= targets
-    assert {*re.findall(r"^make (\w+)", read("README.md"), re.MULTILINE)} == {"demo", "test"} <= targets
+    assert (
+        {*re.findall(r"^make (\w+)", read("README.md"), re.MULTILINE)}
+        == {"demo", "test"}
+        <= targets
+    )
 
 
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -54,7 +62,9 @@ TREES = "kcovdbg|tests|docs|native|gdb|examples"
 PATH = re.compile(rf"`((?:{TREES})/[\w/.*-]+)`")
 # In architecture.md, a package's own files without the package's name.
 PACKAGE_PATH = re.compile(
-    r"`((?:" + "|".join(sorted(path.name for path in (ROOT / "kcovdbg").iterdir() if path.is_dir())) + r")/[\w/.]*)`"
+    r"`((?:"
+    + "|".join(sorted(path.name for path in (ROOT / "kcovdbg").iterdir() if path.is_dir()))
+    + r")/[\w/.]*)`"
 )
 MODULE = re.compile(r"python -m ((?:tests|docs|kcovdbg)[\w.]*)")
 # Files that a page tells its reader to create.
@@ -77,7 +87,11 @@ def exists(name: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_paths_exist(page: Path) -> None:
-    assert [name for name in names_in(page) if "NAME" not in name and name not in CREATED and not exists(name)] == []
+    assert [
+        name
+        for name in names_in(page)
+        if "NAME" not in name and name not in CREATED and not exists(name)
+    ] == []
 
 
 CITATION = re.compile(r"kcov-abi\.md ([A-Z]?\d[\w.]*)((?:(?:, | and )[A-Z]?\d[\w.]*)*)")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A tool is its folder and its lines in the table of commands: without them, nothing else is missing."""
+"""A tool is its folder and its lines in the table of commands: without them, nothing else is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ import kcovdbg
 
 ROOT = Path(kcovdbg.__file__).parent
 TOOLS = ("catch", "collect", "export", "farm", "monitor", "patch", "report")
-# Imports all that is left, but for what needs GDB or another package; completes, and shows the help of each command.
+# Imports all that is left, but for what needs GDB or another package; completes, and shows the help
+# of each command.
 PROGRAM = """
 import importlib, pkgutil, sys
 import kcovdbg
@@ -50,6 +53,14 @@ def test_a_tool_can_be_deleted(tool: str, tmp_path: Path) -> None:
     table.write_text(left)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False, timeout=300)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"kcovdbg.{tool}" not in done.stderr

@@ -31,7 +31,9 @@ class BufferWindow:
         self._buffer = find_buffer(context, what)
 
     def draw(self, request: Fields) -> Fields:
-        """Return the lines of the window around the selected record, which of them that is, and where its instruction is."""
+        """Return the lines of the window around the selected record, which of them that is, and
+        where its instruction is.
+        """
         buffer, height, shift = self._buffer, request["height"], request["shift"]
         selected = max(0, min(request["selected"], buffer.count - 1))
         top = max(0, min(request["top"], buffer.count - height))
@@ -43,7 +45,9 @@ class BufferWindow:
             text = record_text(row)
             function = f"{text.sign} {text.function}" if text.sign else text.function
             number = f"{row.record.number:>{digits}} "
-            lines.append(_line(number, escape(function), escape(text.place), request["width"], shift))
+            lines.append(
+                _line(number, escape(function), escape(text.place), request["width"], shift)
+            )
         return {
             "title": escape(buffer_title(buffer)),
             "count": buffer.count,

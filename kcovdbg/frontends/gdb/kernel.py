@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and registers GDB reads."""
+"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and
+registers GDB reads.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ _ANCHOR: Final = "kcov_fops"
 
 
 class LentStub(Stub):
-    """A stub that GDB is connected to: what :class:`~kcovdbg.target.rsp.RspClient` is, through GDB."""
+    """A stub that GDB is connected to: what :class:`~kcovdbg.target.rsp.RspClient` is, through
+    GDB.
+    """
 
-    def __init__(self, link: Link, state: Fields, decoder: StubRegisters, anchor: int | None) -> None:
+    def __init__(
+        self, link: Link, state: Fields, decoder: StubRegisters, anchor: int | None
+    ) -> None:
         self._link = link
         self._decoder = decoder
         self._given: int | None = state["kaslr_offset"]
@@ -60,7 +66,10 @@ class LentStub(Stub):
     def read(self, address: int, size: int) -> bytes:
         message = self._link.call("read", address=address, size=size, physical=self._is_physical)
         if len(message.data) != size:
-            raise ReadError(f"could not read {address:#x} through the stub: {message.fields.get('error')}", address)
+            raise ReadError(
+                f"could not read {address:#x} through the stub: {message.fields.get('error')}",
+                address,
+            )
         return message.data
 
     def use_physical_memory(self) -> bool:
@@ -82,12 +91,15 @@ class LentStub(Stub):
         return next(iter(self._find(None, (name,))), None)
 
     def _find(self, thread: int | None, names: Sequence[str]) -> list[int | None]:
-        found: list[int | None] = self._link.call("registers", thread=thread, names=names).fields["values"]
+        found: list[int | None] = self._link.call("registers", thread=thread, names=names).fields[
+            "values"
+        ]
         return found
 
 
 class LentWatchpoints(Watchpoints):
-    """Hardware watchpoints, which GDB sets: it lets the machine run, and asks here after each write.
+    """Hardware watchpoints, which GDB sets: it lets the machine run, and asks here after each
+    write.
 
     While GDB decides whether to stop, no other CPU can be selected: there are no other stacks.
     """
@@ -97,7 +109,9 @@ class LentWatchpoints(Watchpoints):
         super().__init__(stub, target.name, machine.forget, machine.registers, target.stacks.unwind)
         self._link = link
 
-    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
+    def run(
+        self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None
+    ) -> RunEnd:
         failures: list[BaseException] = []
 
         def judge(hit: Fields) -> Fields:
@@ -148,7 +162,9 @@ class OpenKernel:
             self.target = self._machine.target
         given, found = state["kaslr_offset"], self.target.kaslr_offset
         if given not in (None, found):
-            raise TargetError(f"the KASLR offset is {found:#x}, not {given:#x}", hint="set kcov kaslr-offset auto")
+            raise TargetError(
+                f"the KASLR offset is {found:#x}, not {given:#x}", hint="set kcov kaslr-offset auto"
+            )
         # Modules and types stay: looking for garbage among them would take longer than a command.
         gc.freeze()
         self._notes: tuple[str, ...] = tuple(self.target.notes)
@@ -160,12 +176,17 @@ class OpenKernel:
         text = f"Linux {target.release}, KASLR offset {target.kaslr_offset:#x}"
         if self.has_symbols:
             return text
-        return f"{text}; GDB's symbols are not there, nor would its breakpoints be: kcov-show symbols --apply moves them"
+        return (
+            f"{text}; GDB's symbols are not there, nor would its breakpoints be: kcov-show symbols "
+            f"--apply moves them"
+        )
 
     def refresh(self, state: Fields, *, is_brief: bool = False) -> bool:
-        """Forget what was read if the machine has run; return whether this is still what GDB has open.
+        """Forget what was read if the machine has run; return whether this is still what GDB has
+        open.
 
-        :param is_brief: whether to take it for the same kernel and the same modules, as between two hits of a breakpoint.
+        :param is_brief: whether to take it for the same kernel and the same modules, as between two
+            hits of a breakpoint.
         """
         if _identify(state) != self._key:
             return False
@@ -181,7 +202,9 @@ class OpenKernel:
         return is_same
 
     def find_symbol_file(self) -> tuple[str, int] | None:
-        """Return the file of the kernel's symbols and the offset that they need, None where GDB has them there."""
+        """Return the file of the kernel's symbols and the offset that they need, None where GDB has
+        them there.
+        """
         image = self.target.lines.image
         return None if image is None or self.has_symbols else (image, self.target.kaslr_offset)
 
@@ -203,7 +226,10 @@ class OpenKernel:
         found = self.find_symbol_file()
         if found is not None:
             command = symbol_file_command(*found)
-            self.target.notes += (f"GDB's symbols are not where the kernel is; kcov-show symbols --apply runs {command}",)
+            self.target.notes += (
+                f"GDB's symbols are not where the kernel is; kcov-show symbols --apply runs "
+                f"{command}",
+            )
 
 
 def _identify(state: Fields) -> Any:
@@ -215,7 +241,10 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
     from kcovdbg.target.drgn.machines import StubMachine
 
     if not symbols:
-        raise TargetError("no kernel is loaded", hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX")
+        raise TargetError(
+            "no kernel is loaded",
+            hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX",
+        )
     with ElfFile(Path(symbols[0])) as image:
         decoder = stub_registers_of(image.header.machine)
         anchor = image.symbols.find(_ANCHOR)
@@ -226,7 +255,9 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
 
 
 def _find_debug_files(names: Sequence[str]) -> list[str]:
-    """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a vdso, or no files."""
+    """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a
+    vdso, or no files.
+    """
     found: dict[str, bool] = {}
     for name in names:
         with suppress(TargetError, OSError), ElfFile(Path(name), name) as file:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The messages between GDB and this process, and C-c, which ends a request but never the exchange of a message."""
+"""The messages between GDB and this process, and C-c, which ends a request but never the exchange
+of a message.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class Message(NamedTuple):
 
 
 class Interrupts:
-    """C-c, which GDB passes on as SIGINT: it ends a request, and never the exchange of a message, whose answer would be taken
-    for the next one.
+    """C-c, which GDB passes on as SIGINT: it ends a request, and never the exchange of a message,
+    whose answer would be taken for the next one.
     """
 
     def __init__(self) -> None:
@@ -101,7 +103,9 @@ class Link:
         size, more = _HEAD.unpack(start)
         return Message(json.loads(self._file.read(size)), self._file.read(more))
 
-    def call(self, op: str, answer: Callable[[Fields], Fields] | None = None, **fields: object) -> Message:
+    def call(
+        self, op: str, answer: Callable[[Fields], Fields] | None = None, **fields: object
+    ) -> Message:
         """Ask GDB for something, and return its answer.
 
         :param answer: answers what GDB asks meanwhile.

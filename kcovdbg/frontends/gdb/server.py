@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers what GDB asks for its user: lines, completions, functions in expressions, and the rows of the window."""
+"""Answers what GDB asks for its user: lines, completions, functions in expressions, and the rows of
+the window.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from kcovdbg.console.output_files import check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
-from kcovdbg.console.terminal import THEME, Color, Destination, Painter, Terminal, wants_color, write_remarks
+from kcovdbg.console.terminal import (
+    THEME,
+    Color,
+    Destination,
+    Painter,
+    Terminal,
+    wants_color,
+    write_remarks,
+)
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
@@ -59,13 +69,16 @@ def _find_inside() -> Iterator[Command]:
 
 
 INSIDE: Final = CommandTable(_find_inside(), _load)
-"""The commands that GDB offers: all but those that need the terminal, in place of which the TUI has a window."""
+"""The commands that GDB offers: all but those that need the terminal, in place of which the TUI has
+a window.
+"""
 
 
 class _GdbStream(io.TextIOBase):
     """Text for GDB to write.
 
-    :param op: ``out``, ``err``, or ``feed`` for the programs of a pipe, which may end before all is written.
+    :param op: ``out``, ``err``, or ``feed`` for the programs of a pipe, which may end before all is
+        written.
     """
 
     def __init__(self, link: Link, op: str) -> None:
@@ -117,7 +130,10 @@ class Server:
     def greet(self, version: int) -> None:
         """Report to GDB that the process is up, and the user's aliases."""
         try:
-            aliases = {name: words[0] for name, words in read_settings(COMMANDS, os.environ).aliases.items()}
+            aliases = {
+                name: words[0]
+                for name, words in read_settings(COMMANDS, os.environ).aliases.items()
+            }
         except KcovdbgError:
             # Commands report it.
             aliases = {}
@@ -280,7 +296,13 @@ class Server:
             with contextlib.suppress(KcovdbgError):
                 self._harvest.refresh()
         # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
-        words = complete_word(request["line"], request["word"], INSIDE, self._harvest.index, workspace.settings.aliases)
+        words = complete_word(
+            request["line"],
+            request["word"],
+            INSIDE,
+            self._harvest.index,
+            workspace.settings.aliases,
+        )
         return {"words": words}
 
     def _call(self, request: Fields) -> Fields:
@@ -294,8 +316,15 @@ class Server:
         if tid is None:
             address = find_current_tasks(target).get(request["state"]["cpu"])
             if address is None:
-                raise KcovdbgError("the CPU of the selected thread has no readable task", hint="kcov-show tasks -a lists tasks")
-            return {"value": self._value_of(request["name"], read_task(target, layout, address), workspace)}
+                raise KcovdbgError(
+                    "the CPU of the selected thread has no readable task",
+                    hint="kcov-show tasks -a lists tasks",
+                )
+            return {
+                "value": self._value_of(
+                    request["name"], read_task(target, layout, address), workspace
+                )
+            }
         try:
             address = cast("DrgnTarget", target).find_task(tid) if tid else 0
             task = read_task(target, layout, address) if address else None
@@ -319,7 +348,11 @@ class Server:
             if found.count is None and found.errors:
                 raise KcovdbgError("; ".join(found.errors))
             return found.count or 0
-        members = {"kcov": ("kcov", "kcov_remote"), "kcov_area": ("kcov_area",), "kcov_mode": ("kcov_mode",)}
+        members = {
+            "kcov": ("kcov", "kcov_remote"),
+            "kcov_area": ("kcov_area",),
+            "kcov_mode": ("kcov_mode",),
+        }
         for member in members.get(name, ()):
             # A member that this kernel has may be on a missing page.
             if getattr(task, member) is None and layout.task.has(member):
@@ -339,7 +372,8 @@ class Server:
             return {"name": str(decode_handle(value))}
         known = request["known"]
         if self._workspace is not None:
-            # A posted series may have modes that are no enumerators; a kernel that was not read yet is not read for that.
+            # A posted series may have modes that are no enumerators; a kernel that was not read yet
+            # is not read for that.
             with contextlib.suppress(KcovdbgError):
                 known = {**known, **self._workspace.kernel.layout.modes}
         name = mode_name(value & ~IN_CTXSW, known)
@@ -367,7 +401,9 @@ _SPELLINGS: Final = (
 
 
 def spell_hint(hint: str) -> str:
-    """Return a hint in GDB's words: the options of the command line are commands there, and commands have a prefix."""
+    """Return a hint in GDB's words: the options of the command line are commands there, and
+    commands have a prefix.
+    """
     for pattern, spelling in _SPELLINGS:
         hint = pattern.sub(spelling, hint)
     first = hint.partition(" ")[0]

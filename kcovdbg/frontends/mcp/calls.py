@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The calls of tools: one at a time in the main thread, and in a spare process while that one is busy.
+"""The calls of tools: one at a time in the main thread, and in a spare process while that one is
+busy.
 
-A target belongs to one thread. The spare process is forked before there is a target or another thread, and opens its own when
-it gets its first call. A machine that serves one client has no spare: calls wait for each other there.
+A target belongs to one thread. The spare process is forked before there is a target or another
+thread, and opens its own when it gets its first call. A machine that serves one client has no
+spare: calls wait for each other there.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class _Item(NamedTuple):
 
 
 class CallQueue:
-    """Calls from the protocol's thread, run by others: the main thread, and one for the spare process."""
+    """Calls from the protocol's thread, run by others: the main thread, and one for the spare
+    process.
+    """
 
     def __init__(self) -> None:
         self._items: deque[_Item] = deque()
@@ -84,7 +88,9 @@ class CallQueue:
                 self._busy_since = None
 
     def pass_on(self, spare: SpareProcess) -> None:
-        """Pass calls of tools on to a process while the main thread is busy with another one, until the end."""
+        """Pass calls of tools on to a process while the main thread is busy with another one, until
+        the end.
+        """
         while (item := self._take_late()) is not None:
             call = item.function
             assert isinstance(call, ToolCall)
@@ -106,7 +112,9 @@ class CallQueue:
             while not self._is_over:
                 since = self._busy_since
                 left = None if since is None else since + _PATIENCE - time.monotonic()
-                first = next((item for item in self._items if isinstance(item.function, ToolCall)), None)
+                first = next(
+                    (item for item in self._items if isinstance(item.function, ToolCall)), None
+                )
                 if first is not None and left is not None and left <= 0:
                     self._items.remove(first)
                     return first
@@ -152,7 +160,9 @@ class SpareProcess:
         :raises KcovdbgError: when it has ended.
         """
         try:
-            self._socket.sendall(json.dumps([call.name, call.arguments, call.max_bytes]).encode() + b"\n")
+            self._socket.sendall(
+                json.dumps([call.name, call.arguments, call.max_bytes]).encode() + b"\n"
+            )
             line = self._replies.readline()
         except OSError:
             line = b""

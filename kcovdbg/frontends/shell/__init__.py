@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell: a prompt with history, completion and a status line, or a plain prompt on dumb terminals."""
+"""The shell: a prompt with history, completion and a status line, or a plain prompt on dumb
+terminals.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
-from kcovdbg.frontends.shell.loop import LEAVE, Transcript, make_pager_command, read_plain_line, run_lines
+from kcovdbg.frontends.shell.loop import (
+    LEAVE,
+    Transcript,
+    make_pager_command,
+    read_plain_line,
+    run_lines,
+)
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -37,7 +45,8 @@ def run_interactively(
 ) -> int:
     """Run the shell until the user leaves it.
 
-    :param workspace: its target is opened at once, so that errors come before the prompt; it gets the shell's own commands.
+    :param workspace: its target is opened at once, so that errors come before the prompt; it gets
+        the shell's own commands.
     :param quiet: whether to leave out the banner.
     :param input: where keys come from; by default the terminal.
     :param output: where the prompt goes; by default the terminal.
@@ -47,17 +56,22 @@ def run_interactively(
     """
     environment = os.environ if environment is None else environment
     transcript = Transcript()
-    workspace.commands = workspace.commands.with_commands(LEAVE, make_pager_command(workspace), transcript.make_command())
+    workspace.commands = workspace.commands.with_commands(
+        LEAVE, make_pager_command(workspace), transcript.make_command()
+    )
     with progress_word(workspace.terminal().stderr, "reading debug info …", _PATIENCE):
         if workspace.kernel.target.memory_problem is None:
             _ = workspace.kernel.layout
     if not quiet:
         workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)
-    has_screen = output is not None or ((is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment))
+    has_screen = output is not None or (
+        (is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment)
+    )
     read: Callable[[], str] = read_plain_line
     if has_screen and (input is not None or is_terminal(sys.stdin)):
-        # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
+        # Imported here: it takes a tenth of a second, which scripts and single commands do not
+        # need.
         from kcovdbg.frontends.shell.prompt import make_reader
 
         read = make_reader(workspace, harvest, environment, transcript, input, output)
@@ -93,7 +107,8 @@ def progress_word(stream: TextIO, word: str, patience: float) -> Iterator[None]:
         stream.write(word)
         stream.flush()
 
-    # The timer only writes: the Program belongs to this thread. drgn releases the GIL while it reads debug info.
+    # The timer only writes: the Program belongs to this thread. drgn releases the GIL while it
+    # reads debug info.
     timer = threading.Timer(patience, show)
     timer.daemon = True
     timer.start()

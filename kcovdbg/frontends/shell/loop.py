@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The loop of the shell: read a line, run it, update the completions; and the commands that only the shell has."""
+"""The loop of the shell: read a line, run it, update the completions; and the commands that only
+the shell has.
+"""
 
 from __future__ import annotations
 
@@ -55,22 +57,31 @@ def make_pager_command(workspace: Workspace) -> Command:
         settings = context.workspace.settings
         if args.switch is None:
             return text_lines(_OFF if settings.pager == "" else "on")
-        context.workspace.settings = replace(settings, pager="" if args.switch == _OFF else configured)
+        context.workspace.settings = replace(
+            settings, pager="" if args.switch == _OFF else configured
+        )
         return None
 
     return Command(
         name="pager",
         summary="show answers in the pager, or not",
         run=run,
-        description="Without an argument, show which. The setting pager in config.toml, or $PAGER, is the program.",
+        description="Without an argument, show which. The setting pager in config.toml, or "
+        "$PAGER, is the "
+        "program.",
         arguments=(Argument("switch [on|off]", Value.TEXT, "on or off", choices=("on", _OFF)),),
-        examples=(Example("pager off", "let long answers scroll by"), Example("pager", "is it on?")),
+        examples=(
+            Example("pager off", "let long answers scroll by"),
+            Example("pager", "is it on?"),
+        ),
         needs=frozenset(),
     )
 
 
 class Transcript:
-    """A file into which everything that is typed and shown in a shell is written, while there is one."""
+    """A file into which everything that is typed and shown in a shell is written, while there is
+    one.
+    """
 
     def __init__(self) -> None:
         self._path: str | None = None
@@ -91,7 +102,8 @@ class Transcript:
             file.write(f"{PROMPT}{typed}\n")
         try:
             stdout, stderr = (
-                _CopiedStream(stream, partial(self._write, file)) for stream in (terminal.stdout, terminal.stderr)
+                _CopiedStream(stream, partial(self._write, file))
+                for stream in (terminal.stdout, terminal.stderr)
             )
             yield replace(terminal, stdout=cast("TextIO", stdout), stderr=cast("TextIO", stderr))
         finally:
@@ -116,7 +128,9 @@ class Transcript:
                 return text_lines(self._path or _OFF)
             self.close()
             if args.file != _OFF:
-                self._file = self._open.enter_context(open_text(args.file, context.inputs, append=True))
+                self._file = self._open.enter_context(
+                    open_text(args.file, context.inputs, append=True)
+                )
                 self._path = args.file
             return None
 
@@ -125,7 +139,8 @@ class Transcript:
             summary="write what is typed and shown to a file as well",
             run=run,
             description=(
-                "A file that exists is continued. Without an argument, show which. Full-screen views are not written. "
+                "A file that exists is continued. Without an argument, show which. Full-screen "
+                "views are not written. "
                 "Meanwhile shell commands do not have the terminal for their output."
             ),
             arguments=(Argument("file [FILE]", Value.FILE, "the file, or off", is_output=True),),
@@ -138,7 +153,8 @@ class Transcript:
 
 
 class _CopiedStream(io.TextIOBase):
-    """A stream whose text also goes to a file, without colors. It has no descriptor, so that children's output goes there.
+    """A stream whose text also goes to a file, without colors. It has no descriptor, so that
+    children's output goes there.
 
     :param stream: the stream.
     :param copy: writes to the file.
@@ -187,11 +203,16 @@ def read_plain_line(read: Callable[[], str] = input) -> str:
 
 
 def run_lines(
-    workspace: Workspace, read: Callable[[], str], harvest: Harvest, environment: Mapping[str, str], transcript: Transcript
+    workspace: Workspace,
+    read: Callable[[], str],
+    harvest: Harvest,
+    environment: Mapping[str, str],
+    transcript: Transcript,
 ) -> int:
     """Run lines until the user leaves.
 
-    :param read: returns the next line, or several that were pasted; raises EOFError at the end, KeyboardInterrupt for C-c.
+    :param read: returns the next line, or several that were pasted; raises EOFError at the end,
+        KeyboardInterrupt for C-c.
     :param harvest: updated after each of them.
     :param environment: names the pager.
     :return: the exit status; a failed command does not change it.
@@ -224,12 +245,23 @@ def _refresh(workspace: Workspace, harvest: Harvest) -> None:
             report(workspace, error)
 
 
-def run_in_shell(workspace: Workspace, line: str, environment: Mapping[str, str], transcript: Transcript) -> None:
-    """Run a line, with a pager if its answer is too large for the terminal, and report its error."""
+def run_in_shell(
+    workspace: Workspace, line: str, environment: Mapping[str, str], transcript: Transcript
+) -> None:
+    """Run a line, with a pager if its answer is too large for the terminal, and report its
+    error.
+    """
     terminal = workspace.terminal()
     try:
-        pager = None if _is_endless(workspace, line) else find_pager(environment, workspace.settings.pager)
-        with paged(terminal, pager, environment) as its_terminal, transcript.recording(its_terminal, line) as recorded:
+        pager = (
+            None
+            if _is_endless(workspace, line)
+            else find_pager(environment, workspace.settings.pager)
+        )
+        with (
+            paged(terminal, pager, environment) as its_terminal,
+            transcript.recording(its_terminal, line) as recorded,
+        ):
             run_line(workspace, line, recorded)
     except Exception as error:  # noqa: BLE001 - continue with the next line
         with transcript.recording(terminal) as recorded:
@@ -246,8 +278,13 @@ def _end_line(workspace: Workspace) -> None:
 
 def _is_endless(workspace: Workspace, line: str) -> bool:
     try:
-        lines = [[word.text for word in parse_line(command).words] for command in split_commands(line)]
-        return any(words and workspace.commands.find(workspace.settings.expand(words)[0]).endless for words in lines)
+        lines = [
+            [word.text for word in parse_line(command).words] for command in split_commands(line)
+        ]
+        return any(
+            words and workspace.commands.find(workspace.settings.expand(words)[0]).endless
+            for words in lines
+        )
     except KcovdbgError:
         # Running the line reports the error.
         return False

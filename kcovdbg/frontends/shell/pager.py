@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers that are taller than the terminal, and tables that are wider, through the user's pager."""
+"""Answers that are taller than the terminal, and tables that are wider, through the user's
+pager.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,20 @@ def find_pager(environment: Mapping[str, str], configured: str | None = None) ->
 
 
 @contextlib.contextmanager
-def paged(terminal: Terminal, pager: str | None, environment: Mapping[str, str]) -> Iterator[Terminal]:
+def paged(
+    terminal: Terminal, pager: str | None, environment: Mapping[str, str]
+) -> Iterator[Terminal]:
     """Yield a terminal whose large answers go through the pager."""
     if pager is None or not terminal.is_terminal:
         yield terminal
         return
     size = shutil.get_terminal_size()
-    stream = PagedStream(terminal.stdout, size.columns, size.lines, lambda: _start(pager, terminal.stdout, environment))
+    stream = PagedStream(
+        terminal.stdout,
+        size.columns,
+        size.lines,
+        lambda: _start(pager, terminal.stdout, environment),
+    )
     # Write remarks after the pager has ended, not into its screen.
     remarks = io.StringIO()
     try:
@@ -84,7 +93,9 @@ class PagedStream(io.TextIOBase):
     :param start: starts the pager.
     """
 
-    def __init__(self, stdout: TextIO, columns: int, rows: int, start: Callable[[], subprocess.Popen[str]]) -> None:
+    def __init__(
+        self, stdout: TextIO, columns: int, rows: int, start: Callable[[], subprocess.Popen[str]]
+    ) -> None:
         super().__init__()
         self._stdout = stdout
         self._columns = columns
@@ -101,7 +112,9 @@ class PagedStream(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """Return the terminal's descriptor, for a child process: its output comes after what was written before."""
+        """Return the terminal's descriptor, for a child process: its output comes after what was
+        written before.
+        """
         self.finish()
         return self._stdout.fileno()
 
@@ -130,7 +143,8 @@ class PagedStream(io.TextIOBase):
             width = text_width(SGR.sub("", line))
             self._used_rows += max(1, -(-width // self._columns))
             self._long_lines += width > self._columns
-        # One long line is for the terminal to fold; a head line and a row that are too long are a table.
+        # One long line is for the terminal to fold; a head line and a row that are too long are a
+        # table.
         return self._used_rows >= self._rows or self._long_lines > 1
 
     def finish(self) -> None:

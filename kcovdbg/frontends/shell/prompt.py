@@ -15,7 +15,12 @@ from typing import Final, NamedTuple
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
+from prompt_toolkit.completion import (
+    CompleteEvent,
+    Completer,
+    Completion,
+    get_common_complete_suffix,
+)
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
@@ -93,8 +98,13 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
         if buffer.complete_state:
             buffer.complete_next()
             return
-        # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers at once.
-        found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers
+        # at once.
+        found = list(
+            buffer.completer.get_completions(
+                buffer.document, CompleteEvent(completion_requested=True)
+            )
+        )
         if len(found) == 1:
             buffer.apply_completion(found[0])
         elif found:
@@ -111,7 +121,14 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
 
     @bindings.add("f1")
     def _help(event: KeyPressEvent) -> None:
-        first = next((unquote(piece.text) for piece in split_pieces(event.current_buffer.text) if piece.kind == "word"), None)
+        first = next(
+            (
+                unquote(piece.text)
+                for piece in split_pieces(event.current_buffer.text)
+                if piece.kind == "word"
+            ),
+            None,
+        )
         topic = first if first is not None and first in workspace.commands else None
         run_in_terminal(lambda: show_help(topic))
 
@@ -178,7 +195,9 @@ def make_history_command(history: History) -> Command:
         # The latest line comes first.
         lines = list(history.load_history_strings())[::-1]
         first = max(len(lines) - args.count, 0) if args.count is not None else 0
-        rows = [{"number": number, "line": line} for number, line in enumerate(lines[first:], first + 1)]
+        rows = [
+            {"number": number, "line": line} for number, line in enumerate(lines[first:], first + 1)
+        ]
         return Table(_COLUMNS, rows, empty="no line was typed")
 
     return Command(
@@ -188,7 +207,10 @@ def make_history_command(history: History) -> Command:
         row_types=(RowType(_COLUMNS),),
         description="Up and C-r bring a line back to the prompt.",
         arguments=(Argument("count [N]", Value.NUMBER, "only the last N lines"),),
-        examples=(Example("history 10", "the last ten lines"), Example("history | grep diff", "search the history")),
+        examples=(
+            Example("history 10", "the last ten lines"),
+            Example("history | grep diff", "search the history"),
+        ),
         needs=frozenset(),
     )
 
@@ -201,16 +223,23 @@ class LineCompleter(Completer):
     :param aliases: the user's: the words that each stands for.
     """
 
-    def __init__(self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]
+    ) -> None:
         self._commands = commands
         self._aliases = aliases
         self._harvest = harvest
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterator[Completion]:
         """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not complete_event.completion_requested:
+        if (
+            cursor.context in (CursorContext.FILE, CursorContext.PROGRAM)
+            and not complete_event.completion_requested
+        ):
             # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
@@ -251,7 +280,9 @@ class LineLexer(Lexer):
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """Return the function from a line's number to its styled text."""
-        return lambda number: [part for line in document.lines[number : number + 1] for part in self._styled(line)]
+        return lambda number: [
+            part for line in document.lines[number : number + 1] for part in self._styled(line)
+        ]
 
     def _styled(self, line: str) -> Iterator[tuple[str, str]]:
         is_first = True
@@ -281,7 +312,9 @@ _STYLE: Final = Style.from_dict(
         "bottom-toolbar.key": "bold",
     }
 )
-_VI_EDITORS: Final = frozenset({"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"})
+_VI_EDITORS: Final = frozenset(
+    {"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"}
+)
 # The default, half a second, is too long after Esc in vi mode.
 _ESCAPE_SECONDS: Final = 0.05
 # Columns that the name of the target and its release need beside the keys.
@@ -299,7 +332,8 @@ def make_reader(
     """Return the prompt: a function that returns the next line.
 
     :param keys: where keys come from; by default standard input, which is a terminal.
-    :param screen: where the prompt goes; by default standard output, or standard error where that is the terminal.
+    :param screen: where the prompt goes; by default standard output, or standard error where that
+        is the terminal.
     """
     keys = create_input() if keys is None else keys
     if screen is None:
@@ -310,7 +344,9 @@ def make_reader(
         depth = ColorDepth.DEPTH_4_BIT if environment.get("NO_COLOR") else None
 
     def show_help(topic: str | None) -> None:
-        run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment, transcript)
+        run_in_shell(
+            workspace, "help" if topic is None else f"help {topic}", environment, transcript
+        )
         if topic is None:
             workspace.terminal().show(key_lines())
 
@@ -357,7 +393,15 @@ def _status_text(workspace: Workspace) -> str:
     if target.memory_problem is not None:
         words.append("no memory")
     else:
-        words.append("gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped")
+        words.append(
+            "gone"
+            if target.is_gone()
+            else "live"
+            if target.live
+            else "dump"
+            if target.state() is None
+            else "stopped"
+        )
     # The painter, which escapes text, is not used for the status line.
     return "  ".join(map(escape, words))
 

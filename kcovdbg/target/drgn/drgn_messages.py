@@ -92,8 +92,11 @@ def walking(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # drgn raises bare Exceptions, for debug info without the variables of the direct map for instance.
-        if isinstance(error, ReadError) or not (type(error) is Exception or isinstance(error, WALK_ERRORS)):
+        # drgn raises bare Exceptions, for debug info without the variables of the direct map for
+        # instance.
+        if isinstance(error, ReadError) or not (
+            type(error) is Exception or isinstance(error, WALK_ERRORS)
+        ):
             raise
         address = error.address if isinstance(error, drgn.FaultError) else 0
         raise ReadError(f"could not read {what}: {first_line(error)}", address) from None

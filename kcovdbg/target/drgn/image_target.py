@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel image and modules without memory: types, names, source lines, and the code of modules as it would be loaded."""
+"""A kernel image and modules without memory: types, names, source lines, and the code of modules as
+it would be loaded.
+"""
 
 from __future__ import annotations
 
@@ -54,20 +56,26 @@ class ImageLines(DrgnLines):
 
     def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
         """Return the code of modules: name, start and end of each range."""
-        return tuple((code.module, code.start, code.start + len(code.data)) for code in self._find_code())
+        return tuple(
+            (code.module, code.start, code.start + len(code.data)) for code in self._find_code()
+        )
 
 
 class ImageTarget(ProgramTypes):
-    """A kernel image, a :class:`~kcovdbg.target.protocol.Target` without memory, and modules placed behind it.
+    """A kernel image, a :class:`~kcovdbg.target.protocol.Target` without memory, and modules placed
+    behind it.
 
     :param name: what messages call it.
     :param path: of the file with debug info.
     :param modules: paths of modules with debug info.
-    :param code: path of the stripped image that has the code, None where the file with debug info has it.
+    :param code: path of the stripped image that has the code, None where the file with debug info
+        has it.
     :raises TargetError: when a file is damaged, or drgn cannot use it.
     """
 
-    def __init__(self, name: str, path: str, modules: Sequence[str] = (), *, code: str | None = None) -> None:
+    def __init__(
+        self, name: str, path: str, modules: Sequence[str] = (), *, code: str | None = None
+    ) -> None:
         self.name = name
         self.memory_problem = f"{name} is a kernel image"
         self.image = path
@@ -79,7 +87,9 @@ class ImageTarget(ProgramTypes):
             loaded = [
                 section
                 for section in elf.sections
-                if section.flags & SHF_ALLOC and section.address and not section.name.startswith(_PER_CPU)
+                if section.flags & SHF_ALLOC
+                and section.address
+                and not section.name.startswith(_PER_CPU)
             ]
             start = min((section.address for section in loaded), default=0)
             end = max((section.address + section.size for section in loaded), default=0)
@@ -118,7 +128,9 @@ class ImageTarget(ProgramTypes):
         return sorted(code for module in self._modules for code in self._link(module))
 
     def _link(self, module: ImageModule) -> Iterator[LinkedCode]:
-        """Yield the sections with a module's code, whose calls lead to where the image and the module have what they call."""
+        """Yield the sections with a module's code, whose calls lead to where the image and the
+        module have what they call.
+        """
         starts = dict(module.loaded.sections)
         with ElfFile(module.path) as elf, open_image(self.image, self.code) as kernel:
 
@@ -128,14 +140,20 @@ class ImageTarget(ProgramTypes):
                     # Of another module, or the compiler's own, where it is not the image's.
                     exported = kernel.symbols.find(symbol.name)
                     return None if exported is None else exported.address
-                of_section = starts.get(elf.sections[symbol.section].name) if symbol.section < len(elf.sections) else None
+                of_section = (
+                    starts.get(elf.sections[symbol.section].name)
+                    if symbol.section < len(elf.sections)
+                    else None
+                )
                 return None if of_section is None else of_section + symbol.address
 
             for section in elf.text_sections():
                 start = starts.get(section.name)
                 if start is not None:
                     data = link_section(elf, section, start, find_address)
-                    yield LinkedCode(start, module.loaded.name, data.ljust(page_align(len(data)), b"\0"))
+                    yield LinkedCode(
+                        start, module.loaded.name, data.ljust(page_align(len(data)), b"\0")
+                    )
 
 
 def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
@@ -163,7 +181,9 @@ def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
 
 
 def _find_name(elf: ElfFile) -> str:
-    """Return the name that a module is loaded by: that in ``.modinfo``, as there is since v4.13, or the file's."""
+    """Return the name that a module is loaded by: that in ``.modinfo``, as there is since v4.13, or
+    the file's.
+    """
     section = elf.section(".modinfo")
     entries = b"" if section is None or section.type == SHT_NOBITS else elf.read_section(section)
     found = next((entry for entry in entries.split(b"\0") if entry.startswith(_NAME)), None)

@@ -23,7 +23,8 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     """Return the source location of an instruction, in about 170 microseconds.
 
     :param address: in the running kernel; for a return address, one less.
-    :return: innermost frame first; empty when debug info does not cover it. In Rust the outermost one has a symbol's name.
+    :return: innermost frame first; empty when debug info does not cover it. In Rust the outermost
+        one has a symbol's name.
     """
     try:
         locations = program.source_location(address)
@@ -37,7 +38,9 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     frames: list[Frame] = []
     for location in locations:
         file = normalize_path(location.filename) if location.filename else None
-        frames.append(Frame(location.name() or None, file, location.line or None, location.column or None))
+        frames.append(
+            Frame(location.name() or None, file, location.line or None, location.column or None)
+        )
     if frames and (frames[-1].file or "").endswith(".rs"):
         # drgn has the last part of a path only.
         with contextlib.suppress(LookupError):
@@ -59,14 +62,18 @@ def open_image_program(
     module = program.extra_module(os.fspath(path), create=True)
     _use_file(module, path)
     if module.debug_file_status != drgn.ModuleFileStatus.HAVE:
-        raise TargetError(f"{path} has no debug info", hint="build the kernel with CONFIG_DEBUG_INFO")
+        raise TargetError(
+            f"{path} has no debug info", hint="build the kernel with CONFIG_DEBUG_INFO"
+        )
     module.address_range = (start, end)
     return program
 
 
-# Where the code of a module starts that is not loaded: drgn tells its sections apart by their addresses.
+# Where the code of a module starts that is not loaded: drgn tells its sections apart by their
+# addresses.
 _FIRST_SECTION: Final = 1 << 20
-# The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
+# The greatest distance of a module from the kernel's text: calls between them have 32-bit
+# displacements.
 _MODULE_REACH: Final = 1 << 31
 
 
@@ -83,7 +90,11 @@ class DrgnLines(SourceLines):
     @property
     def image(self) -> str | None:
         kernel = self._kernel
-        return None if kernel is None else working_path(kernel.debug_file_path or kernel.loaded_file_path)
+        return (
+            None
+            if kernel is None
+            else working_path(kernel.debug_file_path or kernel.loaded_file_path)
+        )
 
     @property
     def _kernel(self) -> drgn.Module | None:
@@ -91,7 +102,10 @@ class DrgnLines(SourceLines):
         try:
             return self._prog.main_module()
         except LookupError:
-            return next((module for module in self._prog.modules() if isinstance(module, drgn.ExtraModule)), None)
+            return next(
+                (module for module in self._prog.modules() if isinstance(module, drgn.ExtraModule)),
+                None,
+            )
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         return frames_at(self._prog, address)
@@ -100,7 +114,10 @@ class DrgnLines(SourceLines):
         with contextlib.suppress(TargetError):
             if path not in self._unloaded:
                 module = _place_sections(path)
-                self._unloaded[path] = open_module_program([module], {module.build_id or "": path}), module
+                self._unloaded[path] = (
+                    open_module_program([module], {module.build_id or "": path}),
+                    module,
+                )
             program, module = self._unloaded[path]
             start = dict(module.sections).get(section)
             if start is not None:
@@ -121,7 +138,11 @@ class DrgnLines(SourceLines):
     def code_at(self, address: int) -> tuple[str, int] | None:
         module = self._module_at(address)
         sections = getattr(module, "section_addresses", {})
-        return (module.name, int(sections[".text"])) if module is not None and ".text" in sections else None
+        return (
+            (module.name, int(sections[".text"]))
+            if module is not None and ".text" in sections
+            else None
+        )
 
     def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
         found: list[tuple[str, int, int]] = []
@@ -137,10 +158,16 @@ class DrgnLines(SourceLines):
         found: list[LoadedModule] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
-            texts = tuple((name, int(address)) for name, address in sections.items() if is_code_section(name))
+            texts = tuple(
+                (name, int(address)) for name, address in sections.items() if is_code_section(name)
+            )
             if texts:
                 size = sum(end - start for start, end in module.address_ranges or ())
-                found.append(LoadedModule(module.name, module.build_id.hex() if module.build_id else None, size, texts))
+                found.append(
+                    LoadedModule(
+                        module.name, module.build_id.hex() if module.build_id else None, size, texts
+                    )
+                )
         return tuple(found)
 
     def has_function(self, name: str) -> bool:
@@ -154,15 +181,29 @@ class DrgnLines(SourceLines):
         ranges = [(start, end) for _, start, end in self.code_ranges()]
         for symbol in self._prog.symbols() if ranges else ():
             if any(start <= symbol.address < end for start, end in ranges):
-                yield from (frame.file for frame in self.frames_at(symbol.address) if frame.file is not None)
+                yield from (
+                    frame.file for frame in self.frames_at(symbol.address) if frame.file is not None
+                )
 
     def loaded_files(self) -> dict[str, str]:
-        modules = [module for module in self._prog.modules() if not isinstance(module, drgn.MainModule) and module.build_id]
-        paths = [working_path(module.debug_file_path or module.loaded_file_path) for module in modules]
-        return {module.build_id.hex(): path for module, path in zip(modules, paths, strict=True) if path is not None}
+        modules = [
+            module
+            for module in self._prog.modules()
+            if not isinstance(module, drgn.MainModule) and module.build_id
+        ]
+        paths = [
+            working_path(module.debug_file_path or module.loaded_file_path) for module in modules
+        ]
+        return {
+            module.build_id.hex(): path
+            for module, path in zip(modules, paths, strict=True)
+            if path is not None
+        }
 
     def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address: near the kernel's image, and not in it."""
+        """Return whether a module could be at an address: near the kernel's image, and not in
+        it.
+        """
         try:
             text = int(self._prog.symbol("_stext").address)
         except LookupError:
@@ -173,7 +214,9 @@ class DrgnLines(SourceLines):
         if platform is not None and platform.arch == drgn.Architecture.X86_64 and address < text:
             # MODULES_VADDR of arch/x86/include/asm/pgtable_64_types.h is behind the image.
             return False
-        return abs(address - text) < _MODULE_REACH and not any(start <= address < end for start, end in image)
+        return abs(address - text) < _MODULE_REACH and not any(
+            start <= address < end for start, end in image
+        )
 
 
 def open_module_program(modules: Iterable[LoadedModule], files: Mapping[str, str]) -> drgn.Program:
@@ -225,7 +268,9 @@ def _use_shared_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
         found = None if link is None else find_shared_file(elf, link)
     if link is None or found is None:
         name = "another file" if link is None else f"'{link.name}'"
-        raise TargetError(f"{path} shares debug info with {name}, which is missing", hint=SHARED_HINT)
+        raise TargetError(
+            f"{path} shares debug info with {name}, which is missing", hint=SHARED_HINT
+        )
     module.try_file(found)
 
 

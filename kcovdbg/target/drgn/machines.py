@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Machines, their drgn Programs and targets: QEMU guests through QMP, and what is behind a GDB stub."""
+"""Machines, their drgn Programs and targets: QEMU guests through QMP, and what is behind a GDB
+stub.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ from kcovdbg.target.drgn.program_memory import (
     platform_of,
     vmcoreinfo_of,
 )
-from kcovdbg.target.drgn.programs import VMCOREINFO_HINT, VMLINUX_HINT, find_image, load_symbols, make_target
+from kcovdbg.target.drgn.programs import (
+    VMCOREINFO_HINT,
+    VMLINUX_HINT,
+    find_image,
+    load_symbols,
+    make_target,
+)
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
@@ -61,21 +69,29 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             except LimitError:
                 raise
             except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
-                raise TargetError(f"could not open the guest at {address}: {first_line(error)}") from None
+                raise TargetError(
+                    f"could not open the guest at {address}: {first_line(error)}"
+                ) from None
             is_direct = qmp.peer_memory_is_readable()
             is_described = bool(prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL)
             if not is_described or not is_direct:
-                # The Program that drgn makes of a guest takes no VMCOREINFO, and has no limit of time for the monitor.
-                vmcoreinfo = prog["VMCOREINFO"].string_() if is_described else _find_vmcoreinfo(qmp, files)
+                # The Program that drgn makes of a guest takes no VMCOREINFO, and has no limit of
+                # time for the monitor.
+                vmcoreinfo = (
+                    prog["VMCOREINFO"].string_() if is_described else _find_vmcoreinfo(qmp, files)
+                )
                 found = drgn.Program(prog.platform)
                 add_memory(found, physical_memory(prog) if is_direct else qmp.read_physical)
                 found.set_linux_kernel_custom(vmcoreinfo, True)
                 prog = found
             if not is_described:
-                notes.append("QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table")
+                notes.append(
+                    "QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table"
+                )
             if not is_direct:
                 notes.append(
-                    "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
+                    "memory is read through QEMU's monitor, which is a thousand times slower: "
+                    "run kcovdbg as root or as QEMU's "
                     "user, on the same machine, with a unix socket, to read it directly"
                 )
             files = of_build(files, vmcoreinfo_of(prog).get("BUILD-ID"))
@@ -95,15 +111,21 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
 
 def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
-    """Return the VMCOREINFO in the guest's memory: QEMU may not have it, and does not send it over TCP.
+    """Return the VMCOREINFO in the guest's memory: QEMU may not have it, and does not send it over
+    TCP.
 
     Waits for the kernel of a guest that boots.
     """
     if qmp.address.path is None:
-        hint = "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give the vmlinux: -s VMLINUX"
+        hint = (
+            "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give "
+            "the vmlinux: -s VMLINUX"
+        )
     else:
         hint = VMCOREINFO_HINT
-    kernel = next((file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None)
+    kernel = next(
+        (file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None
+    )
     if kernel is None:
         raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO", hint=hint)
     deadline = time.monotonic() + _BOOT_PATIENCE
@@ -112,11 +134,15 @@ def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
             return _find_in_memory(qmp, kernel)
         except NotBootedError as error:
             if time.monotonic() >= deadline or not qmp.is_running():
-                raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint) from None
+                raise TargetError(
+                    f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint
+                ) from None
         except (GoneError, MismatchError):
             raise
         except TargetError as error:
-            raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint) from None
+            raise TargetError(
+                f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint
+            ) from None
         time.sleep(_BOOT_INTERVAL)
 
 
@@ -136,7 +162,8 @@ def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
 
 
 def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
-    """Open a machine through its GDB stub. It is stopped until the target is closed, at exit at the latest.
+    """Open a machine through its GDB stub. It is stopped until the target is closed, at exit at the
+    latest.
 
     :raises TargetError: when it cannot be opened.
     """
@@ -148,7 +175,9 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
         client.attach()
         machine = StubMachine(client, files, [*notes, client.describe_run()])
         target = machine.target
-        target.watchpoints = StubWatchpoints(client, target.name, machine.forget, machine.registers, target.stacks.unwind)
+        target.watchpoints = StubWatchpoints(
+            client, target.name, machine.forget, machine.registers, target.stacks.unwind
+        )
         return target
     except BaseException:
         client.close()
@@ -156,7 +185,8 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
 
 def find_ram(text: str) -> list[range]:
-    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
+    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when
+    its form is unknown.
 
     Reads of other addresses return zeros, or change the state of a device.
     """
@@ -170,7 +200,11 @@ def find_ram(text: str) -> list[range]:
             if found and found[-1].stop == low:
                 low = found.pop().start
             found.append(range(low, high))
-        return [pages for part in found if (pages := range(page_align(part.start), page_align_down(part.stop)))]
+        return [
+            pages
+            for part in found
+            if (pages := range(page_align(part.start), page_align_down(part.stop)))
+        ]
     return []
 
 
@@ -232,12 +266,16 @@ class StubMachine:
     def is_same_kernel(self) -> bool:
         """Return whether the machine still runs the kernel that was opened."""
         try:
-            return (self._find_physical() if self._is_physical else self._find_virtual()) == self._vmcoreinfo
+            return (
+                self._find_physical() if self._is_physical else self._find_virtual()
+            ) == self._vmcoreinfo
         except TargetError:
             return False
 
     def load_modules(self) -> bool:
-        """Load the debug info of modules that were loaded since; return whether any module came or went."""
+        """Load the debug info of modules that were loaded since; return whether any module came or
+        went.
+        """
         prog = self.target.prog
 
         def find() -> set[tuple[str, tuple[tuple[int, int], ...]]]:
@@ -249,12 +287,18 @@ class StubMachine:
         return find() != before
 
     def _use_registers(self) -> None:
-        """Unwind running tasks by the registers that their CPUs have now; the Program has those of when it was opened."""
+        """Unwind running tasks by the registers that their CPUs have now; the Program has those of
+        when it was opened.
+        """
         if self.registers.names:
-            self.target.stacks.current_registers = lambda cpu: self.registers.parse(self._stub.registers(cpu + 1)) or None
+            self.target.stacks.current_registers = lambda cpu: (
+                self.registers.parse(self._stub.registers(cpu + 1)) or None
+            )
 
     def _read_notes(self) -> bytes:
-        """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each CPU."""
+        """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers
+        of each CPU.
+        """
         notes = b""
         for cpu in range(_MAX_CPUS):
             status = self.registers.make_prstatus(cpu, self._stub.registers(cpu + 1))
@@ -275,12 +319,19 @@ class StubMachine:
         header = self._kernel.header
         prog = drgn.Program(platform_of(header))
         prog.set_linux_kernel_custom(self._vmcoreinfo, False)
-        # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
-        add_memory(prog, self._memory.read, size=WORD_MASK if header.is_64bit else 1 << 32, is_physical=False)
+        # Added last: setting the kernel adds a segment that translates virtual addresses, which
+        # needs physical memory.
+        add_memory(
+            prog,
+            self._memory.read,
+            size=WORD_MASK if header.is_64bit else 1 << 32,
+            is_physical=False,
+        )
         return prog
 
     def _find_physical(self) -> bytes | None:
-        """Return the VMCOREINFO of the kernel in physical memory, None where the stub lacks the registers for that.
+        """Return the VMCOREINFO of the kernel in physical memory, None where the stub lacks the
+        registers for that.
 
         :raises TargetError: when it cannot be found.
         """
@@ -289,14 +340,25 @@ class StubMachine:
             text = stub.monitor("info registers")
             cpu = stub_kernel.parse_registers(text) if text else None
             return None if cpu is None else find_image(stub.where, cpu, self._memory.read, kernel)
-        translation = arm64_kernel.read_registers(stub.register) if kernel.header.machine == EM_AARCH64 else None
-        return None if translation is None else find_image(stub.where, translation, self._memory.read, kernel)
+        translation = (
+            arm64_kernel.read_registers(stub.register)
+            if kernel.header.machine == EM_AARCH64
+            else None
+        )
+        return (
+            None
+            if translation is None
+            else find_image(stub.where, translation, self._memory.read, kernel)
+        )
 
     def _find_virtual(self) -> bytes:
-        """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that the machine can have.
+        """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that
+        the machine can have.
 
         :raises TargetError: when it cannot be found.
         """
         with ElfFile(self._kernel.path, self._kernel.name) as image:
             offset = find_offset(image, self._memory.read, self._stub.kaslr_offsets)
-            return stub_kernel.describe_virtual(self._memory.read, image.symbols.addresses_of(stub_kernel.SYMBOLS), offset)
+            return stub_kernel.describe_virtual(
+                self._memory.read, image.symbols.addresses_of(stub_kernel.SYMBOLS), offset
+            )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pages that are read of a kernel's memory, page tables included: the contents of a slice.
 
-The recording target is a drgn Program over an empty slice of the same kernel, with the physical memory of the recorded target:
-it reads the pages that a Program over the finished slice will read.
+The recording target is a drgn Program over an empty slice of the same kernel, with the physical
+memory of the recorded target: it reads the pages that a Program over the finished slice will read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.header import VMCOREINFO, make_note, parse_notes
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
+from kcovdbg.errors import (
+    KcovdbgError,
+    MissingSymbolError,
+    MissingTypeError,
+    ReadError,
+    TargetError,
+)
 from kcovdbg.target.drgn.program_memory import (
     SLICE_MACHINES,
     CachedMemory,
@@ -69,7 +75,9 @@ class Recording:
 
 
 class RecordingTarget(DrgnTarget):
-    """A target that keeps the virtual pages read, for readers of slices that do not walk page tables."""
+    """A target that keeps the virtual pages read, for readers of slices that do not walk page
+    tables.
+    """
 
     def __init__(self, prog: drgn.Program, name: str) -> None:
         super().__init__(prog, name, False)
@@ -96,7 +104,9 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
     assert platform is not None
     machine = SLICE_MACHINES.get(platform.arch)
     if machine is None or target.word_size != 8:
-        raise TargetError(f"cannot make slices of {target.machine} kernels", hint="take a whole dump")
+        raise TargetError(
+            f"cannot make slices of {target.machine} kernels", hint="take a whole dump"
+        )
     with target.connection.pause() as is_stopped:
         notes = _find_notes(target, is_stopped)
         memory = CachedMemory(physical_memory(target.prog))
@@ -137,7 +147,9 @@ def _find_stack_size(target: Target) -> int:
         return target.type_size("union thread_union")
     except MissingTypeError:
         # On arm64 nothing uses the type. INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h.
-        return target.symbol("__end_init_stack").address - target.symbol("__start_init_stack").address
+        return (
+            target.symbol("__end_init_stack").address - target.symbol("__start_init_stack").address
+        )
 
 
 def _read_basics(target: RecordingTarget) -> None:
@@ -170,7 +182,9 @@ def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
 
 
 def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, ...]]:
-    """Return the address of the direct map, and the mappings in the image and in the vmalloc space of the pages read."""
+    """Return the address of the direct map, and the mappings in the image and in the vmalloc space
+    of the pages read.
+    """
     prog = target.prog
     direct_map = direct_map_start(prog)
     runs = list(_find_image(target))

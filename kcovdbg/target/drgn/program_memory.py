@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Memory of drgn Programs that kcovdbg reads: all of it, or the kernel's where drgn alone reads too much or nothing."""
+"""Memory of drgn Programs that kcovdbg reads: all of it, or the kernel's where drgn alone reads too
+much or nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from kcovdbg.target.riscv_pages import PageTables
     from kcovdbg.target.stub_kernel import ReadMemory
 
-UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
+UPPER_HALF: Final = frozenset(
+    {drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64}
+)
 """Architectures whose kernels are in the upper half of the address space."""
 PHYSICAL_SIZE: Final = 1 << 52
 """Size of physical address spaces, in bytes: 52 bits are the most that a supported machine has."""
@@ -55,7 +59,10 @@ _ARCHITECTURES: Final = {
     EM_AARCH64: drgn.Architecture.AARCH64,
     EM_RISCV: drgn.Architecture.RISCV64,
 }
-SLICE_MACHINES: Final = {_ARCHITECTURES[machine]: machine for machine in (EM_X86_64, EM_AARCH64, EM_RISCV, EM_PPC64, EM_S390)}
+SLICE_MACHINES: Final = {
+    _ARCHITECTURES[machine]: machine
+    for machine in (EM_X86_64, EM_AARCH64, EM_RISCV, EM_PPC64, EM_S390)
+}
 """``e_machine`` of the architectures whose kernels can be sliced."""
 _ERRORS: Final = (LookupError, drgn.FaultError, NotImplementedError, ValueError)
 
@@ -71,7 +78,12 @@ def platform_of(header: Header) -> drgn.Platform:
 
 
 def add_memory(
-    prog: drgn.Program, read: ReadMemory, start: int = 0, size: int = PHYSICAL_SIZE, *, is_physical: bool = True
+    prog: drgn.Program,
+    read: ReadMemory,
+    start: int = 0,
+    size: int = PHYSICAL_SIZE,
+    *,
+    is_physical: bool = True,
 ) -> None:
     """Let a Program read memory by a function of kcovdbg."""
 
@@ -103,7 +115,8 @@ class CachedMemory:
     """Memory of a stopped machine: each block is read once until it is forgotten.
 
     :param read: reads from the machine.
-    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
+    :param block: bytes that are read at once; a power of two, at most a page, since the next page
+        may be unreadable.
     """
 
     def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
@@ -151,8 +164,8 @@ class CachedMemory:
 def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:
     """Return a Program over a dump of notes without memory, to which the caller adds memory.
 
-    Unlike a Program of :meth:`drgn.Program.set_linux_kernel_custom` it has the registers of each CPU, which running tasks are
-    unwound with.
+    Unlike a Program of :meth:`drgn.Program.set_linux_kernel_custom` it has the registers of each
+    CPU, which running tasks are unwound with.
 
     :param machine: ``e_machine`` of a 64-bit kernel, whose byte order follows from it.
     :param notes: with VMCOREINFO.
@@ -174,7 +187,8 @@ _DEBUGINFOD: Final = "debuginfod"
 
 
 def load_debug_info(prog: drgn.Program, paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Load debug info from files, and from where drgn looks; for root not from another user's cache of debuginfod's client.
+    """Load debug info from files, and from where drgn looks; for root not from another user's cache
+    of debuginfod's client.
 
     :raises drgn.MissingDebugInfoError: when some is not found.
     """
@@ -191,10 +205,16 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
     :param read: reads its physical memory.
     """
     assert prog.platform is not None
-    made = open_empty_program(SLICE_MACHINES[prog.platform.arch], notes, prog["VMCOREINFO"].string_())
+    made = open_empty_program(
+        SLICE_MACHINES[prog.platform.arch], notes, prog["VMCOREINFO"].string_()
+    )
     add_memory(made, read)
     add_kernel_memory(made)
-    paths = [path for module in prog.modules() if (path := working_path(module.debug_file_path)) is not None]
+    paths = [
+        path
+        for module in prog.modules()
+        if (path := working_path(module.debug_file_path)) is not None
+    ]
     # The warnings are those given when the target was opened.
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         load_debug_info(made, paths)
@@ -203,10 +223,11 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
 
 
 def add_kernel_memory(prog: drgn.Program) -> None:
-    """Add memory segments that read what the kernel has at an address. For Programs that kcovdbg made, before they are read.
+    """Add memory segments that read what the kernel has at an address. For Programs that kcovdbg
+    made, before they are read.
 
-    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as memory of the firmware.
-    Addresses that no kernel has fault.
+    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as
+    memory of the firmware. Addresses that no kernel has fault.
 
     :raises TargetError: when the kernel's page tables cannot be found.
     """
@@ -214,7 +235,13 @@ def add_kernel_memory(prog: drgn.Program) -> None:
     if prog.platform.arch in UPPER_HALF:
         add_memory(prog, _refuse, size=UPPER_HALF_START, is_physical=False)
     if is_walked(prog):
-        add_memory(prog, _page_tables(prog).read, UPPER_HALF_START, (1 << 64) - UPPER_HALF_START, is_physical=False)
+        add_memory(
+            prog,
+            _page_tables(prog).read,
+            UPPER_HALF_START,
+            (1 << 64) - UPPER_HALF_START,
+            is_physical=False,
+        )
 
 
 def _refuse(address: int, size: int) -> bytes:
@@ -248,7 +275,9 @@ def translate(prog: drgn.Program, address: int) -> int | None:
 
 
 def direct_map_start(prog: drgn.Program) -> int | None:
-    """Return the virtual address of physical address 0, None where the kernel has no direct map, or it is unknown."""
+    """Return the virtual address of physical address 0, None where the kernel has no direct map, or
+    it is unknown.
+    """
     if is_walked(prog):
         from kcovdbg.target.riscv_pages import find_direct_map
 
@@ -265,15 +294,18 @@ def direct_map_start(prog: drgn.Program) -> int | None:
 def _page_tables(prog: drgn.Program) -> PageTables:
     from kcovdbg.target.riscv_pages import find_page_tables
 
-    return find_page_tables(vmcoreinfo_of(prog), lambda address, size: prog.read(address, size, True))
+    return find_page_tables(
+        vmcoreinfo_of(prog), lambda address, size: prog.read(address, size, True)
+    )
 
 
 def exclude_per_cpu_data(prog: drgn.Program) -> None:
     """Take per-CPU data out of the address range of the kernel's image.
 
-    The addresses of per-CPU symbols are offsets that start at 0, and KASLR does not move them. drgn adds the KASLR offset to
-    what is in the range of the image; in debug files as objcopy --only-keep-debug writes them, the segment of per-CPU data has
-    no contents, and drgn includes it.
+    The addresses of per-CPU symbols are offsets that start at 0, and KASLR does not move them. drgn
+    adds the KASLR offset to what is in the range of the image; in debug files as objcopy
+    --only-keep-debug writes them, the segment of per-CPU data has no contents, and drgn includes
+    it.
     """
     try:
         main = prog.main_module()
@@ -285,7 +317,11 @@ def exclude_per_cpu_data(prog: drgn.Program) -> None:
         return
     try:
         with ElfFile(path) as image:
-            segments = [segment for segment in image.segments if segment.type == PT_LOAD and segment.vaddr >= UPPER_HALF_START]
+            segments = [
+                segment
+                for segment in image.segments
+                if segment.type == PT_LOAD and segment.vaddr >= UPPER_HALF_START
+            ]
     except TargetError:
         return
     if segments:

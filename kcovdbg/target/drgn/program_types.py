@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Types and symbols of a drgn Program, cached: what a kernel's debug info says without its memory."""
+"""Types and symbols of a drgn Program, cached: what a kernel's debug info says without its
+memory.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ class ProgramTypes(Target):
         try:
             self.prog[name]
         except LookupError:
-            # drgn searches the ELF symbol table linearly, in a millisecond for 50,000 symbols; it is not loaded for that.
+            # drgn searches the ELF symbol table linearly, in a millisecond for 50,000 symbols; it
+            # is not loaded for that.
             return bool(self.prog.symbols(name))
         except drgn.BadDataError:
             # A function in assembly: see _find_symbol().
@@ -133,16 +136,20 @@ class ProgramTypes(Target):
         if self.big_endian:
             # There, DWARF counts from the most significant bit of the unit.
             within = 8 * size - within - bit_size
-        return Member(offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size)
+        return Member(
+            offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size
+        )
 
     @reading_debug_info()
     def _find_symbol(self, name: str) -> Symbol:
-        # By the index of the debug info in microseconds; drgn searches the ELF symbol table linearly.
+        # By the index of the debug info in microseconds; drgn searches the ELF symbol table
+        # linearly.
         try:
             found = self.prog[name]
             address = found.address_
         except (LookupError, drgn.BadDataError):
-            # The latter of functions in assembly, whose type binutils describe with a tag that drgn does not know.
+            # The latter of functions in assembly, whose type binutils describe with a tag that drgn
+            # does not know.
             pass
         else:
             if address is not None:
@@ -182,7 +189,9 @@ class _SymbolTable:
         self._addresses = [symbol[0] for symbol in self._sized]
 
     def find_name(self, address: int) -> str | None:
-        """Return the name of the symbol that an address is in: the one that starts nearest, and of these the largest."""
+        """Return the name of the symbol that an address is in: the one that starts nearest, and of
+        these the largest.
+        """
         index = bisect.bisect_right(self._addresses, address)
         for start, size, name in reversed(self._sized[max(index - self._NESTED, 0) : index]):
             if address < start + size:
@@ -198,7 +207,9 @@ class _SymbolTable:
 
     @cached_property
     def by_name(self) -> dict[str, Symbol]:
-        """The symbols by their names, with and without a compiler's suffix; of Rust in either form."""
+        """The symbols by their names, with and without a compiler's suffix; of Rust in either
+        form.
+        """
         from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
 
         table = {name: Symbol(name, address, size) for address, size, name in self._all}
@@ -240,7 +251,9 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
 
 
 def _find_part(kind: drgn.Type, offset: int) -> str | None:
-    """Return the path of the pointer that begins at an offset of a value of this type, None where none does."""
+    """Return the path of the pointer that begins at an offset of a value of this type, None where
+    none does.
+    """
     path = ""
     while True:
         kind = _strip(kind)
@@ -254,7 +267,8 @@ def _find_part(kind: drgn.Type, offset: int) -> str | None:
             members = [
                 member
                 for member in kind.members or ()
-                if member.bit_field_size is None and 0 <= 8 * offset - member.bit_offset < 8 * _size_of(member.type)
+                if member.bit_field_size is None
+                and 0 <= 8 * offset - member.bit_offset < 8 * _size_of(member.type)
             ]
             if not members:
                 return None

@@ -15,7 +15,16 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, PT_LOAD, VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
+from kcovdbg.elf.header import (
+    EM_AARCH64,
+    EM_RISCV,
+    EM_S390,
+    EM_X86_64,
+    PT_LOAD,
+    VMCOREINFO,
+    find_vmcoreinfo,
+    parse_vmcoreinfo,
+)
 from kcovdbg.errors import TargetError
 from kcovdbg.input_file import open_input
 from kcovdbg.target import dump_file as dumpfile
@@ -48,25 +57,32 @@ if TYPE_CHECKING:
     from kcovdbg.target.stub_kernel import CpuRegisters, ReadMemory
 
 VMLINUX_HINT: Final = (
-    "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
+    "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the "
+    "distribution's debug package"
 )
 VMCOREINFO_HINT: Final = (
-    "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the vmlinux: -s VMLINUX"
+    "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the "
+    "vmlinux: -s VMLINUX"
 )
 # Enough for drgn to open a dump whose physical memory only is read.
 _ANY_VMCOREINFO: Final = (
-    f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n".encode()
-)
+    f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n"
+).encode()
 # In the VMCOREINFO of arm64 kernels only.
 _ARM64_LINE: Final = b"\nNUMBER(kimage_voffset)="
 
 
 def open_core(
-    path: str, symbols: Sequence[str], name: str | None = None, *, unpacked: dumpfile.UnpackedFile | None = None
+    path: str,
+    symbols: Sequence[str],
+    name: str | None = None,
+    *,
+    unpacked: dumpfile.UnpackedFile | None = None,
 ) -> DrgnTarget:
     """Open a crash dump or a slice.
 
-    :param name: what messages call it, the path by default; with a name given, there are no notes on unpacking.
+    :param name: what messages call it, the path by default; with a name given, there are no notes
+        on unpacking.
     :param unpacked: the dump, where the caller has unpacked it.
     :raises TargetError: when it cannot be opened.
     """
@@ -85,7 +101,9 @@ def open_core(
     return target
 
 
-def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked: dumpfile.UnpackedFile) -> DrgnTarget:
+def _open_unpacked(
+    path: str, symbols: Sequence[str], name: str | None, unpacked: dumpfile.UnpackedFile
+) -> DrgnTarget:
     files, notes = unpack_symbols(symbols)
     files = of_build(files, dumpfile.read_dump_vmcoreinfo(unpacked.path).get("BUILD-ID"))
     notes = [] if name is not None else [*unpacked.notes, *notes]
@@ -95,7 +113,10 @@ def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked
             vmcoreinfo = _complete_vmcoreinfo(path, unpacked.path, files)
         else:
             vmcoreinfo, image, found_notes = found
-            files, notes = [image, *(file for file in files if not file.is_kernel)], [*notes, *found_notes]
+            files, notes = (
+                [image, *(file for file in files if not file.is_kernel)],
+                [*notes, *found_notes],
+            )
         prog = _set_core(path, unpacked.path, files, vmcoreinfo)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
             raise TargetError(f"{path} has no VMCOREINFO", hint=VMCOREINFO_HINT)
@@ -103,7 +124,13 @@ def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked
         notes += load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
     return make_target(
-        prog, name or path, False, notes, files, read_notes=lambda: dumpfile.read_notes(unpacked.path), dump=path
+        prog,
+        name or path,
+        False,
+        notes,
+        files,
+        read_notes=lambda: dumpfile.read_notes(unpacked.path),
+        dump=path,
     )
 
 
@@ -131,18 +158,22 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
         except PermissionError:
             raise TargetError(
                 "no permission to read /proc/kcore",
-                hint="CAP_SYS_RAWIO is needed: run kcovdbg with sudo; a kernel in lockdown refuses root as well",
+                hint="CAP_SYS_RAWIO is needed: run kcovdbg with sudo; a kernel in lockdown refuses "
+                "root as well",
             ) from None
         except FileNotFoundError:
             raise TargetError(
                 "no /proc/kcore",
-                hint="CONFIG_PROC_KCORE=y is needed, and containers hide the file; --demo opens a dump that comes with kcovdbg",
+                hint="CONFIG_PROC_KCORE=y is needed, and containers hide the file; --demo opens a "
+                "dump that comes with kcovdbg",
             ) from None
         except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
             raise TargetError(f"could not open /proc/kcore: {first_line(error)}") from None
         files = of_build(files, vmcoreinfo_of(prog).get("BUILD-ID"))
         notes += load_symbols(prog, files)
-    return make_target(prog, "the running kernel", True, [*notes, *warnings.notes], files, _LiveConnection())
+    return make_target(
+        prog, "the running kernel", True, [*notes, *warnings.notes], files, _LiveConnection()
+    )
 
 
 class _LiveConnection(Connection):
@@ -173,8 +204,11 @@ def open_image_target(symbols: Sequence[str], notes: Sequence[str] = ()) -> Imag
     return target
 
 
-def find_image(where: str, cpu: CpuRegisters | TranslationRegisters, physical: ReadMemory, kernel: DebugFile) -> bytes:
-    """Return the VMCOREINFO of the kernel of a vmlinux in the physical memory of an x86-64 or arm64 machine.
+def find_image(
+    where: str, cpu: CpuRegisters | TranslationRegisters, physical: ReadMemory, kernel: DebugFile
+) -> bytes:
+    """Return the VMCOREINFO of the kernel of a vmlinux in the physical memory of an x86-64 or arm64
+    machine.
 
     :param where: what messages call the machine or the dump.
     :param cpu: the registers of one.
@@ -189,7 +223,9 @@ def find_image(where: str, cpu: CpuRegisters | TranslationRegisters, physical: R
         return cpu.find_kernel(where, physical, symbols, partial(stub_kernel.check_image, image))
 
 
-def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> tuple[bytes, DebugFile, tuple[str, ...]] | None:
+def _find_dumped_kernel(
+    name: str, path: Path, files: Sequence[DebugFile]
+) -> tuple[bytes, DebugFile, tuple[str, ...]] | None:
     """Find the kernel in a dump of QEMU whose VMCOREINFO is missing, or does not say where it is.
 
     :param name: what messages call the dump.
@@ -199,7 +235,13 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> tu
     notes = [*dumpfile.parse_dump_notes(path)]
     info = find_vmcoreinfo(notes)
     # Every x86-64 kernel with KCOV has it there; without, drgn would take the offset to be 0.
-    lack = "VMCOREINFO" if not info else "KERNELOFFSET in its VMCOREINFO" if "KERNELOFFSET" not in info else None
+    lack = (
+        "VMCOREINFO"
+        if not info
+        else "KERNELOFFSET in its VMCOREINFO"
+        if "KERNELOFFSET" not in info
+        else None
+    )
     if lack is None:
         return None
     from kcovdbg.target.stub_kernel import MismatchError, find_qemu_cpus
@@ -208,7 +250,9 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> tu
     if not (cpus or (info and _core_machine(path) == EM_X86_64)):
         return None
     given = [file for file in files if file.is_kernel]
-    images = [file for file in given or find_images(Path(name).parent) if file.header.machine == EM_X86_64]
+    images = [
+        file for file in given or find_images(Path(name).parent) if file.header.machine == EM_X86_64
+    ]
     if not images or not cpus:
         raise TargetError(f"{name} has no {lack}", hint=VMCOREINFO_HINT)
     read = physical_memory(_set_core(name, path, images[:1], _ANY_VMCOREINFO))
@@ -218,14 +262,19 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> tu
             try:
                 vmcoreinfo = find_image(name, cpu, read, image)
             except MismatchError as error:
-                failure = TargetError(str(error), hint=f"give the vmlinux of the same build; {image.name} is of another")
+                failure = TargetError(
+                    str(error),
+                    hint=f"give the vmlinux of the same build; {image.name} is of another",
+                )
             except TargetError as error:
                 failure = failure or TargetError(
                     f"{name} has no {lack}, and no kernel was found in it: {error}",
                     hint="dump the guest again when its kernel has booted",
                 )
             else:
-                note = f"{name} has no {lack}; the kernel was found by its interrupt descriptor table"
+                note = (
+                    f"{name} has no {lack}; the kernel was found by its interrupt descriptor table"
+                )
                 return vmcoreinfo, image, (note,) if given else (note, _beside_dump(image))
     assert failure is not None
     raise failure
@@ -240,7 +289,8 @@ def _core_machine(path: Path) -> int | None:
 
 
 def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> bytes | None:
-    """Return the VMCOREINFO of a dump with what drgn needs and the dump's notes lack; None where they lack nothing.
+    """Return the VMCOREINFO of a dump with what drgn needs and the dump's notes lack; None where
+    they lack nothing.
 
     :param name: what messages call the dump.
     :raises TargetError: when it cannot be found.
@@ -248,7 +298,9 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
     machine = _core_machine(path)
     if machine not in (EM_RISCV, EM_S390):
         return None
-    found = next((note.desc for note in dumpfile.parse_dump_notes(path) if note.name == VMCOREINFO), None)
+    found = next(
+        (note.desc for note in dumpfile.parse_dump_notes(path) if note.name == VMCOREINFO), None
+    )
     if found is None:
         # drgn opens QEMU's only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
@@ -265,7 +317,9 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
     # The KASLR offset of RISC-V kernels can be told by their vmlinux only.
     info = parse_vmcoreinfo(found)
     kernel = find_kernel_file(files)
-    kernel = kernel or find_vmlinux(Path(name).parent, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID"))
+    kernel = kernel or find_vmlinux(
+        Path(name).parent, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID")
+    )
     if kernel is None:
         return found
     from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
@@ -274,7 +328,9 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
         return add_kaslr_offset(found, image.symbols.addresses_of(LINKED_SYMBOLS))
 
 
-def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None = None) -> drgn.Program:
+def _set_core(
+    name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None = None
+) -> drgn.Program:
     """Return the Program of a dump.
 
     :param vmcoreinfo: of a dump that has none.
@@ -308,7 +364,8 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
 def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
     """Add the physical memory of a dump that QEMU made of an s390x guest.
 
-    All of it is one segment at address 0, which drgn takes for a segment without a physical address.
+    All of it is one segment at address 0, which drgn takes for a segment without a physical
+    address.
     """
     if prog.platform is None or prog.platform.arch != drgn.Architecture.S390X:
         return
@@ -320,7 +377,9 @@ def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
         core.close()
         return
     (memory,) = segments
-    add_memory(prog, lambda address, size: core.read_at(memory.offset + address, size), size=memory.filesz)
+    add_memory(
+        prog, lambda address, size: core.read_at(memory.offset + address, size), size=memory.filesz
+    )
 
 
 def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
@@ -336,7 +395,9 @@ def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
     return prog
 
 
-def load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: Path | None = None) -> list[str]:
+def load_symbols(
+    prog: drgn.Program, files: Sequence[DebugFile], *, directory: Path | None = None
+) -> list[str]:
     """Load the debug info that the user gave, or else what is found; return notes for the user.
 
     :param directory: one to look for a vmlinux in.
@@ -392,10 +453,14 @@ def make_target(
     given = [*filter(None, (dump,)), *(file.name for file in files)]
     code = next((file.code for file in files if file.is_kernel), None)
     try:
-        return DrgnTarget(prog, name, live, notes, connection, read_notes=read_notes, code=code, files=given)
+        return DrgnTarget(
+            prog, name, live, notes, connection, read_notes=read_notes, code=code, files=given
+        )
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
-            raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None
+            raise TargetError(
+                f"{name}: no permission to read", hint="run kcovdbg with sudo"
+            ) from None
         hint = "it may be truncated or damaged"
         if "No way to translate" in str(error):
             way = "dump it as ELF, which is QEMU's dump-guest-memory without -z"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernel stacks: by drgn, and those of RISC-V, which drgn does not unwind, by frame pointers, as the kernel walks them
-(arch/riscv/kernel/stacktrace.c).
+"""Kernel stacks: by drgn, and those of RISC-V, which drgn does not unwind, by frame pointers, as
+the kernel walks them (arch/riscv/kernel/stacktrace.c).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class DrgnStacks:
         self._target = target
         self._read_notes = read_notes
         self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
-        """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
+        """Returns the registers of a CPU now, by name; None where those that the Program has are
+        right.
+        """
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         registers = self._find_registers(task)
@@ -49,7 +51,9 @@ class DrgnStacks:
             except drgn.UnsupportedOperation:
                 # A machine that runs and has not panicked is not paused for this.
                 state = self._target.state() if self._target.live else None
-                if state is None or (state is not MachineState.STOPPED and find_panic_cpu(self._target.prog) is None):
+                if state is None or (
+                    state is not MachineState.STOPPED and find_panic_cpu(self._target.prog) is None
+                ):
                     raise
                 with self._target.connection.pause() as is_stopped:
                     if not is_stopped:
@@ -62,15 +66,21 @@ class DrgnStacks:
             ) from None
 
     def _copy_stopped(self) -> drgn.Program:
-        """Return a Program of a stopped machine that has the registers of its CPUs, as a dump has."""
+        """Return a Program of a stopped machine that has the registers of its CPUs, as a dump
+        has.
+        """
         prog = self._target.prog
         try:
             return copy_program(prog, self._read_notes(), physical_memory(prog))
         except (KeyError, TargetError) as error:
-            raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
+            raise CapabilityError(
+                f"the registers of the guest's CPUs are unavailable: {error}"
+            ) from None
 
     def _find_registers(self, task: int) -> Mapping[str, int] | None:
-        """Return the registers of the CPU that a task runs on; None where it runs on none, or the Program has them."""
+        """Return the registers of the CPU that a task runs on; None where it runs on none, or the
+        Program has them.
+        """
         if self.current_registers is None:
             return None
         with walking(f"the CPU of task {task:#x}"):
@@ -86,19 +96,24 @@ class DrgnStacks:
         :raises CapabilityError: when it cannot be unwound.
         """
         prog = self._target.prog
-        return self._make_trace(prog, drgn.Object(prog, "struct pt_regs", registers), "the CPU's stack")
+        return self._make_trace(
+            prog, drgn.Object(prog, "struct pt_regs", registers), "the CPU's stack"
+        )
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
         thread = drgn.Object(prog, "struct task_struct *", value=task)
         with walking(f"the stack of task {task:#x}"):
-            # Since 68f24b08ee89 (v4.9), the saved stack pointer of a dead task leads into freed memory.
+            # Since 68f24b08ee89 (v4.9), the saved stack pointer of a dead task leads into freed
+            # memory.
             if not thread.member_("stack"):
                 return ()
             if is_walked(prog):
                 return self._in_kernel(self._unwind_riscv(prog, task))
         return self._make_trace(prog, thread, "its stack")
 
-    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
+    def _make_trace(
+        self, prog: drgn.Program, thread: drgn.Object, what: str
+    ) -> Sequence[StackFrame]:
         try:
             trace = prog.stack_trace(thread)
         except drgn.UnsupportedOperation:
@@ -116,13 +131,18 @@ class DrgnStacks:
         return self._in_kernel(map(self._make_frame, trace))
 
     def _unwind_riscv(self, prog: drgn.Program, task: int) -> Iterator[StackFrame]:
-        """Yield the frames of a task's stack on RISC-V, which drgn does not unwind, innermost first.
+        """Yield the frames of a task's stack on RISC-V, which drgn does not unwind, innermost
+        first.
 
         :raises CapabilityError: when it runs, and the registers of its CPU are unknown.
         :raises drgn.UnsupportedOperation: when it runs on a live kernel.
         """
-        low, high = (prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end"))
-        for frame in walk_stack(self._find_riscv_registers(prog, task), range(low, high), self._target.read):
+        low, high = (
+            prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end")
+        )
+        for frame in walk_stack(
+            self._find_riscv_registers(prog, task), range(low, high), self._target.read
+        ):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
                 function = demangle(self._target.symbol_name(frame.pc) or "") or None
@@ -173,7 +193,9 @@ class DrgnStacks:
             pc = frame.pc
         except LookupError:
             pc = 0
-        function: str | None = frame.function_name or demangle(self._target.symbol_name(pc) or "") or None
+        function: str | None = (
+            frame.function_name or demangle(self._target.symbol_name(pc) or "") or None
+        )
         try:
             file, line, column = frame.source()
         except LookupError:
@@ -182,14 +204,16 @@ class DrgnStacks:
             # drgn has the last part of a path only.
             with suppress(LookupError):
                 function = demangle(frame.symbol().name)
-        return StackFrame(pc, function, file, line, column or None, frame.is_inline, frame.interrupted)
+        return StackFrame(
+            pc, function, file, line, column or None, frame.is_inline, frame.interrupted
+        )
 
 
 def find_panic_cpu(prog: drgn.Program) -> int | None:
     """Return the CPU that panicked, None when none did, or the kernel does not say."""
     try:
-        # Set by panic() since Linux kernel commit 1717f2096b54 ("panic, x86: Fix re-entrance problem due to panic on NMI")
-        # (in v4.5). PANIC_CPU_INVALID is -1.
+        # Set by panic() since Linux kernel commit 1717f2096b54 ("panic, x86: Fix re-entrance
+        # problem due to panic on NMI") (in v4.5). PANIC_CPU_INVALID is -1.
         cpu = int(prog["panic_cpu"].counter.value_())
     except WALK_ERRORS:
         return None
@@ -198,7 +222,8 @@ def find_panic_cpu(prog: drgn.Program) -> int | None:
 
 # Below the address that the frame pointer holds: the caller's frame pointer, the return address.
 _FRAME: Final = struct.Struct("<QQ")
-# The beginning of struct pt_regs, and of the registers in a PRSTATUS note: epc, ra, sp, gp, tp, t0 to t2, s0.
+# The beginning of struct pt_regs, and of the registers in a PRSTATUS note: epc, ra, sp, gp, tp, t0
+# to t2, s0.
 _REGISTERS: Final = struct.Struct("<9Q")
 _REGISTERS_OFFSET: Final = 112
 _MAX_FRAMES: Final = 256
@@ -213,7 +238,8 @@ class StackRegisters(NamedTuple):
     ra: int
     fp: int
     is_interrupted: bool
-    """Whether the program counter is that of an interrupted instruction, and not a return address."""
+    """Whether the program counter is that of an interrupted instruction, and not a return address.
+    """
 
 
 class WalkedFrame(NamedTuple):
@@ -231,10 +257,14 @@ def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
     return _parse_registers(found[cpu][_REGISTERS_OFFSET:])
 
 
-def walk_stack(registers: StackRegisters, exceptions: range, read: Callable[[int, int], bytes]) -> Iterator[WalkedFrame]:
-    """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up to what is not a frame.
+def walk_stack(
+    registers: StackRegisters, exceptions: range, read: Callable[[int, int], bytes]
+) -> Iterator[WalkedFrame]:
+    """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up
+    to what is not a frame.
 
-    :param exceptions: the kernel's code for exceptions: a return into it has ``struct pt_regs`` on the stack above.
+    :param exceptions: the kernel's code for exceptions: a return into it has ``struct pt_regs`` on
+        the stack above.
     :param read: reads the kernel's memory; raises ReadError.
     """
     pc, ra, fp, is_interrupted = registers

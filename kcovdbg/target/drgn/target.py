@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel that drgn reads: a crash dump, /proc/kcore, a QEMU guest, or memory by a reader of kcovdbg."""
+"""A kernel that drgn reads: a crash dump, /proc/kcore, a QEMU guest, or memory by a reader of
+kcovdbg.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
 from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, vmcoreinfo_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag, is_kernel_pointer, read_word, strip_tag
+from kcovdbg.target.pointer import (
+    UPPER_HALF_START,
+    find_pointer_tag,
+    is_kernel_pointer,
+    read_word,
+    strip_tag,
+)
 from kcovdbg.target.protocol import PageRange
 
 # Most commands need one of these or none: they are imported on first use.
@@ -34,7 +42,8 @@ if TYPE_CHECKING:
     from kcovdbg.target.slab_memory import SlabWalk
 
 _Walk = TypeVar("_Walk")
-# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most; sections have 27 and more.
+# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most;
+# sections have 27 and more.
 _MAX_SECTIONS: Final = 1 << 52 - 27
 # include/linux/mmzone.h: what can be present or absent in a section.
 _SUBSECTION_BITS: Final = 21
@@ -49,8 +58,10 @@ class DrgnTarget(ProgramTypes):
 
     :param prog: with the kernel's debug info loaded.
     :param connection: what it is read through.
-    :param read_notes: returns the ELF notes of a dump as they are, with PRSTATUS and VMCOREINFO; empty when there are none.
-    :param code: path of the stripped image that has the kernel's code, None where the image with debug info has it.
+    :param read_notes: returns the ELF notes of a dump as they are, with PRSTATUS and VMCOREINFO;
+        empty when there are none.
+    :param code: path of the stripped image that has the kernel's code, None where the image with
+        debug info has it.
     :param files: those that the user named or that were found: a dump, debug info.
     """
 
@@ -78,7 +89,10 @@ class DrgnTarget(ProgramTypes):
         exclude_per_cpu_data(prog)
         self.kaslr_offset = int(kaslr_offset(prog))
         self.page_size = int(prog["PAGE_SIZE"])
-        self.kernel_range = UPPER_HALF_START if platform.arch in UPPER_HALF else self.page_size, word_mask(self.word_size)
+        self.kernel_range = (
+            UPPER_HALF_START if platform.arch in UPPER_HALF else self.page_size,
+            word_mask(self.word_size),
+        )
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
@@ -97,7 +111,9 @@ class DrgnTarget(ProgramTypes):
         if self.prog.core_dump_path is not None:
             yield self.prog.core_dump_path
         for module in self.prog.modules():
-            yield from filter(None, map(working_path, (module.debug_file_path, module.loaded_file_path)))
+            yield from filter(
+                None, map(working_path, (module.debug_file_path, module.loaded_file_path))
+            )
 
     @cached_property
     def stacks(self) -> DrgnStacks:
@@ -167,13 +183,20 @@ class DrgnTarget(ProgramTypes):
         return self._cpus
 
     def assume_cpus(self) -> str | None:
-        """If the mask of possible CPUs is missing, assume those whose registers the dump has, and return a line on it."""
+        """If the mask of possible CPUs is missing, assume those whose registers the dump has, and
+        return a line on it.
+        """
         try:
             self.cpus()
         except ReadError:
             notes = parse_notes(self.read_notes(), ">" if self.big_endian else "<")
-            self._cpus = tuple(range(sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes)))
-            return f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the registers in the dump"
+            self._cpus = tuple(
+                range(sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes))
+            )
+            return (
+                f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the "
+                f"registers in the dump"
+            )
         return None
 
     def page_ranges(self) -> Iterator[PageRange]:
@@ -186,32 +209,45 @@ class DrgnTarget(ProgramTypes):
                 for first, end, array in for_each_valid_page_range(prog):
                     yield PageRange(first, end - first, int(array) + first * size)
                 return
-            from drgn.helpers.linux.mmzone import for_each_present_section, section_decode_mem_map, section_nr_to_pfn
+            from drgn.helpers.linux.mmzone import (
+                for_each_present_section,
+                section_decode_mem_map,
+                section_nr_to_pfn,
+            )
 
             last = self.symbol("__highest_present_section_nr").address
             if read_word(self, last) >= _MAX_SECTIONS:
                 raise ReadError("__highest_present_section_nr is out of range", last)
             for number, section in for_each_present_section(prog):
-                first, array = int(section_nr_to_pfn(prog, number)), int(section_decode_mem_map(section, number))
+                first, array = (
+                    int(section_nr_to_pfn(prog, number)),
+                    int(section_decode_mem_map(section, number)),
+                )
                 # One that cannot be in the kernel has no elements.
-                for start, length in self._find_present(section) if is_kernel_pointer(self, array) else ():
+                for start, length in (
+                    self._find_present(section) if is_kernel_pointer(self, array) else ()
+                ):
                     yield PageRange(first + start, length, array + start * size)
 
     def _find_present(self, section: drgn.Object) -> Iterator[tuple[int, int]]:
-        """Yield the spans of pages that a section has elements for: memory that was added to a machine may have fewer.
+        """Yield the spans of pages that a section has elements for: memory that was added to a
+        machine may have fewer.
 
         :param section: ``struct mem_section *``.
         """
         count = int(1 << self.prog["SECTION_SIZE_BITS"] - _SUBSECTION_BITS)
         present = 0
-        # Since Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in
-        # v5.3). Where it cannot be read, elements that never existed are reported as missing.
+        # Since Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions
+        # of a section at boot") (in v5.3). Where it cannot be read, elements that never existed are
+        # reported as missing.
         with suppress(AttributeError, drgn.FaultError):
             usage = drgn.Object(self.prog, section.usage.type_, strip_tag(self, int(section.usage)))
             words = usage.subsection_map.value_()
             present = sum(word << 8 * self.word_size * index for index, word in enumerate(words))
         frames = (1 << _SUBSECTION_BITS) // self.page_size
-        for is_present, numbers in groupby(range(count), lambda number: not present or present >> number & 1):
+        for is_present, numbers in groupby(
+            range(count), lambda number: not present or present >> number & 1
+        ):
             if is_present:
                 first, *others = numbers
                 yield first * frames, (len(others) + 1) * frames
@@ -226,14 +262,17 @@ class DrgnTarget(ProgramTypes):
         except LookupError:
             raise MissingSymbolError(f"the kernel has no per-CPU variable {name}") from None
         if variable.absent_:
-            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}: it takes no space")
+            raise MissingSymbolError(
+                f"the kernel has no per-CPU variable {name}: it takes no space"
+            )
         with walking(f"the offset of CPU {cpu}"):
             address = int(per_cpu_ptr(variable.address_of_(), cpu))
         self._per_cpu[name, cpu] = address
         return address
 
     def find_task(self, tid: int) -> int:
-        """Return the ``struct task_struct *`` of a thread by the kernel's table of thread ids, 0 where it has none.
+        """Return the ``struct task_struct *`` of a thread by the kernel's table of thread ids, 0
+        where it has none.
 
         :raises ReadError: when the table cannot be read.
         """
@@ -245,7 +284,9 @@ class DrgnTarget(ProgramTypes):
         return found
 
     def _is_thread(self, task: int, tid: int) -> bool:
-        """Return whether what was a task's memory is still that of this thread: its end takes it out of the table."""
+        """Return whether what was a task's memory is still that of this thread: its end takes it
+        out of the table.
+        """
         try:
             pid, entry = (self.member("struct task_struct", name) for name in ("pid", "thread_pid"))
             return self.read(task + pid.offset, pid.size) == tid.to_bytes(

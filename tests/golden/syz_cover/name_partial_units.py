@@ -61,13 +61,21 @@ def abbreviations(data, start, end):
 def rename(data, section):
     """Change the tags and attributes of partial units; return all abbreviations by table and code."""
     tables = {}
-    for table, code, tag, tag_at, attributes in abbreviations(data, section.offset, section.offset + section.size):
+    for table, code, tag, tag_at, attributes in abbreviations(
+        data, section.offset, section.offset + section.size
+    ):
         if tag == PARTIAL_UNIT:
             data[tag_at] = tag = COMPILE_UNIT
             for _, _, at in (entry for entry in attributes if entry[0] == COMP_DIR):
                 data[at] = NAME
-            attributes = [(NAME if attribute == COMP_DIR else attribute, form, at) for attribute, form, at in attributes]
-        tables.setdefault(table, {})[code] = tag, [(attribute, form) for attribute, form, _ in attributes]
+            attributes = [
+                (NAME if attribute == COMP_DIR else attribute, form, at)
+                for attribute, form, at in attributes
+            ]
+        tables.setdefault(table, {})[code] = (
+            tag,
+            [(attribute, form) for attribute, form, _ in attributes],
+        )
     return tables
 
 
@@ -82,7 +90,9 @@ def main(image, copy):
         for table, codes in tables.items()
         for name_code, entry in codes.items()
         for import_code, other in codes.items()
-        if entry == (COMPILE_UNIT, NAMED) and other == (IMPORTED_UNIT, IMPORTING) and max(name_code, import_code) < 0x80
+        if entry == (COMPILE_UNIT, NAMED)
+        and other == (IMPORTED_UNIT, IMPORTING)
+        and max(name_code, import_code) < 0x80
     )
     at = info.offset
     while at < info.offset + info.size:
@@ -90,9 +100,17 @@ def main(image, copy):
         code, entry = uleb(data, at + HEADER.size)
         if tables[table][code] == (COMPILE_UNIT, []):
             imports = (length - (entry - at - 4) - 1) // 5
-            kept = [bytes(data[entry + 5 * number + 1 : entry + 5 * number + 5]) for number in range(imports - 2)]
+            kept = [
+                bytes(data[entry + 5 * number + 1 : entry + 5 * number + 5])
+                for number in range(imports - 2)
+            ]
             # A code of three bytes fills what 8 bytes of attributes leave of two imports.
-            unit = bytes([0x80 | named, 0x80, 0]) + bytes(8) + b"".join(bytes([importing]) + unit for unit in kept) + b"\0"
+            unit = (
+                bytes([0x80 | named, 0x80, 0])
+                + bytes(8)
+                + b"".join(bytes([importing]) + unit for unit in kept)
+                + b"\0"
+            )
             struct.pack_into("<I", data, at + 8, donor)
             assert len(unit) == length + 4 - HEADER.size
             data[at + HEADER.size : at + 4 + length] = unit

@@ -11,7 +11,10 @@ from tests.integration.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
 from tests.support.table_writer import write_one
 
-TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks = "tasks"\n'
+TEXT = (
+    '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks '
+    '= "tasks"\n'
+)
 
 
 @pytest.fixture
@@ -31,7 +34,9 @@ def test_columns_aliases_and_changes(demo: Demo, path: Path) -> None:
     """GDB's parameters go before the file, which is read again when it changes."""
     change = f"""python open({str(path)!r}, "w").write('color = "always"\\n[columns]\\ntasks = ["comm"]\\n')"""
     asked = ["tasks", "full", change, "tasks", "set kcov color never", "tasks"]
-    said = ask(path, [f"kcov-show {line}" if line in ("tasks", "full") else line for line in asked], demo)
+    said = ask(
+        path, [f"kcov-show {line}" if line in ("tasks", "full") else line for line in asked], demo
+    )
     whole, full, _, colored, _, plain = said.answers
     for answer in (whole, full):
         assert answer.split()[:2] == ["COMM", "PID"], said.stderr

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Expressions of GDB as arguments, functions without a thread id, exit statuses, source folders of GDB, ``info kcov``."""
+"""Expressions of GDB as arguments, functions without a thread id, exit statuses, source folders of
+GDB, ``info kcov``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ PC_TASK = 34
 
 def test_expressions_are_arguments(gdb):
     said = gdb(
-        before=["kcov-show symbols --apply", f"set var $t = {PC_TASK}", f"set var $p = $kcov({PC_TASK})"],
+        before=[
+            "kcov-show symbols --apply",
+            f"set var $t = {PC_TASK}",
+            f"set var $p = $kcov({PC_TASK})",
+        ],
         ask=[
             "kcov-show tasks $t --json",
             "kcov-show buffer kcov:0 --json",
@@ -44,7 +50,12 @@ def test_expressions_are_arguments(gdb):
 
 def test_functions_without_an_argument_are_about_the_current_task(gdb):
     said = gdb(
-        ask=["output $kcov_task()->pid", "output $kcov_count()", f"output $kcov_count({CURRENT})", "output $kcov_count(1, 2)"]
+        ask=[
+            "output $kcov_task()->pid",
+            "output $kcov_count()",
+            f"output $kcov_count({CURRENT})",
+            "output $kcov_count(1, 2)",
+        ]
     )
     assert said.answers == [str(CURRENT), said.answers[2], said.answers[1], ""]
     assert int(said.answers[1]) > 0
@@ -62,8 +73,22 @@ def test_exit_statuses(demo, gdb):
         ],
     )
     assert [said.answers[index] for index in (0, 2, 4)] == ["0", "1", "2"]
-    for line, status in (("kcov-show check", 1), ("kcov-show tasks", 0), ("kcov-show buffer 9999", 1)):
-        command = ["gdb", *PLAIN, "-iex", f"source {LOADER}", "-batch", demo.vmlinux, demo.core, "-ex", line]
+    for line, status in (
+        ("kcov-show check", 1),
+        ("kcov-show tasks", 0),
+        ("kcov-show buffer 9999", 1),
+    ):
+        command = [
+            "gdb",
+            *PLAIN,
+            "-iex",
+            f"source {LOADER}",
+            "-batch",
+            demo.vmlinux,
+            demo.core,
+            "-ex",
+            line,
+        ]
         done = subprocess.run(command, capture_output=True, check=False, timeout=120)
         assert done.returncode == status, line
 
@@ -82,7 +107,9 @@ def test_source_folders_are_those_of_gdb(demo, gdb, tmp_path):
     assert text in said.answers[2]
     with ElfFile(demo.vmlinux) as image:
         built = read_comp_dir(image)
-    assert text in gdb(before=[f"set substitute-path {built} {tmp_path}/tree"], ask=[line]).answers[0]
+    assert (
+        text in gdb(before=[f"set substitute-path {built} {tmp_path}/tree"], ask=[line]).answers[0]
+    )
 
 
 def test_info_kcov(demo, gdb):
@@ -107,7 +134,10 @@ def test_commands_that_only_refuse_are_not_offered():
 def test_hints_are_in_the_words_of_gdb():
     """No hint names an option of the command line, or a command without its prefix."""
     assert spell_hint("tasks -a lists all tasks") == "kcov-show tasks -a lists all tasks"
-    for hint in ("name the kernel: -s VMLINUX", "give the kernel's vmlinux with debug info: -s VMLINUX"):
+    for hint in (
+        "name the kernel: -s VMLINUX",
+        "give the kernel's vmlinux with debug info: -s VMLINUX",
+    ):
         assert "-s " not in spell_hint(hint)
         assert "symbol-file VMLINUX" in spell_hint(hint)
     assert spell_hint("--source-dir names one") == "directory names one"

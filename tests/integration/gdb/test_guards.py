@@ -39,7 +39,11 @@ def test_another_build(demo, tmp_path):
     said = run_gdb(other, demo.core, ask=["kcov-show tasks"])
     check_refused(said, "does not match", build_id.hex())
     # The next core of the same GDB is another one.
-    said = run_gdb(other, demo.core, ask=["kcov-show tasks", f"symbol-file {demo.vmlinux}", "kcov-show tasks --json"])
+    said = run_gdb(
+        other,
+        demo.core,
+        ask=["kcov-show tasks", f"symbol-file {demo.vmlinux}", "kcov-show tasks --json"],
+    )
     assert said.answers[0] == ""
     assert said.json()
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Page-table isolation: kcov-show while a vCPU runs on user space's page tables.
 
-The kernel takes minutes to build: if it is not in the cache, the tests are skipped and say how to build it.
+The kernel takes minutes to build: if it is not in the cache, the tests are skipped and say how to
+build it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,22 @@ def test_same_as_from_outside(cpus, where):
     kernel, userland = built("pti")
     # QEMU's CPU reports that it needs no isolation.
     with Guest(kernel, userland, Machine(cpus=cpus, append="pti=on")) as guest:
-        outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", "remote"])
+        outside = ask_kcovdbg(
+            ["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", "remote"]
+        )
         offset = int(outside.rows("info")[0]["kaslr_offset"], 16)
         image = ElfFile(kernel.vmlinux.resolve())
-        address = {name: image.symbols.find(name).address + offset for name in ("entry_SYSCALL_64", "linux_banner")}
-        # The first instructions of a system call, and those behind it in the program, whose address the CPU left in rcx.
-        stop = [f"target remote {guest.sockets.gdb_remote}", f"thbreak *{address['entry_SYSCALL_64']:#x}", "continue"]
+        address = {
+            name: image.symbols.find(name).address + offset
+            for name in ("entry_SYSCALL_64", "linux_banner")
+        }
+        # The first instructions of a system call, and those behind it in the program, whose address
+        # the CPU left in rcx.
+        stop = [
+            f"target remote {guest.sockets.gdb_remote}",
+            f"thbreak *{address['entry_SYSCALL_64']:#x}",
+            "continue",
+        ]
         if where == "in user space":
             stop += ["thbreak *$rcx", "continue"]
         with speaking_to(guest):

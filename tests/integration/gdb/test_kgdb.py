@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show on the kernel's own debugger, through a serial line: its answers equal kcovdbg's on the host.
+"""kcov-show on the kernel's own debugger, through a serial line: its answers equal kcovdbg's on the
+host.
 
-If the kernel is not in the cache, the test is skipped and says how to build it. Each packet waits for QEMU, the guest and GDB
-in turn: on a busy machine, give QEMU a higher priority.
+If the kernel is not in the cache, the test is skipped and says how to build it. Each packet waits
+for QEMU, the guest and GDB in turn: on a busy machine, give QEMU a higher priority.
 """
 
 from __future__ import annotations
@@ -44,13 +45,20 @@ def test_same_as_from_outside():
         while "Kernel panic - not syncing" not in guest.console() and time.monotonic() < deadline:
             time.sleep(0.1)
         # Before GDB, which lets the kernel go on when it leaves.
-        outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", *_LINES])
+        outside = ask_kcovdbg(
+            ["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", *_LINES]
+        )
         offset = outside.rows("info")[0]["kaslr_offset"]
         lines = [f"kcov-show {line} --json" for line in ("info", *_LINES)]
         kind = "python import kcov_show; print(kcov_show._installed[0]._stub.kind)"
         connect = [f"target remote {guest.line}"]
         # The offset is searched for, unless the user tells it.
-        said = run_gdb(kernel.vmlinux, before=[f"set kcov kaslr-offset {offset}", *connect], ask=[*lines, kind], timeout=1800)
+        said = run_gdb(
+            kernel.vmlinux,
+            before=[f"set kcov kaslr-offset {offset}", *connect],
+            ask=[*lines, kind],
+            timeout=1800,
+        )
     assert said.json(0)[0]["kaslr_offset"] == offset != "0x0"
     assert said.answers[-1] == "kgdb"
     assert len(said.json(1)) > 20
@@ -59,5 +67,7 @@ def test_same_as_from_outside():
 
 
 def drop_stack(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """kgdb shows the registers of the exception, QEMU those of kgdb's own loop: there, the frames have other numbers."""
+    """kgdb shows the registers of the exception, QEMU those of kgdb's own loop: there, the frames
+    have other numbers.
+    """
     return [{key: value for key, value in row.items() if key != "stack"} for row in rows]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show through QEMU's stub, KASLR on: packets, modes of the stub, C-c, conditions; GDB is as it was after each."""
+"""kcov-show through QEMU's stub, KASLR on: packets, modes of the stub, C-c, conditions; GDB is as
+it was after each.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,22 @@ def count_packets(stderr: str) -> list[int]:
 
 def test_two_cpus_and_packets(kernel, boot):
     guest = boot(Machine(cpus=2))
-    lines = ["kcov-show tasks -a --json", "kcov-show tasks -a --json", "kcov-show last -a --json", "print $kcov_count(1)"]
+    lines = [
+        "kcov-show tasks -a --json",
+        "kcov-show tasks -a --json",
+        "kcov-show last -a --json",
+        "print $kcov_count(1)",
+    ]
     with guest.paused():
-        outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["tasks -a", "last -a", "info"])
-        asked = [*(word for line in lines for word in counted(line)), "thread", "info threads", _MODE]
+        outside = ask_kcovdbg(
+            ["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["tasks -a", "last -a", "info"]
+        )
+        asked = [
+            *(word for line in lines for word in counted(line)),
+            "thread",
+            "info threads",
+            _MODE,
+        ]
         said = ask_guest(kernel, guest, *asked, before=["thread 2", "up"])
     answers = said.answers[2::5][: len(lines)]
     assert answers[0] == answers[1] == outside.texts["tasks -a"]
@@ -94,7 +108,9 @@ def test_guest_goes_on(kernel, standing_guest):
 
 def test_names_where_the_kernel_is(kernel, standing_guest):
     stop = ("kcov-show symbols --apply", f"thbreak {_BUSY}", "continue", "bt 1")
-    said = ask_guest(kernel, standing_guest, *stop, "kcov-show info --json", "kcov-show tasks --json")
+    said = ask_guest(
+        kernel, standing_guest, *stop, "kcov-show info --json", "kcov-show tasks --json"
+    )
     assert f"#0  {_BUSY} " in said.answers[3]
     offset = said.json(4)[0]["kaslr_offset"]
     assert said.answers[0] == f"symbol-file {ElfFile(kernel.vmlinux.resolve()).path} -o {offset}"
@@ -155,7 +171,13 @@ def interrupt(session: Session, line: str, seconds: float) -> str:
 def session(kernel, standing_guest) -> Iterator[Session]:
     connect = f"target remote {standing_guest.sockets.gdb_remote}"
     with standing_guest.paused(), Session(kernel.vmlinux) as made:
-        for line in ("set width 0", "set height 0", "set style enabled off", "set confirm off", connect):
+        for line in (
+            "set width 0",
+            "set height 0",
+            "set style enabled off",
+            "set confirm off",
+            connect,
+        ):
             made.ask(line)
         yield made
         made.ask("detach")
@@ -183,7 +205,9 @@ def test_interrupts_at_any_moment(session, request):
         is_new = number % 2 == 0
         if is_new:
             session.ask(restart)
-        quits += "Quit" in interrupt(session, "kcov-show check", random.random() * durations[1 if is_new else 2])
+        quits += "Quit" in interrupt(
+            session, "kcov-show check", random.random() * durations[1 if is_new else 2]
+        )
         assert [session.ask(line) for line in _SHOWN] == before
         assert session.ask("kcov-show tasks --json").partition("kcovdbg: note")[0] == expected
     assert quits > 0
@@ -193,7 +217,9 @@ def test_a_process_that_is_killed_in_a_command(session):
     session.ask("kcov-show info")
     expected = session.ask("kcov-show tasks --json")
     before = [session.ask(line) for line in _SHOWN]
-    pid = int(session.ask("python import kcov_show; print(kcov_show._installed[0]._child._process.pid)"))
+    pid = int(
+        session.ask("python import kcov_show; print(kcov_show._installed[0]._child._process.pid)")
+    )
     session.ask("python import kcov_show; kcov_show._installed[0]._generation += 1")
     session.child.sendline("kcov-show check")
     time.sleep(0.1)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Loading kcov-show: by a script of Python, after an attempt that failed, and while the process does not answer."""
+"""Loading kcov-show: by a script of Python, after an attempt that failed, and while the process
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ sys.meta_path.insert(0, Once())
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script of Python of the user's, as in ``gdb -x``, or the one that GDB loads with a program."""
+    """A script of Python of the user's, as in ``gdb -x``, or the one that GDB loads with a
+    program.
+    """
     path = tmp_path / "scripts" / "of-the-user.py"
     path.parent.mkdir()
     path.write_text(f"import gdb\ngdb.execute('source {LOADER}')\n")
@@ -57,7 +61,12 @@ def test_an_interpreter_that_hangs(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
-    environment = {"TERM": "xterm", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KCOVDBG_PYTHON": str(python)}
+    environment = {
+        "TERM": "xterm",
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "KCOVDBG_PYTHON": str(python),
+    }
     child = pexpect.spawn("gdb", [*PLAIN, "-q"], env=environment, encoding="utf-8", timeout=60)
     try:
         child.expect_exact(PROMPT)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The process behind kcov-show: which interpreter it is, what it imports, what it cannot do, and what is left when it ends."""
+"""The process behind kcov-show: which interpreter it is, what it imports, what it cannot do, and
+what is left when it ends.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,24 @@ def test_any_gdb_can_read_the_sources(path):
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module]
         for name in names:
-            assert name == "gdb" or name.startswith("gdb.") or name.partition(".")[0] in sys.stdlib_module_names
+            assert (
+                name == "gdb"
+                or name.startswith("gdb.")
+                or name.partition(".")[0] in sys.stdlib_module_names
+            )
 
 
 def test_only_the_standard_library(gdb):
-    foreign = "[m for m in sys.modules if m.split('.')[0] in ('kcovdbg', 'drgn', 'cffi', 'pygments', 'prompt_toolkit')]"
+    foreign = (
+        "[m for m in sys.modules if m.split('.')[0] in ('kcovdbg', 'drgn', 'cffi', 'pygments', "
+        "'prompt_toolkit')]"
+    )
     said = gdb(
         before=["kcov-show tasks", "kcov-show buffer 34"],
-        ask=[f"python import sys; print({foreign}, [p for p in sys.path if 'kcov' in p or p == '{ROOT}'])"],
+        ask=[
+            f"python import sys; print({foreign}, [p for p in sys.path if 'kcov' in p or p == "
+            f"'{ROOT}'])"
+        ],
     )
     assert said.answers == ["[] []"]
 
@@ -61,7 +73,10 @@ def install(directory: Path) -> Path:
     return package / "gdb" / "kcov.py"
 
 
-WHERE = f"python {CHILD}; import os; print(os.readlink('/proc/%d/cwd' % child._process.pid), child.python)"
+WHERE = (
+    f"python {CHILD}; import os; print(os.readlink('/proc/%d/cwd' % child._process.pid), "
+    f"child.python)"
+)
 
 
 def test_an_installed_package_is_its_own(gdb, tmp_path):
@@ -81,7 +96,11 @@ def test_an_interpreter_in_path_and_one_that_is_named(gdb, tmp_path):
     for more in (environment, {**NOTHING, "KCOVDBG_PYTHON": sys.executable}):
         said = gdb(ask=["kcov-show tasks 34 --json"], loader=loader, environment=more)
         assert said.json(0)[0]["pid"] == 34
-    for more in (NOTHING, {**NOTHING, "KCOVDBG_PYTHON": "/nosuch/python"}, {**NOTHING, "KCOVDBG_PYTHON": "/bin/false"}):
+    for more in (
+        NOTHING,
+        {**NOTHING, "KCOVDBG_PYTHON": "/nosuch/python"},
+        {**NOTHING, "KCOVDBG_PYTHON": "/bin/false"},
+    ):
         said = gdb(ask=["kcov-show tasks", "print 1"], loader=loader, environment=more)
         assert said.answers == ["", "$1 = 1"]
         assert "KCOVDBG_PYTHON" in said.stderr
@@ -90,13 +109,18 @@ def test_an_interpreter_in_path_and_one_that_is_named(gdb, tmp_path):
 
 def test_nothing_comes_from_the_current_directory(gdb, tmp_path, monkeypatch):
     for name in ("json", "drgn", "kcovdbg", "socket", "sitecustomize"):
-        (tmp_path / f"{name}.py").write_text("open('/tmp/never', 'x')\nraise SystemExit('from the current directory')\n")
+        (tmp_path / f"{name}.py").write_text(
+            "open('/tmp/never', 'x')\nraise SystemExit('from the current directory')\n"
+        )
     script = tmp_path / "kcovdbg"
     script.write_text("#!/bin/false\n")
     script.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     environment = {"PATH": f".:{os.environ['PATH']}", "PYTHONPATH": ""}
-    said = gdb(ask=["kcov-show buffer 34", "kcov-show check", "complete kcov-show tasks 3"], environment=environment)
+    said = gdb(
+        ask=["kcov-show buffer 34", "kcov-show check", "complete kcov-show tasks 3"],
+        environment=environment,
+    )
     assert "from the current directory" not in said.output + said.stderr
     assert "kcov_ioctl" in said.output
     assert not Path("/tmp/never").exists()
@@ -107,7 +131,9 @@ def test_another_version_of_kcovdbg(gdb, tmp_path):
     shutil.copytree(ROOT / "gdb", loader.parent)
     child = loader.parent / "kcov_show" / "child.py"
     child.write_text(child.read_text().replace("VERSION = 1", "VERSION = 0"))
-    said = gdb(ask=["kcov-show tasks"], loader=loader, environment={"KCOVDBG_PYTHON": sys.executable})
+    said = gdb(
+        ask=["kcov-show tasks"], loader=loader, environment={"KCOVDBG_PYTHON": sys.executable}
+    )
     assert said.answers == [""]
     assert "version" in said.stderr
     assert sys.executable in said.stderr
@@ -115,7 +141,9 @@ def test_another_version_of_kcovdbg(gdb, tmp_path):
 
 def test_killed_processes(gdb):
     kill = f"python {CHILD}; child._process.kill(); child._process.wait()"
-    said = gdb(ask=["kcov-show tasks --json", kill, "kcov-show tasks --json", "output $kcov_count(34)"])
+    said = gdb(
+        ask=["kcov-show tasks --json", kill, "kcov-show tasks --json", "output $kcov_count(34)"]
+    )
     assert said.json(0) == said.json(2)
     assert int(said.answers[3]) > 0
     # In the middle of a command.
@@ -130,7 +158,9 @@ def test_it_ends_with_gdb(gdb):
 
 
 def test_what_it_can_ask_for():
-    """Nothing here lets a machine run but the watchpoint, and that is only for a line that asks for it."""
+    """Nothing here lets a machine run but the watchpoint, and that is only for a line that asks for
+    it.
+    """
     text = (ROOT / "gdb" / "kcov_show" / "lender.py").read_text()
     machine = {"read", "physical", "monitor", "registers", "symbol", "address", "watch"}
     programs = {"pipe", "feed", "finish"}
@@ -143,13 +173,24 @@ def test_what_it_can_ask_for():
 
 
 def test_outside_of_gdb():
-    done = subprocess.run([sys.executable, LOADER], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, LOADER], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     assert done.returncode != 0
 
 
 def test_command_line(demo):
     assert run_kcovdbg("gdb", "--path").stdout == f"{LOADER}\n"
-    words = ("-nx", "-batch", demo.vmlinux, demo.core, "-ex", "kcov-show tasks 34 --json", "-ex", WHERE)
+    words = (
+        "-nx",
+        "-batch",
+        demo.vmlinux,
+        demo.core,
+        "-ex",
+        "kcov-show tasks 34 --json",
+        "-ex",
+        WHERE,
+    )
     done = run_kcovdbg("gdb", *words)
     assert '"pid": 34' in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1].split() == ["/", sys.executable]

@@ -29,7 +29,13 @@ def test_functions_are_what_gdb_reads(gdb):
             "print $kcov_count(0)",
         ],
     )
-    assert [answer.split(" = ")[1] for answer in said.answers[:5]] == [str(PC_TASK), "1", "1", "1", "1"]
+    assert [answer.split(" = ")[1] for answer in said.answers[:5]] == [
+        str(PC_TASK),
+        "1",
+        "1",
+        "1",
+        "1",
+    ]
     assert said.answers[5].endswith("(struct kcov *) 0x0")
     assert said.answers[6] == ""
     assert "9999" in said.stderr
@@ -68,7 +74,9 @@ def test_the_path_of_an_image_is_no_command(demo, tmp_path):
 
 def test_a_core_without_symbols(demo):
     """The image lies beside the dump."""
-    said = run_gdb("-c", demo.core, ask=["kcov-show tasks --json", f"print/x $kcov_count({PC_TASK})"])
+    said = run_gdb(
+        "-c", demo.core, ask=["kcov-show tasks --json", f"print/x $kcov_count({PC_TASK})"]
+    )
     assert PC_TASK in {row["pid"] for row in said.json(0)}
 
 
@@ -93,7 +101,8 @@ def test_printers(gdb):
     handle = next(row for row in said.json(2) if row["subsystem"] == "usb")
     # The first entry of the bucket is the newest handle.
     entry = (
-        f"*(struct kcov_remote *)((char *)kcov_remote_map[{handle['bucket']}].first - (long)&((struct kcov_remote *)0)->hnode)"
+        f"*(struct kcov_remote *)((char *)kcov_remote_map[{handle['bucket']}].first - "
+        f"(long)&((struct kcov_remote *)0)->hnode)"
     )
     printed = gdb(before=[APPLY], ask=[f"print {entry}", f"print/x ({entry}).handle"]).answers
     rows = {row["handle"]: row for row in said.json(2)}
@@ -106,11 +115,16 @@ def test_completion(gdb):
     asked = {
         "kcov-show ob": ["kcov-show objects"],
         "kcov-show tasks --js": ["kcov-show tasks --json", "kcov-show tasks --jsonl"],
-        "kcov-show tasks --mode trace-": ["kcov-show tasks --mode trace-cmp", "kcov-show tasks --mode trace-pc"],
+        "kcov-show tasks --mode trace-": [
+            "kcov-show tasks --mode trace-cmp",
+            "kcov-show tasks --mode trace-pc",
+        ],
         "kcov-show tasks --mode=trace-p": ["kcov-show tasks --mode=trace-pc"],
         "kcov-show buffer 34": ["kcov-show buffer 34"],
         "kcov-show buffer sa": ["kcov-show buffer saved:"],
-        "kcov-show why usb:": [f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)],
+        "kcov-show why usb:": [
+            f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)
+        ],
         "kcov-show why ksys_rea": ["kcov-show why ksys_read", "kcov-show why ksys_readahead"],
         "kcov-show help ta": ["kcov-show help tasks"],
     }
@@ -120,7 +134,14 @@ def test_completion(gdb):
 
 
 def test_completion_without_target_is_silent():
-    asked = ("tasks 4", "tasks --cs", "check --explain T10", "export cob", "points vfs_re", "points fs/")
+    asked = (
+        "tasks 4",
+        "tasks --cs",
+        "check --explain T10",
+        "export cob",
+        "points vfs_re",
+        "points fs/",
+    )
     said = run_gdb(ask=[f"complete kcov-show {text}" for text in asked])
     assert said.answers[:2] == ["", "kcov-show tasks --csv"]
     assert said.answers[2] == "kcov-show check --explain T10"
@@ -129,7 +150,14 @@ def test_completion_without_target_is_silent():
 
 
 def test_help():
-    said = run_gdb(ask=["help kcov-show", "help kcov-show buffer", "apropos -v kcov-show tasks", "kcov-show help tasks"])
+    said = run_gdb(
+        ask=[
+            "help kcov-show",
+            "help kcov-show buffer",
+            "apropos -v kcov-show tasks",
+            "kcov-show help tasks",
+        ]
+    )
     assert "\nkcov-show tasks -- " in said.answers[0]
     assert "kcov-show buffer 41" in said.answers[1]
     assert said.answers[3].startswith("tasks - ")
@@ -139,7 +167,13 @@ def test_machine_interface(demo):
     command = ["gdb", "-nx", "-q", "-i=mi3", "-iex", f"source {LOADER}", demo.vmlinux, demo.core]
     asked = "-kcov-show tasks --mode trace-cmp\n-kcov-show objects\n-kcov-show bogus\n-gdb-exit\n"
     done = subprocess.run(
-        command, input=asked, capture_output=True, text=True, errors="backslashreplace", timeout=120, check=False
+        command,
+        input=asked,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=120,
+        check=False,
     )
     # With the first answer, GDB itself prints the selected frame.
     results = [line for line in done.stdout.splitlines() if line.startswith(("^done", "^error"))]
@@ -161,7 +195,13 @@ def test_errors_are_a_line_and_a_way_out(gdb):
 def test_parameters(gdb):
     said = gdb(
         before=["set kcov format json"],
-        ask=["kcov-show tasks 34", "show kcov format", "set kcov kaslr-offset 0x1000", "kcov-show tasks", "show kcov"],
+        ask=[
+            "kcov-show tasks 34",
+            "show kcov format",
+            "set kcov kaslr-offset 0x1000",
+            "kcov-show tasks",
+            "show kcov",
+        ],
     )
     assert said.json(0)[0]["pid"] == PC_TASK
     assert "is json" in said.answers[1]
@@ -196,5 +236,8 @@ def test_paths_are_those_of_gdbs_directory(gdb, tmp_path):
 
 
 def test_kept_buffers(gdb):
-    said = gdb(before=["kcov-show keep @one 34"], ask=["kcov-show buffer @one --json", "kcov-show buffer 34 --json"])
+    said = gdb(
+        before=["kcov-show keep @one 34"],
+        ask=["kcov-show buffer @one --json", "kcov-show buffer 34 --json"],
+    )
     assert said.json(0) == said.json(1) != []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show on a terminal, shown as GDB's own commands: paging, colors, pipes; and what a session changes in GDB."""
+"""kcov-show on a terminal, shown as GDB's own commands: paging, colors, pipes; and what a session
+changes in GDB.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,12 @@ _SLEEP = "86398"
 
 
 def is_asleep() -> bool:
-    return subprocess.run(["pgrep", "-f", f"^sleep {_SLEEP}"], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["pgrep", "-f", f"^sleep {_SLEEP}"], stdout=subprocess.DEVNULL, check=False
+        ).returncode
+        == 0
+    )
 
 
 def wait_until_asleep(*, is_wanted: bool) -> None:
@@ -95,7 +102,11 @@ def wait_until_asleep(*, is_wanted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [f"kcov-show tasks | sleep {_SLEEP}", f"python gdb.execute('kcov-show tasks | sleep {_SLEEP}', to_string=True)"]
+    "line",
+    [
+        f"kcov-show tasks | sleep {_SLEEP}",
+        f"python gdb.execute('kcov-show tasks | sleep {_SLEEP}', to_string=True)",
+    ],
 )
 def test_programs_of_a_pipe_end_with_interrupts_and_with_gdb(session, line):
     session.child.sendline(line)
@@ -154,7 +165,8 @@ _SHOWN = (
     "info signals",
     "list",
 )
-# What was typed, convenience variables (GDB makes some when they are looked at), and the numbers of windows' lines.
+# What was typed, convenience variables (GDB makes some when they are looked at), and the numbers of
+# windows' lines.
 _VOLATILE = ("history", "convenience", "$", "width:", "height:")
 _USED = (
     "kcov-show tasks",
@@ -184,8 +196,12 @@ def test_a_session_leaves_everything_as_it_was(demo):
 
     asked, left = state(*_USED), state()
     for line in _SHOWN:
-        # Numbers of processes, and places that differ from one to the next; what was typed is in the history.
-        same = [re.sub(r"0x[0-9a-f]{9,}|(process|LWP) \d+", "N", _ESCAPES.sub("", said[line])) for said in (asked, left)]
+        # Numbers of processes, and places that differ from one to the next; what was typed is in
+        # the history.
+        same = [
+            re.sub(r"0x[0-9a-f]{9,}|(process|LWP) \d+", "N", _ESCAPES.sub("", said[line]))
+            for said in (asked, left)
+        ]
         rows = [[row for row in one.splitlines() if not row.startswith(_VOLATILE)] for one in same]
         assert rows[0] == rows[1], line
         assert rows[0] != [], line

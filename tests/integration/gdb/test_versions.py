@@ -7,7 +7,9 @@ import pytest
 
 from tests.support.gdb_run import NEWEST_GDB, have_gdb, run_gdb
 
-pytestmark = pytest.mark.skipif(not (have_gdb() and NEWEST_GDB.exists()), reason="needs gdb and the package gdb-for-pwndbg")
+pytestmark = pytest.mark.skipif(
+    not (have_gdb() and NEWEST_GDB.exists()), reason="needs gdb and the package gdb-for-pwndbg"
+)
 ASK = [
     "kcov-show tasks",
     "kcov-show buffer 34",
@@ -23,7 +25,10 @@ ASK = [
 
 
 def test_the_newest_gdb_answers_the_same(demo):
-    newest, usual = (run_gdb(demo.vmlinux, demo.core, ask=ASK, program=program) for program in (str(NEWEST_GDB), "gdb"))
+    newest, usual = (
+        run_gdb(demo.vmlinux, demo.core, ask=ASK, program=program)
+        for program in (str(NEWEST_GDB), "gdb")
+    )
     assert newest.answers == usual.answers
     assert newest.stderr == usual.stderr
     assert newest.json(2)

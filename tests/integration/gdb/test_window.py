@@ -50,7 +50,9 @@ def terminal(demo, tmp_path):
         path.write_text("".join(f"{path.name} line {number}\n" for number in range(1, 1500)))
         # GDB warns of files that are newer than the kernel.
         os.utime(path, (1, 1))
-    with open_gdb("-iex", f"directory {tmp_path}", "-iex", "set pagination off", demo.vmlinux, demo.core) as screen:
+    with open_gdb(
+        "-iex", f"directory {tmp_path}", "-iex", "set pagination off", demo.vmlinux, demo.core
+    ) as screen:
         yield screen
 
 
@@ -76,11 +78,16 @@ def test_keys_select_and_the_source_follows(terminal):
     terminal.type("kcov-window 34\r", "0 __rcu_read_lock")
     terminal.type("kcov-window record 4\r")
     terminal.type("focus kcov\r", "Focus set to kcov")
-    # At once, without a prompt in between; in the middle of the window, whichever way it has to go there.
-    for key, line, record in (("B", "pid.c line 513", "5 __task_pid_nr_ns"), ("A", "pid.c line 334", "4 task_pid_ptr")):
+    # At once, without a prompt in between; in the middle of the window, whichever way it has to go
+    # there.
+    for key, line, record in (
+        ("B", "pid.c line 513", "5 __task_pid_nr_ns"),
+        ("A", "pid.c line 334", "4 task_pid_ptr"),
+    ):
         terminal.type(f"\x1bO{key}")
         wait_selected(terminal, record, line)
-    # Also when other commands have moved it meanwhile, and for keys that come faster than it is drawn.
+    # Also when other commands have moved it meanwhile, and for keys that come faster than it is
+    # drawn.
     terminal.type("list kernel/kcov.c:700,701\r", "kcov.c line 70")
     terminal.type("\x1bOB\x1bOA\x1bOB")
     wait_selected(terminal, "5 __task_pid_nr_ns", "pid.c line 513")

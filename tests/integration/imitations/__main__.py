@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes the imitations for other machines anew: ``python -m tests.integration.imitations [ROW…]``."""
+"""Makes the imitations for other machines anew: ``python -m tests.integration.imitations
+[ROW…]``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def main(rows: list[str]) -> int:
                 truth = made.program.with_suffix(".truth")
                 truth.write_text("".join(json.dumps(line) + "\n" for line in made.truth))
                 for path in (made.program, made.core, truth):
-                    subprocess.run(["zstd", "-19", "-q", "-f", path, "-o", KEPT / f"{path.name}.zst"], check=True)
+                    subprocess.run(
+                        ["zstd", "-19", "-q", "-f", path, "-o", KEPT / f"{path.name}.zst"],
+                        check=True,
+                    )
     print(f"{sum(path.stat().st_size for path in KEPT.iterdir())} bytes in {KEPT}")
     return 0
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Compares answers of kcovdbg with what an imitation printed about itself; differences are returned as sentences."""
+"""Compares answers of kcovdbg with what an imitation printed about itself; differences are returned
+as sentences.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ Ask = Callable[[str], Sequence[Row]]
 """Answers a command by the rows of its ``--json``."""
 
 _TASK_KEYS = (
-    "task tgid comm cpu kcov kcov_remote kcov_mode kcov_size kcov_area kcov_handle kcov_sequence kcov_softirq in_ctxsw role "
+    "task tgid comm cpu kcov kcov_remote kcov_mode kcov_size kcov_area kcov_handle "
+    "kcov_sequence kcov_softirq in_ctxsw role "
     "beneath owns_remote count full"
 ).split()
 _differ = functools.partial(find_disagreements, source="the program says")
@@ -40,7 +43,11 @@ def find_differences(imitation: Imitation, ask: Ask) -> list[str]:
 
 def _compare_kernel(kernel: Row, rows: Sequence[Row]) -> Iterator[str]:
     (info,) = rows
-    yield from _differ("info", info, {key: kernel[key] for key in ("release", "machine", "build_id", "kaslr_offset")})
+    yield from _differ(
+        "info",
+        info,
+        {key: kernel[key] for key in ("release", "machine", "build_id", "kaslr_offset")},
+    )
     yield from (f"info: {error}" for error in info["errors"])
 
 
@@ -48,13 +55,19 @@ def _compare_tasks(truth: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
     tasks = {row["task"]: row for row in rows}
     if len(rows) != len(tasks):
         yield "a task is listed twice"
-    idle = [row for row in rows if row["pid"] == 0 and row["task"] not in {line["task"] for line in truth}]
+    idle = [
+        row
+        for row in rows
+        if row["pid"] == 0 and row["task"] not in {line["task"] for line in truth}
+    ]
     if [(row["comm"], row["role"], row["kcov"]) for row in idle] != [
         (f"swapper/{1 + cpu}", "none", "0x0") for cpu in range(_IDLE_CPUS)
     ]:
         yield f"idle tasks are {idle}"
     if len(rows) != len(truth) + _IDLE_CPUS:
-        yield f"{len(rows)} tasks are listed, the program has {len(truth)} and {_IDLE_CPUS} idle ones"
+        yield (
+            f"{len(rows)} tasks are listed, the program has {len(truth)} and {_IDLE_CPUS} idle ones"
+        )
     for line in truth:
         row = tasks.get(line["task"])
         if row is None:
@@ -62,8 +75,13 @@ def _compare_tasks(truth: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
             continue
         yield from _differ(f"task {line['pid']}", row, {key: line[key] for key in _TASK_KEYS})
         if line["paused"] != any("bit 29" in error for error in row["errors"]):
-            yield f"task {line['pid']} is{'' if line['paused'] else ' not'} paused, and {row['errors']} is said"
-        yield from (f"task {line['pid']}: {error}" for error in row["errors"] if "bit 29" not in error)
+            yield (
+                f"task {line['pid']} is{'' if line['paused'] else ' not'} paused, and "
+                f"{row['errors']} is said"
+            )
+        yield from (
+            f"task {line['pid']}: {error}" for error in row["errors"] if "bit 29" not in error
+        )
 
 
 # What build_dataflow() of imitation.c makes: the task has a session for it, and holds a reference.
@@ -82,8 +100,25 @@ def _compare_objects(truth: Mapping[str, Row], rows: Sequence[Row]) -> Iterator[
         if row is None:
             yield f"object {name} is missing"
             continue
-        expected = {key: line[key] for key in ("refcount", "size", "area", "t", "comm", "remote", "remote_size", "sequence")}
-        expected |= {"mode": line["kcov_mode"], "pid": line["owner_tid"], "count": line["count"], "full": line["full"]}
+        expected = {
+            key: line[key]
+            for key in (
+                "refcount",
+                "size",
+                "area",
+                "t",
+                "comm",
+                "remote",
+                "remote_size",
+                "sequence",
+            )
+        }
+        expected |= {
+            "mode": line["kcov_mode"],
+            "pid": line["owner_tid"],
+            "count": line["count"],
+            "full": line["full"],
+        }
         expected["counted"] = line["refcount"]
         if line["capacity"] is not None:
             expected["capacity"] = line["capacity"]
@@ -91,12 +126,22 @@ def _compare_objects(truth: Mapping[str, Row], rows: Sequence[Row]) -> Iterator[
         yield from (f"object {name}: {error}" for error in row["errors"])
         references = row["references"]
         sharers = [line["tgid"], line["sharer"]] if line["sharer"] else [line["tgid"]]
-        descriptors = {(ref["pid"], ref["fd"]) for ref in references if ref["kind"] == "fd" and ref["fd"] is not None}
+        descriptors = {
+            (ref["pid"], ref["fd"])
+            for ref in references
+            if ref["kind"] == "fd" and ref["fd"] is not None
+        }
         if descriptors != {(pid, fd) for pid in sharers for fd in line["fds"]}:
-            yield f"object {name}: descriptors are {sorted(descriptors)}, the program has {line['fds']} in {sharers}"
+            yield (
+                f"object {name}: descriptors are {sorted(descriptors)}, the program has "
+                f"{line['fds']} in {sharers}"
+            )
         mappings = {(ref["pid"], ref["start"]) for ref in references if ref["kind"] == "vma"}
         if mappings != {(pid, line["map_start"]) for pid in sharers if line["mapped"]}:
-            yield f"object {name}: mappings are {mappings}, the program has {line['map_start']} in {sharers}"
+            yield (
+                f"object {name}: mappings are {mappings}, the program has {line['map_start']} in "
+                f"{sharers}"
+            )
 
 
 def _compare_handles(objects: Mapping[str, Row], rows: Sequence[Row]) -> Iterator[str]:
@@ -115,14 +160,24 @@ def _compare_areas(imitation: Imitation, rows: Sequence[Row]) -> Iterator[str]:
         return str(area[0])
 
     expected = {
-        (line["area"], line["size"], line["list"], line["how"], line["pid"], line["cpu"]) for line in imitation.lines("area")
+        (line["area"], line["size"], line["list"], line["how"], line["pid"], line["cpu"])
+        for line in imitation.lines("area")
     }
-    found = {(row["area"], row["size"], row["list"], row["state"], row["pid"], row["cpu"]) for row in rows}
+    found = {
+        (row["area"], row["size"], row["list"], row["state"], row["pid"], row["cpu"])
+        for row in rows
+    }
     if found != expected or len(rows) != len(expected):
-        yield f"areas are {sorted(found, key=sort_key)}, the program has {sorted(expected, key=sort_key)}"
+        yield (
+            f"areas are {sorted(found, key=sort_key)}, the program has "
+            f"{sorted(expected, key=sort_key)}"
+        )
     private = {area["start"] for area in imitation.lines("vmalloc")[0]["areas"] if not area["user"]}
     if private != {row["area"] for row in rows}:
-        yield f"areas are at {sorted(row['area'] for row in rows)}, the program allocated {sorted(private)}"
+        yield (
+            f"areas are at {sorted(row['area'] for row in rows)}, the program allocated "
+            f"{sorted(private)}"
+        )
 
 
 def _compare_saved(truth: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
@@ -132,7 +187,9 @@ def _compare_saved(truth: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
         return
     for line in truth:
         yield from _differ(
-            f"saved session of {line['pid']}", found[line["pid"]], {key: line[key] for key in line if key != "state"}
+            f"saved session of {line['pid']}",
+            found[line["pid"]],
+            {key: line[key] for key in line if key != "state"},
         )
 
 
@@ -145,7 +202,11 @@ def _list_buffers(imitation: Imitation) -> Iterator[tuple[str, Sequence[Row]]]:
         if line["count"] is not None:
             yield f"kcov:{line['kcov']}", line["records"]
     for line in imitation.lines("saved"):
-        records = next(kcov["records"] for kcov in imitation.lines("object") if kcov["kcov"] == line["saved_kcov"])
+        records = next(
+            kcov["records"]
+            for kcov in imitation.lines("object")
+            if kcov["kcov"] == line["saved_kcov"]
+        )
         yield f"saved:{line['cpu']}", records
 
 
@@ -160,7 +221,9 @@ def _compare_records(name: str, truth: Sequence[Row], rows: Sequence[Row]) -> It
         yield f"buffer {name} has {len(rows)} records, the program wrote {len(truth)}"
         return
     for line, row in zip(truth, rows, strict=False):
-        expected = {key: line[key] for key in line if key != "function"} | {"symbol": line["function"]}
+        expected = {key: line[key] for key in line if key != "function"} | {
+            "symbol": line["function"]
+        }
         different = list(_differ(f"buffer {name}, record {row['index']}", row, expected))
         if not different and not row["frames"][0]["file"].endswith("imitation.c"):
             different.append(f"buffer {name}, record {row['index']}: it is in {row['frames'][0]}")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers about each imitation agree with what it printed about itself, through drgn, also for other machines."""
+"""Answers about each imitation agree with what it printed about itself, through drgn, also for
+other machines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ import pytest
 
 from kcovdbg.target.drgn import programs
 from kcovdbg.walk.layout import detect_layout
-from tests.integration.imitations.build import CROSS, KEPT, MACHINES, ROWS, Imitation, find_kept, make_imitation, source_digest
+from tests.integration.imitations.build import (
+    CROSS,
+    KEPT,
+    MACHINES,
+    ROWS,
+    Imitation,
+    find_kept,
+    make_imitation,
+    source_digest,
+)
 from tests.integration.imitations.comparison import find_differences
 from tests.support.kernels.asker import Asker
 
@@ -30,7 +41,11 @@ RECOGNISED = {
         _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap", "unique-enable-v1"},
     ),
     "k": ("E9b", (), _IN_TASK),
-    "d2": ("E9b", ("kcov_dataflow in its own file (",), _IN_TASK | {"dataflow", "dataflow-objects"}),
+    "d2": (
+        "E9b",
+        ("kcov_dataflow in its own file (",),
+        _IN_TASK | {"dataflow", "dataflow-objects"},
+    ),
 }
 HOST = MACHINES["x86_64"]
 

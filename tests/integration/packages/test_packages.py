@@ -19,9 +19,18 @@ import pytest
 from tests.lab.comparison import parse_outputs
 from tests.lab.kcovdbg_run import ROOT, Rows, ask, run_kcovdbg
 
-# Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
-# which knows the tail calls that debug info does not show.
-QUESTIONS = ("points vfs_read", "tasks", "objects", "buffer 82 -n 5", "top 82", "trace 82", "last 82", "check")
+# Answers from the dump alone, from its debug info, and through the native module. The first one
+# waits for the location table, which knows the tail calls that debug info does not show.
+QUESTIONS = (
+    "points vfs_read",
+    "tasks",
+    "objects",
+    "buffer 82 -n 5",
+    "top 82",
+    "trace 82",
+    "last 82",
+    "check",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,9 @@ class Installed:
     home: Path
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, away from any checkout and from tables that other tests leave."""
+        """Run a program of the environment, away from any checkout and from tables that other tests
+        leave.
+        """
         folders = {"HOME": str(self.home), "TMPDIR": str(self.home)}
         environment = {"PATH": "/usr/bin:/bin", "TERM": "dumb", "LANG": "C.UTF-8"} | folders
         return subprocess.run(
@@ -47,12 +58,16 @@ class Installed:
 
     def package(self) -> Path:
         """Return where the package is."""
-        return Path(self.run("python", "-c", "import kcovdbg; print(kcovdbg.__path__[0])").stdout.strip())
+        return Path(
+            self.run("python", "-c", "import kcovdbg; print(kcovdbg.__path__[0])").stdout.strip()
+        )
 
 
 def list_files() -> list[str]:
     """Return a copy of the files of this checkout that git tracks."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True
+    ).stdout
     return [name for name in os.fsdecode(listed).split("\0") if name and (ROOT / name).exists()]
 
 
@@ -64,7 +79,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, source / name, follow_symlinks=False)
     output = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "build", "-o", output, source], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "build", "-o", output, source], check=True, capture_output=True
+    )
     (sdist,) = output.glob("*.tar.gz")
     (wheel,) = output.glob("*.whl")
     return sdist, wheel
@@ -81,23 +98,38 @@ def install(python: Path, wheel: Path, folder: Path) -> Installed:
 
 
 def find_pythons() -> dict[str, Path]:
-    """Return an interpreter of the oldest supported version and one of the newest; all other tests run on another one."""
+    """Return an interpreter of the oldest supported version and one of the newest; all other tests
+    run on another one.
+    """
     # pyenv's commands in the path run only the versions that it is told to.
     in_path = (shutil.which(f"python3.{minor}") for minor in range(10, 30))
     found: dict[int, Path] = {}
-    for path in filter(None, (sys.executable, *in_path, *sorted(Path.home().glob(".pyenv/versions/*/bin/python3")))):
+    for path in filter(
+        None, (sys.executable, *in_path, *sorted(Path.home().glob(".pyenv/versions/*/bin/python3")))
+    ):
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             code = "import sys, venv, ensurepip; print(sys.version_info.minor)"
-            done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+            done = subprocess.run(
+                [path, "-c", code], capture_output=True, text=True, timeout=20, check=True
+            )
             found.setdefault(int(done.stdout), Path(path))
-    return {f"3.{minor}": found[minor] for minor in (min(minor for minor in found if minor >= 10), max(found))}
+    return {
+        f"3.{minor}": found[minor]
+        for minor in (min(minor for minor in found if minor >= 10), max(found))
+    }
 
 
 @pytest.fixture(scope="session", params=find_pythons())
 def installed(
-    request: pytest.FixtureRequest, packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    packages: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Installed:
-    return install(find_pythons()[request.param], packages[1], tmp_path_factory.mktemp(f"python{request.param}-"))
+    return install(
+        find_pythons()[request.param],
+        packages[1],
+        tmp_path_factory.mktemp(f"python{request.param}-"),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +141,9 @@ def answers() -> dict[str, Rows]:
 
 def test_wheel_is_for_every_python_from_the_oldest(packages: tuple[Path, Path]) -> None:
     assert "-cp310-abi3-" in packages[1].name
-    subprocess.run([sys.executable, "-m", "abi3audit", "--strict", "--report", packages[1]], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "abi3audit", "--strict", "--report", packages[1]], check=True
+    )
 
 
 def test_sdist_holds_what_git_holds(packages: tuple[Path, Path]) -> None:
@@ -124,12 +158,20 @@ def test_wheel_holds_no_tests_and_nothing_twice(packages: tuple[Path, Path]) -> 
         names = wheel.namelist()
     assert len(names) == len(set(names))
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kcovdbg"}
-    assert not [name for name in names if name.endswith((".c", ".o")) or "/tests/" in name if "/demo/" not in name]
+    assert not [
+        name
+        for name in names
+        if name.endswith((".c", ".o")) or "/tests/" in name
+        if "/demo/" not in name
+    ]
 
 
 def test_answers(installed: Installed, answers: dict[str, Rows]) -> None:
     words = [word for question in QUESTIONS for word in ("-e", f"{question} --json")]
-    assert parse_outputs(installed.run("kcovdbg", "--demo", *words, check=False).stdout, QUESTIONS) == answers
+    assert (
+        parse_outputs(installed.run("kcovdbg", "--demo", *words, check=False).stdout, QUESTIONS)
+        == answers
+    )
 
 
 def test_what_else_is_installed(installed: Installed) -> None:

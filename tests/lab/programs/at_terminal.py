@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A user at a terminal: collects in the background, examines the running collector from the same shell, and ends it.
+"""A user at a terminal: collects in the background, examines the running collector from the same
+shell, and ends it.
 
-It waits for each expected text, and fails with the screen on standard error if that does not appear. Arguments: the command
-that runs the shell, and the path of a program that ticks. Prints what it read from the screen.
+It waits for each expected text, and fails with the screen on standard error if that does not
+appear. Arguments: the command that runs the shell, and the path of a program that ticks. Prints
+what it read from the screen.
 """
 
 import json
@@ -43,7 +45,9 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     collector = re.search(r"\[1\] collector (\d+):", started)
     assert collector is not None
     found["collector"] = int(collector[1])
-    while not (name := re.search(r"fd:\d+/\d+", jobs := ask("jobs"))) or "tick" not in (tasks := ask("tasks")):
+    while not (name := re.search(r"fd:\d+/\d+", jobs := ask("jobs"))) or "tick" not in (
+        tasks := ask("tasks")
+    ):
         pass
     found["name"], found["jobs"], found["tasks"] = name[0], jobs, tasks
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
@@ -51,7 +55,9 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     # The cursor's record, their number, and how often the buffer was read: 1/5123  0%  read once.
     shown = r"\d+/(\d+)  \d+%  read (once|\d+ times)"
     first = wait_for(shown)
-    screen.wait(lambda screen: (now := re.search(shown, screen.text)) and now[2] != first[2], PATIENCE)
+    screen.wait(
+        lambda screen: (now := re.search(shown, screen.text)) and now[2] != first[2], PATIENCE
+    )
     found["grew"] = int(wait_for(shown)[1]) - int(first[1])
     found["view"] = screen.text
     screen.type("q")

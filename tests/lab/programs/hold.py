@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects briefly in each mode, writes each trace to MODE.kcov, and keeps the buffers open until it is killed.
+"""Collects briefly in each mode, writes each trace to MODE.kcov, and keeps the buffers open until
+it is killed.
 
 Arguments: the size of a buffer, and modes. Prints a line for each.
 """
@@ -24,8 +25,14 @@ for mode in modes:
     write_trace(f"{mode}.kcov", trace.buffer, make_header(trace.buffer, pid=os.getpid()))
     held.append(trace)
 for mode, trace in zip(modes, held, strict=True):
-    words = [None if buffer is None else buffer.words.tolist() for buffer in (trace.buffer, trace.edges)]
-    print(json.dumps({"mode": mode, "pid": os.getpid(), "fd": trace.fd, "words": words[0], "edges": words[1]}))
+    words = [
+        None if buffer is None else buffer.words.tolist() for buffer in (trace.buffer, trace.edges)
+    ]
+    print(
+        json.dumps(
+            {"mode": mode, "pid": os.getpid(), "fd": trace.fd, "words": words[0], "edges": words[1]}
+        )
+    )
 sys.stdout.flush()
 os.close(1)
 time.sleep(100000)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Asks for local, then for remote coverage, each with an object of its own, and prints the errno of each request, or 0."""
+"""Asks for local, then for remote coverage, each with an object of its own, and prints the errno of
+each request, or 0.
+"""
 
 import fcntl
 import os

@@ -41,7 +41,9 @@ class Asker:
             self.err.write(f"error: {error}\n")
         except Exception as error:  # noqa: BLE001 - the test says which
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            self.err.write(f"internal error: {type(error).__name__}: {error} at {frame.name}:{frame.lineno}\n")
+            self.err.write(
+                f"internal error: {type(error).__name__}: {error} at {frame.name}:{frame.lineno}\n"
+            )
         return self.out.getvalue(), self.err.getvalue()
 
     def rows(self, command: str) -> tuple[list[dict[str, Any]], str]:

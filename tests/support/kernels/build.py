@@ -13,7 +13,13 @@ from tests.support.kernels.declare import Declarations
 from tests.support.kernels.device import Device, EarlyDevice
 from tests.support.kernels.rows import COMMON, TASK
 from tests.support.kernels.scenario import IN_CTXSW, IRQ_WORDS, make_scenario
-from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryTarget, MemoryVmalloc, MemoryVmas
+from tests.support.memory_target import (
+    MemorySlab,
+    MemoryStacks,
+    MemoryTarget,
+    MemoryVmalloc,
+    MemoryVmas,
+)
 
 PAGE = 4096
 PF_EXITING, PF_KTHREAD = 0x4, 0x200000
@@ -27,7 +33,9 @@ class Kernel:
     :param scenario: by default every state that it can have.
     """
 
-    def __init__(self, row, scenario=None, *, word=8, big_endian=False, live=False, target_class=MemoryTarget):
+    def __init__(
+        self, row, scenario=None, *, word=8, big_endian=False, live=False, target_class=MemoryTarget
+    ):
         self.row = row
         self.truth = scenario or make_scenario(row)
         self.word = word
@@ -39,7 +47,9 @@ class Kernel:
         declared = Declarations(word, big_endian).declare(COMMON).declare(row.more)
         first = "struct thread_info thread_info;" if row.cpu == "thread_info" else ""
         on_cpu = "int on_cpu;" + (" unsigned int cpu;" if row.cpu == "task" else "")
-        declared.declare(TASK.format(first=first, on_cpu=on_cpu, kcov=row.task)).declare(row.kcov).declare(row.percpu)
+        declared.declare(TASK.format(first=first, on_cpu=on_cpu, kcov=row.task)).declare(
+            row.kcov
+        ).declare(row.percpu)
         self.target = target_class(
             types=declared.types,
             enums={"enum kcov_mode": dict(row.modes), "": dict(row.names)},
@@ -51,7 +61,14 @@ class Kernel:
         )
         # What a dump without paging answers for small addresses: bytes, not a fault.
         self.target.segments[0] = bytearray((index * 37 + 11) & 0xFF for index in range(64 * 1024))
-        self.tasks, self.objects, self.files, self.tables, self.spaces, self.areas = {}, {}, {}, {}, {}, {}
+        self.tasks, self.objects, self.files, self.tables, self.spaces, self.areas = (
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+        )
         self.handles, self.irq_areas, self.buffers, self.references = {}, {}, {}, {}
         self.cached: dict[str, list[tuple[int, int]]] = {"task": [], "irq": []}
         self.maps = {}
@@ -75,7 +92,9 @@ class Kernel:
         room = -(-size // PAGE) * PAGE
         self._next_area += room + PAGE
         self.target.segments[address] = bytearray(room)
-        self._vmalloc.append(VmallocArea(address, shown or room, caller, caller in ("kcov_ioctl", "kcov_mmap")))
+        self._vmalloc.append(
+            VmallocArea(address, shown or room, caller, caller in ("kcov_ioctl", "kcov_mmap"))
+        )
         return address
 
     def show_areas(self):
@@ -95,7 +114,9 @@ class Kernel:
         self.target.write(address, (value & (1 << 8 * size) - 1).to_bytes(size, self.order))
 
     def put(self, address, type_name, **values):
-        self.target.put(address, type_name, {name.replace("__", "."): value for name, value in values.items()})
+        self.target.put(
+            address, type_name, {name.replace("__", "."): value for name, value in values.items()}
+        )
 
     def offset(self, type_name, path):
         return self.target.member(type_name, path).offset
@@ -120,7 +141,9 @@ class Kernel:
 
     def give_stack(self, pid, *functions):
         """Give a task a stack, innermost function first."""
-        frames = [StackFrame(self.text, function, None, None, None, False) for function in functions]
+        frames = [
+            StackFrame(self.text, function, None, None, None, False) for function in functions
+        ]
         self.stacks = {**self.stacks, self.tasks[pid]: frames}
         self.target.stacks = MemoryStacks(self.stacks)
 
@@ -141,7 +164,10 @@ class Kernel:
             return special
         if of == "task" and name == "kcov":
             return "kcov"
-        if name in ("size", "area", "sequence", "trace", "trace_size", "bitmap", "bitmap_size") and of in self.row.paths:
+        if (
+            name in ("size", "area", "sequence", "trace", "trace_size", "bitmap", "bitmap_size")
+            and of in self.row.paths
+        ):
             return self.row.paths[of] + name
         return prefixes[of] + name
 
@@ -152,7 +178,10 @@ class Kernel:
         kcov = self.truth.objects[session.kcov]
         if session.mode == "REMOTE":
             # The owner of a KCOV_REMOTE_ENABLE, saved like a session.
-            return {self._path(of, "mode"): mode, self._path(of, "kcov"): self.objects[session.kcov]}
+            return {
+                self._path(of, "mode"): mode,
+                self._path(of, "kcov"): self.objects[session.kcov],
+            }
         if session.area is None:
             area, size = self.buffers[session.kcov], kcov.size
         else:
@@ -164,16 +193,24 @@ class Kernel:
             self._path(of, "kcov"): self.objects[session.kcov],
         }
         if self.row.has_remote:
-            found[self._path(of, "sequence")] = kcov.sequence if session.sequence is None else session.sequence
+            found[self._path(of, "sequence")] = (
+                kcov.sequence if session.sequence is None else session.sequence
+            )
         if of in self.row.paths and self.row.has_trace:
             words = kcov.bitmap_words if session.area is None else 0
             found |= self._trace_members(of, area, size, words)
         return found
 
     def _trace_members(self, of, area, size, words):
-        found = {self._path(of, "trace"): area + words * self.word, self._path(of, "trace_size"): size - words}
+        found = {
+            self._path(of, "trace"): area + words * self.word,
+            self._path(of, "trace_size"): size - words,
+        }
         if words:
-            found |= {self._path(of, "bitmap"): area, self._path(of, "bitmap_size"): words * self.word * 8}
+            found |= {
+                self._path(of, "bitmap"): area,
+                self._path(of, "bitmap_size"): words * self.word * 8,
+            }
         return found
 
     def mode(self, name):
@@ -182,7 +219,9 @@ class Kernel:
 
     def _mode(self, name):
         modes = {**self.row.modes, **self.row.macros}
-        return next(number for full, number in modes.items() if full[len("KCOV_MODE_") :].upper() == name)
+        return next(
+            number for full, number in modes.items() if full[len("KCOV_MODE_") :].upper() == name
+        )
 
     # The kernel.
 
@@ -193,7 +232,9 @@ class Kernel:
         self.add_symbol("_stext", PAGE, self.text)
         for pid, task in truth.tasks.items():
             size = target.type_size("struct task_struct")
-            self.tasks[pid] = self.add_symbol("init_task", size) if pid == 0 else self.allocate(size)
+            self.tasks[pid] = (
+                self.add_symbol("init_task", size) if pid == 0 else self.allocate(size)
+            )
             assert pid or task.is_idle
         for name in truth.objects:
             self.objects[name] = self.allocate_type("struct kcov")
@@ -211,7 +252,9 @@ class Kernel:
             self.areas[name] = self.allocate_area(max(words, 1) * self.buffer_word, caller)
             self.write_word(self.areas[name], count)
             for index in range(count):
-                self.write_word(self.areas[name] + self.word * (1 + index), self.text + 0x10 * index)
+                self.write_word(
+                    self.areas[name] + self.word * (1 + index), self.text + 0x10 * index
+                )
         self._build_files(operations)
         self._build_tasks()
         self._build_objects()
@@ -219,7 +262,9 @@ class Kernel:
             self._build_remote()
         if row.percpu:
             self._build_percpu()
-        self.device = Device(self) if row.has_device else EarlyDevice(self) if row.name == "D_EARLY" else None
+        self.device = (
+            Device(self) if row.has_device else EarlyDevice(self) if row.name == "D_EARLY" else None
+        )
         self.show_areas()
         target.slab = MemorySlab({}, tuple(self.files.values()))
         schedule = StackFrame(self.text, "schedule", None, None, None, False)
@@ -227,11 +272,15 @@ class Kernel:
         target.stacks = MemoryStacks(self.stacks)
 
     def _build_maps(self, name, kcov):
-        """Series J keeps two hash maps for each object, with a pool and a buffer each; the object's own is the first one's."""
+        """Series J keeps two hash maps for each object, with a pool and a buffer each; the object's
+        own is the first one's.
+        """
         for member in ("map", "map_edge"):
             address = self.allocate_type("struct kcov_map")
             size = kcov.size * self.buffer_word
-            area = self.buffers[name] if member == "map" else self.allocate_area(size, "kcov_map_init")
+            area = (
+                self.buffers[name] if member == "map" else self.allocate_area(size, "kcov_map_init")
+            )
             chunk = self.chunk()
             mem = self.allocate_area(kcov.size * chunk, "kcov_map_init")
             self.put(address, "struct kcov_map", area=area, mem=mem, pool=self.allocate(64))
@@ -240,10 +289,16 @@ class Kernel:
             edges = member == "map_edge"
             if edges == (kcov.mode == "TRACE_UNIQ_EDGE") or kcov.mode == UNIQ_BOTH:
                 self._fill(area, kcov)
-            if "TRACE_UNIQ_EDGE" in kcov.mode if edges else "UNIQ" in kcov.mode and kcov.mode != "TRACE_UNIQ_EDGE":
+            if (
+                "TRACE_UNIQ_EDGE" in kcov.mode
+                if edges
+                else "UNIQ" in kcov.mode and kcov.mode != "TRACE_UNIQ_EDGE"
+            ):
                 for index in range(kcov.count):
                     pc = (self.text + 0x10 * index) & (1 << 8 * self.word) - 1
-                    comparison = {"type": 7, "arg1": index, "arg2": 2 * index} if "CMP" in kcov.mode else {}
+                    comparison = (
+                        {"type": 7, "arg1": index, "arg2": 2 * index} if "CMP" in kcov.mode else {}
+                    )
                     self.add_entry(address, index, ent=pc, **comparison)
 
     def chunk(self):
@@ -251,8 +306,12 @@ class Kernel:
         return 64 if self.word == 8 else 32
 
     def add_entry(self, kcov_map, place, bucket=None, **values):
-        """Put an entry into a map, in front of its bucket; which bucket is its own the walk doesn't ask."""
-        entry = self.read_word(kcov_map + self.offset("struct kcov_map", "mem")) + place * self.chunk()
+        """Put an entry into a map, in front of its bucket; which bucket is its own the walk doesn't
+        ask.
+        """
+        entry = (
+            self.read_word(kcov_map + self.offset("struct kcov_map", "mem")) + place * self.chunk()
+        )
         head = kcov_map + self.word * (place * 11 % 32768 if bucket is None else bucket)
         self.push(head, entry, "struct kcov_entry", "node", **values)
         return entry
@@ -276,7 +335,11 @@ class Kernel:
         target, truth = self.target, self.truth
         for name, kcov in truth.files.items():
             self.files[name] = self.allocate_type("struct file")
-            values = {"f_op": operations, "private_data": self.objects[kcov]} if kcov else {"f_op": operations + 0x1000}
+            values = (
+                {"f_op": operations, "private_data": self.objects[kcov]}
+                if kcov
+                else {"f_op": operations + 0x1000}
+            )
             self.put(self.files[name], "struct file", **values)
         for name, table in truth.tables.items():
             max_fds = -(-(max(table) + 1) // 64) * 64
@@ -294,7 +357,10 @@ class Kernel:
         mappings = {}
         for name, space in truth.spaces.items():
             mm = self.spaces[name] = self.allocate(256)
-            mappings[mm] = [Vma(start, start + PAGE, 0, 0, self.files[file]) for start, file in sorted(space.items())]
+            mappings[mm] = [
+                Vma(start, start + PAGE, 0, 0, self.files[file])
+                for start, file in sorted(space.items())
+            ]
         target.vmas = MemoryVmas(mappings)
 
     def _build_tasks(self):
@@ -304,9 +370,20 @@ class Kernel:
         groups: dict[int, list[int]] = {}
         for pid, task in truth.tasks.items():
             groups.setdefault(task.tgid, []).append(pid)
-            flags = (PF_EXITING if task.exiting else 0) | (PF_KTHREAD if task.mm is None and not task.exiting else 0)
-            values = {"pid": pid, "tgid": task.tgid, "comm": task.comm.encode().ljust(16, b"\0"), "flags": flags}
-            values |= {"on_cpu": int(task.running), "files": self.tables.get(task.files, 0), "mm": self.spaces.get(task.mm, 0)}
+            flags = (PF_EXITING if task.exiting else 0) | (
+                PF_KTHREAD if task.mm is None and not task.exiting else 0
+            )
+            values = {
+                "pid": pid,
+                "tgid": task.tgid,
+                "comm": task.comm.encode().ljust(16, b"\0"),
+                "flags": flags,
+            }
+            values |= {
+                "on_cpu": int(task.running),
+                "files": self.tables.get(task.files, 0),
+                "mm": self.spaces.get(task.mm, 0),
+            }
             if row.cpu == "stack":
                 stack = self.allocate(256)
                 self.put(stack, "struct thread_info", cpu=task.cpu)
@@ -336,7 +413,11 @@ class Kernel:
                 if row.cpu != "stack":
                     values["thread_info.cpu" if row.cpu == "thread_info" else "cpu"] = cpu
                 target.put(idle, "struct task_struct", values)
-            running = [self.tasks[pid] for pid, task in truth.tasks.items() if task.running and task.cpu == cpu]
+            running = [
+                self.tasks[pid]
+                for pid, task in truth.tasks.items()
+                if task.running and task.cpu == cpu
+            ]
             self.put(rq, "struct rq", idle=idle, curr=running[0] if running else idle)
         target.per_cpu_addresses["runqueues"] = self.run_queues
 
@@ -367,7 +448,9 @@ class Kernel:
         if row.saved:
             values["kcov_softirq"] = int(task.softirq)
         if row.saved == "task":
-            values |= self._session("saved task", task.saved, self.session_mode(task, task.saved) if task.saved else 0)
+            values |= self._session(
+                "saved task", task.saved, self.session_mode(task, task.saved) if task.saved else 0
+            )
         if row.name == "X1" and task.session is not None and task.session.kcov == "ext":
             values["kcov_ext_format"] = 1
         return values
@@ -378,7 +461,9 @@ class Kernel:
         if row.name not in ("E0",) and "atomic_t refcount" in row.kcov:
             count = "refcount.counter"
         for name, kcov in truth.objects.items():
-            references = sum(file == name for file in truth.files.values()) + (kcov.owner is not None)
+            references = sum(file == name for file in truth.files.values()) + (
+                kcov.owner is not None
+            )
             for task in truth.tasks.values():
                 # A section in flight holds a reference, and so does one that is interrupted.
                 references += sum(
@@ -386,7 +471,11 @@ class Kernel:
                     for session in (task.session, task.saved)
                 )
             if row.name == "E0":
-                references += sum(truth.files[file] == name for space in truth.spaces.values() for file in space.values())
+                references += sum(
+                    truth.files[file] == name
+                    for space in truth.spaces.values()
+                    for file in space.values()
+                )
             self.references[name] = references
             values = {
                 count: references,
@@ -397,9 +486,14 @@ class Kernel:
             }
             if row.has_remote:
                 values[self._path("kcov", "sequence")] = kcov.sequence
-                values |= {"remote": int(kcov.remote_size is not None), "remote_size": kcov.remote_size or 0}
+                values |= {
+                    "remote": int(kcov.remote_size is not None),
+                    "remote_size": kcov.remote_size or 0,
+                }
             if "kcov" in row.paths and row.has_trace and kcov.size:
-                values |= self._trace_members("kcov", self.buffers.get(name, 0), kcov.size, kcov.bitmap_words)
+                values |= self._trace_members(
+                    "kcov", self.buffers.get(name, 0), kcov.size, kcov.bitmap_words
+                )
             if name == "ext" and row.name == "X1":
                 values["kcov_ext_format"] = 1
             self.target.put(self.objects[name], "struct kcov", values)
@@ -443,5 +537,7 @@ class Kernel:
             values = {"irq_area": self.areas.get(name) or self.irq_areas[cpu]}
             for task in self.truth.tasks.values():
                 if task.running and task.cpu == cpu and task.saved is not None:
-                    values |= self._session("saved", task.saved, self.session_mode(task, task.saved))
+                    values |= self._session(
+                        "saved", task.saved, self.session_mode(task, task.saved)
+                    )
             self.target.put(address, "struct kcov_percpu_data", values)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""C declarations laid out as a compiler does, so that a row's structures can be written as the kernel's source has them."""
+"""C declarations laid out as a compiler does, so that a row's structures can be written as the
+kernel's source has them.
+"""
 
 import re
 
@@ -10,7 +12,17 @@ _BLOCK = re.compile(r"([\w ]+?)\s*\{(.*?)\}\s*;", re.DOTALL)
 _MEMBER = re.compile(
     r"(?P<type>[\w ]+?)\s*(?P<stars>\**)\s*\b(?P<name>\w+)\s*(?:\[(?P<length>\d+)\])?\s*(?::\s*(?P<bits>\d+))?"
 )
-_SIZES = {"char": 1, "bool": 1, "_Bool": 1, "int": 4, "unsigned int": 4, "unsigned": 4, "u32": 4, "u64": 8, "s64": 8}
+_SIZES = {
+    "char": 1,
+    "bool": 1,
+    "_Bool": 1,
+    "int": 4,
+    "unsigned int": 4,
+    "unsigned": 4,
+    "u32": 4,
+    "u64": 8,
+    "s64": 8,
+}
 _SIGNED = {"int", "s64", "long"}
 
 
@@ -47,7 +59,11 @@ class Declarations:
             assert match, text
             type_name = match["type"].removeprefix("const ").strip()
             size, alignment = self._size(type_name, match["stars"])
-            if not match["stars"] and type_name.startswith("struct ") and type_name not in self.types:
+            if (
+                not match["stars"]
+                and type_name.startswith("struct ")
+                and type_name not in self.types
+            ):
                 raise ValueError(f"{type_name} isn't declared")
             most = max(most, alignment)
             full_name = f"{type_name} {match['stars']}" if match["stars"] else type_name
@@ -58,7 +74,9 @@ class Declarations:
                     unit, bits = offset, 0
                     offset += size
                 low = 8 * size - bits - width if self.big_endian else bits
-                members[match["name"]] = Member(unit, size, full_name, bit_offset=low, bit_size=width)
+                members[match["name"]] = Member(
+                    unit, size, full_name, bit_offset=low, bit_size=width
+                )
                 bits += width
                 continue
             bits = 0

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writes the device of kcov_dataflow into a kernel in memory: an object of a task, one with a handle, one that is idle."""
+"""Writes the device of kcov_dataflow into a kernel in memory: an object of a task, one with a
+handle, one that is idle.
+"""
 
 HANDLE = 0x0100000000000007
 WORDS = 512
@@ -95,10 +97,19 @@ class EarlyDevice(_Files):
     """The device of the second posting: ``local``, enabled for a task, and ``idle``."""
 
     def __init__(self, kernel):
-        records = [word for record in early_records(kernel.text + 0x40 + kernel.target.kaslr_offset) for word in record]
+        records = [
+            word
+            for record in early_records(kernel.text + 0x40 + kernel.target.kaslr_offset)
+            for word in record
+        ]
         super().__init__(kernel, {"local": records, "idle": ()})
         task = kernel.tasks[LOCAL]
-        values = {"kcov_df_area": self.areas["local"], "kcov_df_size": WORDS, "kcov_df_seq": 3, "kcov_df_enabled": 1}
+        values = {
+            "kcov_df_area": self.areas["local"],
+            "kcov_df_size": WORDS,
+            "kcov_df_seq": 3,
+            "kcov_df_enabled": 1,
+        }
         kernel.put(task, "struct task_struct", **values)
         kernel.put(self.objects["local"], "struct kcov_dataflow", t=task)
 
@@ -111,7 +122,9 @@ class Device(_Files):
         super().__init__(kernel, {"local": records, "remote": (), "idle": ()})
         self.session(LOCAL, "local", self.areas["local"], WORDS, 0)
         kernel.put(self.objects["local"], "struct kcov_dataflow", refcount=2, t=kernel.tasks[LOCAL])
-        scratch = self.areas["section"] = kernel.allocate_area(REMOTE_WORDS * 8, "kcov_df_remote_start")
+        scratch = self.areas["section"] = kernel.allocate_area(
+            REMOTE_WORDS * 8, "kcov_df_remote_start"
+        )
         self.fill(scratch, argument(1, kernel.text + 0x80, 2, 3))
         self.session(WORKER, "remote", scratch, REMOTE_WORDS, 1)
         kernel.put(self.objects["remote"], "struct kcov_dataflow", refcount=2, remote_handle=HANDLE)

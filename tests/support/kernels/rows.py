@@ -47,19 +47,24 @@ class Row:
     variants: tuple[str, ...] = ()
     """What the names of its variants begin with."""
     cpu: str = "thread_info"
-    """Where a task's CPU is: in its thread_info, in the task itself (v4.9 to v5.15), or at the stack's base."""
+    """Where a task's CPU is: in its thread_info, in the task itself (v4.9 to v5.15), or at the
+    stack's base.
+    """
     kernel_words: int = 0
     """Bytes of a buffer's word where it isn't the kernel's."""
     late_area: bool = False
     """Up to v5.17 a buffer exists only once it is mapped."""
     owner: str = "kcov"
-    """How the owner of a KCOV_REMOTE_ENABLE is marked: ``kcov`` (no mode), ``mode`` or ``member``."""
+    """How the owner of a KCOV_REMOTE_ENABLE is marked: ``kcov`` (no mode), ``mode`` or ``member``.
+    """
     saved: str = ""
     """Where interrupted sessions are kept: ``cpu`` or ``task``."""
     special: dict[str, int] = field(default_factory=dict)
     """Modes of its own, by what a task in it is called."""
     paths: dict[str, str] = field(default_factory=dict)
-    """Members that have another path: of a task's or an object's size, area, sequence, mode and saved ones."""
+    """Members that have another path: of a task's or an object's size, area, sequence, mode and
+    saved ones.
+    """
     macros: dict[str, int] = field(default_factory=dict)
     """Modes that are no enumerators; of X1, with a member beside the number."""
     names: dict[str, int] = field(default_factory=dict)
@@ -85,13 +90,40 @@ class Row:
     @property
     def trace(self):
         """The mode that every generation has."""
-        return next(name for name in self.modes if name.upper() in ("KCOV_MODE_TRACE", "KCOV_MODE_TRACE_PC"))
+        return next(
+            name for name in self.modes if name.upper() in ("KCOV_MODE_TRACE", "KCOV_MODE_TRACE_PC")
+        )
 
     @property
     def init(self):
         """Of an object that isn't enabled."""
-        return next((name for name in self.modes if name in ("KCOV_MODE_INIT", "KCOV_MODE_INIT_TRACE")), self.trace)
+        return next(
+            (name for name in self.modes if name in ("KCOV_MODE_INIT", "KCOV_MODE_INIT_TRACE")),
+            self.trace,
+        )
 
 
 ROWS = tuple(read_table(Row, Path(__file__).with_name("generations.ini")).values())
-E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, X2, D_EARLY, D2, K = ROWS
+(
+    E0,
+    E1,
+    E2_ENUM,
+    E2,
+    E3,
+    E4,
+    E5,
+    E6,
+    E7,
+    E8,
+    E9A,
+    E9B,
+    J,
+    P1,
+    P2,
+    P_STATE,
+    X1,
+    X2,
+    D_EARLY,
+    D2,
+    K,
+) = ROWS

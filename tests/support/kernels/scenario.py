@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The true state of a kernel as plain data: tasks, objects and sessions, without offsets and addresses."""
+"""The true state of a kernel as plain data: tasks, objects and sessions, without offsets and
+addresses.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -104,12 +106,21 @@ def make_scenario(row):
         "orphan": Object(trace, 512, owner=43, count=2),
     }
     files: dict[str, str | None] = {
-        name: name for name in ("opened", "local", "full", "unmapped", "stopped", "mapping only", "shared")
+        name: name
+        for name in ("opened", "local", "full", "unmapped", "stopped", "mapping only", "shared")
     }
     files |= {"tty": None, "null": None}
     tables = {
         "init": {0: "tty"},
-        "fuzz": {0: "tty", 3: "local", 5: "full", 6: "opened", 70: "unmapped", 71: "stopped", 100: "null"},
+        "fuzz": {
+            0: "tty",
+            3: "local",
+            5: "full",
+            6: "opened",
+            70: "unmapped",
+            71: "stopped",
+            100: "null",
+        },
         "parent": {0: "tty", 4: "shared", 9: "shared"},
         "child": {0: "null", 4: "shared"},
         "remote": {0: "tty", 3: "remote", 4: "idle remote"},
@@ -138,7 +149,9 @@ def make_scenario(row):
         44: Task(44, "child", files="child", mm="child", ran=False),
         45: Task(45, "parent", files="parent", mm="parent"),
         46: Task(46, "zombie", exiting=True),
-        60: Task(60, "busy", cpu=1, session=Session("interrupted"), files="busy", mm="busy", running=True),
+        60: Task(
+            60, "busy", cpu=1, session=Session("interrupted"), files="busy", mm="busy", running=True
+        ),
         62: Task(60, "busy/2", session=Session("second"), files="busy", mm="busy"),
     }
     if row.has_comparisons:
@@ -165,12 +178,21 @@ def make_scenario(row):
         scenario,
         areas={"kworker": (256, 12), "stale": (256, 0)},
         cached={"task": (256, 256, 4096)},
-        handles=((usb(1), "remote"), (0x42, "remote"), *((usb(bus), "idle remote") for bus in range(2, 40))),
+        handles=(
+            (usb(1), "remote"),
+            (0x42, "remote"),
+            *((usb(bus), "idle remote") for bus in range(2, 40)),
+        ),
     )
     if not row.saved:
         return scenario
     # Softirqs on top of a local session, of a section, of nothing, and of an owner.
-    tasks[60] = replace(tasks[60], session=Session("remote", area="irq 1"), softirq=True, saved=Session("interrupted"))
+    tasks[60] = replace(
+        tasks[60],
+        session=Session("remote", area="irq 1"),
+        softirq=True,
+        saved=Session("interrupted"),
+    )
     tasks[9] = Task(
         9,
         "kworker/2:0",
@@ -180,12 +202,23 @@ def make_scenario(row):
         saved=Session("remote", area="beneath"),
         running=True,
     )
-    tasks[3] = Task(3, "idle work", cpu=0, session=Session("remote", area="irq 0"), softirq=True, running=True)
-    scenario.areas.update({"irq 0": (IRQ_WORDS, 0), "irq 1": (IRQ_WORDS, 5), "irq 2": (IRQ_WORDS, 6), "beneath": (256, 1)})
+    tasks[3] = Task(
+        3, "idle work", cpu=0, session=Session("remote", area="irq 0"), softirq=True, running=True
+    )
+    scenario.areas.update(
+        {
+            "irq 0": (IRQ_WORDS, 0),
+            "irq 1": (IRQ_WORDS, 5),
+            "irq 2": (IRQ_WORDS, 6),
+            "beneath": (256, 1),
+        }
+    )
     scenario.cached["irq"] = (IRQ_WORDS,) * 3
     if row.owner == "mode":
         # Owners have a mode of their own, so that it is saved like a session's.
-        tasks[52] = replace(tasks[52], cpu=3, session=Session("remote", area="irq 3"), softirq=True, running=True)
+        tasks[52] = replace(
+            tasks[52], cpu=3, session=Session("remote", area="irq 3"), softirq=True, running=True
+        )
         tasks[52] = replace(tasks[52], saved=Session("idle remote", mode="REMOTE"))
         scenario.areas["irq 3"] = (IRQ_WORDS, 0)
         scenario = replace(scenario, cpus=4)
@@ -205,11 +238,18 @@ def make_scenario(row):
     for number, (name, word) in enumerate(row.special.items()):
         pid = 200 + number
         mode = {16: "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)
-        mode = next((full[len("KCOV_MODE_") :] for full, number in row.macros.items() if number == word), mode)
-        mode = {"both": "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", "uniq-cmp": "TRACE_UNIQ_CMP"}.get(name, mode)
+        mode = next(
+            (full[len("KCOV_MODE_") :] for full, number in row.macros.items() if number == word),
+            mode,
+        )
+        mode = {"both": "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", "uniq-cmp": "TRACE_UNIQ_CMP"}.get(
+            name, mode
+        )
         if name == "unique":
             mode = "UNIQUE_PC" if "KCOV_MODE_UNIQUE_PC" in row.modes else "TRACE_UNIQUE_PC"
-        objects[name] = Object(mode, 1024, owner=pid, count=3, bitmap_words=64 if name == "unique" else 0)
+        objects[name] = Object(
+            mode, 1024, owner=pid, count=3, bitmap_words=64 if name == "unique" else 0
+        )
         files[name] = name
         tables["fuzz"][10 + number] = name
         tasks[pid] = Task(40, name, session=Session(name, word=word), files="fuzz", mm="fuzz")

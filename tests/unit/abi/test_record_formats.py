@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every record format against words laid out by hand as kernel/kcov.c does, and against random ones."""
+"""Every record format against words laid out by hand as kernel/kcov.c does, and against random
+ones.
+"""
 
 import struct
 
@@ -20,7 +22,9 @@ ORDERS = [(8, False), (8, True), (4, False), (4, True)]
 
 
 def pack(words, size, big_endian):
-    return struct.pack(f"{'>' if big_endian else '<'}{len(words)}{'Q' if size == 8 else 'I'}", *words)
+    return struct.pack(
+        f"{'>' if big_endian else '<'}{len(words)}{'Q' if size == 8 else 'I'}", *words
+    )
 
 
 @pytest.mark.parametrize(("word_size", "big_endian"), ORDERS)
@@ -42,7 +46,18 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
     encoding = make_encoding(CMP, word_size, big_endian)
     assert (encoding.word_size, encoding.records_offset, encoding.record_size) == (8, 8, 32)
     # include/uapi/linux/kcov.h: KCOV_CMP_CONST is bit 0, KCOV_CMP_SIZE(n) is n << 1.
-    words = [1 | 2 << 1, 0x2A, 0xFFFFFFFF, 0xFFFFFFFF81000005, 0 | 0 << 1, 1, 2, 0xFFFFFFFF81000015, 9, 9]
+    words = [
+        1 | 2 << 1,
+        0x2A,
+        0xFFFFFFFF,
+        0xFFFFFFFF81000005,
+        0 | 0 << 1,
+        1,
+        2,
+        0xFFFFFFFF81000015,
+        9,
+        9,
+    ]
     decoded = record.decode_words(pack(words, 8, big_endian), encoding)
     first, second = (record.decode_record(decoded, index, encoding) for index in range(2))
     assert first == (0, RecordKind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF), None)
@@ -55,7 +70,16 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
 @pytest.mark.parametrize(
     ("size", "word_size", "capacity"),
     # floor((size * sizeof(long) / 8 - 1) / 4), kcov-abi.md 3.3.
-    [(2, 8, 0), (5, 8, 1), (8, 8, 1), (9, 8, 2), (65536, 8, 16383), (10, 4, 1), (9, 4, 0), (18, 4, 2)],
+    [
+        (2, 8, 0),
+        (5, 8, 1),
+        (8, 8, 1),
+        (9, 8, 2),
+        (65536, 8, 16383),
+        (10, 4, 1),
+        (9, 4, 0),
+        (18, 4, 2),
+    ],
 )
 def test_capacity(size, word_size, capacity):
     assert CMP.capacity(size, word_size) == capacity
@@ -107,13 +131,21 @@ def test_2016_words_imply_their_upper_half():
     encoding = make_encoding(PC_32, 8)
     assert encoding.word_size == 4
     decoded = record.decode_words(struct.pack("<2I", 0x81234567, 0), encoding)
-    assert record.decode_record(decoded, 0, encoding) == (0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567, None, None)
+    assert record.decode_record(decoded, 0, encoding) == (
+        0,
+        RecordKind.PC,
+        0x81234567,
+        0xFFFFFFFF81234567,
+        None,
+        None,
+    )
     assert record.decode_record(decoded, 1, encoding).pc is None
 
 
 @pytest.mark.parametrize("pc", [0xFFFFFFFF81234567, 0xFFFF800080012345, 0xFFFFFFFFC0001234])
 def test_extended_records(pc):
-    # The series' kcov_add_pc_record(): type | (ip & KCOV_RECORD_IP_MASK); NORMAL keeps the address's own ones.
+    # The series' kcov_add_pc_record(): type | (ip & KCOV_RECORD_IP_MASK); NORMAL keeps the
+    # address's own ones.
     encoding = make_encoding(PC_EXT, 8)
     low = pc & 0x00FFFFFFFFFFFFFF
     assert record.pc_of_word(pc, encoding) == (RecordKind.PC, pc)
@@ -139,7 +171,12 @@ def test_edges_tell_the_page():
         (0x74736574, 4, 0x74736574, "test"),
         (0x00636261, 4, 0x636261, "abc"),
         (0x61, 4, 0x61, None),
-        (int.from_bytes(b"rootfs\0\0", "little"), 8, int.from_bytes(b"rootfs\0\0", "little"), "rootfs"),
+        (
+            int.from_bytes(b"rootfs\0\0", "little"),
+            8,
+            int.from_bytes(b"rootfs\0\0", "little"),
+            "rootfs",
+        ),
         ((1 << 64) - 1, 8, -1, None),
     ],
 )
@@ -163,10 +200,17 @@ def test_guessing():
     assert record.guess_codec(entries, 3, low, high, table.guessable_codecs(())) is None
 
 
-@given(codec=CODECS, data=st.binary(max_size=300), order=st.sampled_from(ORDERS), bitmap=st.integers(0, 8))
+@given(
+    codec=CODECS,
+    data=st.binary(max_size=300),
+    order=st.sampled_from(ORDERS),
+    bitmap=st.integers(0, 8),
+)
 def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
     word_size, big_endian = order
-    encoding = make_encoding(codec, word_size, big_endian, prefix_words=bitmap, base=0xFFFFFFFF81000000)
+    encoding = make_encoding(
+        codec, word_size, big_endian, prefix_words=bitmap, base=0xFFFFFFFF81000000
+    )
     words = record.decode_words(data, encoding)
     assert len(words) == len(data) // encoding.word_size
     count = len(words) // encoding.record_words
@@ -193,4 +237,6 @@ def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
 def test_batches_agree_with_single_words(words, codec):
     encoding = make_encoding(codec, 8)
     batch = record.pcs_of_words(set(words), encoding)
-    assert batch == {word: pc for word in words if (pc := record.pc_of_word(word, encoding)[1]) is not None}
+    assert batch == {
+        word: pc for word in words if (pc := record.pc_of_word(word, encoding)[1]) is not None
+    }

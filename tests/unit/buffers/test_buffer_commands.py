@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands that look at buffers, as a user types them; buffers are trace files, names are made up."""
+"""The commands that look at buffers, as a user types them; buffers are trace files, names are made
+up.
+"""
 
 import json
 import re
@@ -56,8 +58,16 @@ def test_buffer_rows(trace, ask):
         ],
         "errors": [],
     }
-    assert (rows[-2]["address"], rows[-2]["symbol"], rows[-2]["errors"]) == (None, None, ["no address"])
-    assert (rows[-1]["pc"], rows[-1]["symbol"], rows[-1]["errors"]) == ("0x1234", None, ["no kernel text"])
+    assert (rows[-2]["address"], rows[-2]["symbol"], rows[-2]["errors"]) == (
+        None,
+        None,
+        ["no address"],
+    )
+    assert (rows[-1]["pc"], rows[-1]["symbol"], rows[-1]["errors"]) == (
+        "0x1234",
+        None,
+        ["no kernel text"],
+    )
     # Folded or not, records are records.
     assert ask(f"buffer {trace('a.kcov', WORDS)} --json") == rows
 
@@ -96,7 +106,9 @@ def test_buffer_text(trace, ask):
     ],
 )
 def test_parts_of_a_buffer(trace, ask, options, indexes):
-    assert [row["index"] for row in ask(f"buffer {trace('a.kcov', WORDS)} --json {options}")] == indexes
+    assert [
+        row["index"] for row in ask(f"buffer {trace('a.kcov', WORDS)} --json {options}")
+    ] == indexes
 
 
 def test_first_and_last_lines(trace, ask):
@@ -109,7 +121,10 @@ def test_comparisons(trace, ask):
     words = [5, 0x2A, 0xFFFFFFFF, pc(1), 4, 0x74736574, 7, pc(2)]
     name = trace("c.kcov", words, "TRACE_CMP")
     rows = ask(f"buffer {name} --json")
-    assert [(row["kind"], row["size"], row["const"], row["arg1"], row["arg2"], row["pc"]) for row in rows] == [
+    assert [
+        (row["kind"], row["size"], row["const"], row["arg1"], row["arg2"], row["pc"])
+        for row in rows
+    ] == [
         ("cmp", 4, True, "0x2a", "0xffffffff", hex(pc(1))),
         ("cmp", 4, False, "0x74736574", "0x7", hex(pc(2))),
     ]
@@ -131,7 +146,11 @@ def test_top(trace, ask):
         ("dir/file_0.c", 9),
         ("dir/file_2.c", 1),
     ]
-    assert [row["pc"] for row in ask(f"top {name} --by pc --json")] == [hex(pc(1)), hex(pc(2)), hex(pc(25, 1))]
+    assert [row["pc"] for row in ask(f"top {name} --by pc --json")] == [
+        hex(pc(1)),
+        hex(pc(2)),
+        hex(pc(25, 1)),
+    ]
     lines = ask(f"top {name} -n 1")
     assert "60.0%" in lines[2]
     assert any("2 more lines with 4 records" in line for line in lines)
@@ -141,7 +160,9 @@ def test_top(trace, ask):
 def test_diff(trace, ask):
     left, right = trace("a", [pc(1), pc(2), pc(2), pc(3)]), trace("b", [pc(3), pc(1), pc(4)])
     rows = ask(f"diff {left} {right} --json", 1)
-    assert [(row["side"], row["pc"], row["count"], row["frames"][0]["function"]) for row in rows] == [
+    assert [
+        (row["side"], row["pc"], row["count"], row["frames"][0]["function"]) for row in rows
+    ] == [
         ("left", hex(pc(2)), 2, "fn_2"),
         ("right", hex(pc(4)), 1, "fn_4"),
     ]
@@ -152,11 +173,15 @@ def test_diff(trace, ask):
 
 
 def test_diff_of_several_runs(trace, ask, tmp_path):
-    """A directory stands for the runs in it, a pattern for those that match: the answer is the same as with all their names."""
+    """A directory stands for the runs in it, a pattern for those that match: the answer is the same
+    as with all their names.
+    """
     for side in "ab":
         (tmp_path / side).mkdir()
     words = {"a/1": [1, 2, 5], "a/2": [1, 2, 6], "b/1": [1, 3, 5], "b/2": [1, 3], "b/.hidden": [2]}
-    runs = {name: trace(name, [pc(number) for number in numbers]) for name, numbers in words.items()}
+    runs = {
+        name: trace(name, [pc(number) for number in numbers]) for name, numbers in words.items()
+    }
     line = f"diff {runs['a/1']} {runs['a/2']} -- {runs['b/1']} {runs['b/2']}"
     rows = ask(f"{line} --json", 1)
     assert [(row["side"], row["pc"], row["left_runs"], row["right_runs"]) for row in rows] == [
@@ -174,7 +199,11 @@ def test_diff_of_several_runs(trace, ask, tmp_path):
     # A remark that all traces have is given once.
     for number in range(3):
         trace(f"b/full{number}", [pc(1), pc(3)], size=3)
-    assert [line for line in ask(f"diff {folder}/a {folder}/b", 1) if "of 5 traces" in line and "3 of" in line]
+    assert [
+        line
+        for line in ask(f"diff {folder}/a {folder}/b", 1)
+        if "of 5 traces" in line and "3 of" in line
+    ]
 
 
 def test_diff_in_order(trace, ask):
@@ -211,17 +240,34 @@ def test_trace_of_calls(trace, ask, workspace):
     words = [pc(1) & low, pc(1, 1), pc(2) & low, pc(2, 1), pc(2, 2) & low | 1 << 60, pc(3) & low]
     name = trace("t", words, "TRACE_PC_EXT")
     rows = ask(f"trace {name} --json")
-    assert [(row["depth"], row["kind"], row["function"], row["index"], row["last"]) for row in rows] == [
+    assert [
+        (row["depth"], row["kind"], row["function"], row["index"], row["last"]) for row in rows
+    ] == [
         (0, "unfinished", "fn_1", 0, 5),
         (1, "call", "fn_2", 2, 4),
         (1, "unfinished", "fn_3", 5, 5),
     ]
-    assert [(row["records"], row["points"], row["rounds"]) for row in rows] == [(6, 1, 1), (3, 1, 1), (1, 0, 1)]
-    assert next((row["file"], row["line"], row["class"]) for row in rows) == ("dir/file_0.c", 100, None)
+    assert [(row["records"], row["points"], row["rounds"]) for row in rows] == [
+        (6, 1, 1),
+        (3, 1, 1),
+        (1, 0, 1),
+    ]
+    assert next((row["file"], row["line"], row["class"]) for row in rows) == (
+        "dir/file_0.c",
+        100,
+        None,
+    )
     assert [row["function"] for row in ask(f"trace {name} --depth 1 --json")] == ["fn_1"]
     assert [row["function"] for row in ask(f"trace {name} --function fn_2 --json")] == ["fn_2"]
     assert [row["function"] for row in ask(f"trace {name} --offset 1 -n 1 --json")] == ["fn_2"]
-    assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == ["entry", "pc", "entry", "pc", "exit", "entry"]
+    assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == [
+        "entry",
+        "pc",
+        "entry",
+        "pc",
+        "exit",
+        "entry",
+    ]
     with pytest.raises(UsageError, match="tree") as caught:
         run_line(workspace, f"tree {name}")
     assert "trace" in caught.value.hint
@@ -235,7 +281,11 @@ def test_trace_without_entries_in_a_format_that_may_have_them(trace, ask):
 
 def test_long_traces_of_calls_are_cut_in_text(trace, ask):
     low, end = (1 << 56) - 1, 1 << 60
-    words = [word for number in range(120) for word in (pc(number % 20) & low, pc(number % 20) & low | end)]
+    words = [
+        word
+        for number in range(120)
+        for word in (pc(number % 20) & low, pc(number % 20) & low | end)
+    ]
     name = trace("t", [pc(1) & low, *words, pc(1) & low | end], "TRACE_PC_EXT")
     assert len(ask(f"trace {name} --json")) == 121
     text = ask(f"trace {name}")
@@ -253,10 +303,19 @@ def test_calls_tell_inlined_functions_from_recursion(trace, ask):
     low, end = (1 << 56) - 1, 1 << 60
     # fn_4 calls an inlined function without a name, one that debug info names, and itself.
     inner = (pc(4, 1), pc(4, 2), pc(4))
-    words = [pc(4) & low, *(word for point in inner for word in (point & low, point & low | end)), pc(4) & low | end]
+    words = [
+        pc(4) & low,
+        *(word for point in inner for word in (point & low, point & low | end)),
+        pc(4) & low | end,
+    ]
     name = trace("t", words, "TRACE_PC_EXT")
     *_, outer, unnamed, named, itself = ask(f"trace {name}")
-    assert [line.split()[2] for line in (outer, unnamed, named, itself)] == ["fn_4", "fn_4", "helper_4", "fn_4"]
+    assert [line.split()[2] for line in (outer, unnamed, named, itself)] == [
+        "fn_4",
+        "fn_4",
+        "helper_4",
+        "fn_4",
+    ]
     assert [len(line.split()) for line in (outer, named, itself)] == [len(outer.split())] * 3
     assert len(unnamed.split()) > len(outer.split())
     assert {row["function"] for row in ask(f"trace {name} --json")} == {"fn_4"}
@@ -270,7 +329,9 @@ def test_view_as_text(trace, ask, workspace, streams, monkeypatch):
     assert len([line for line in lines if "│" in line]) == len(WORDS) + 1
     # In a pipe from a terminal.
     streams.error_width = 90
-    assert {len(line) for line in ask(f"view {left} {right} --text") if "│" in line} <= set(range(91))
+    assert {len(line) for line in ask(f"view {left} {right} --text") if "│" in line} <= set(
+        range(91)
+    )
     assert ask(f"view {left} {right} --text") == ask(f"view {left} {right} --text --width 90")
     streams.error_width = None
     folded = ask(f"view {left} {right} --text --fold --width 100")
@@ -299,7 +360,9 @@ def test_as_many_lines_as_were_asked_for(trace, ask, tail, count):
     # The lines of a loop's first round follow the line of the loop.
     inner = 2 * sum(words[-2:] == ["the", "first:"] for words in lines)
     shown = sum(int(words[1]) for words in lines) - inner
-    assert notes == ([f"note: {41 - shown} {'earlier' if tail else 'more'} records"] if shown < 41 else [])
+    assert notes == (
+        [f"note: {41 - shown} {'earlier' if tail else 'more'} records"] if shown < 41 else []
+    )
 
 
 def test_sym(ask, workspace):
@@ -313,7 +376,9 @@ def test_sym(ask, workspace):
     assert ask(f"sym --address {shifted:x} --json")[0]["pc"] == hex(pc(1, 2))
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
     # The table knows an address that nm prints.
-    workspace.kernel.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1", table=None)
+    workspace.kernel.symbolizer = make_stub(
+        Symbolizer, function_starting_at=lambda _pc: "fn_1", table=None
+    )
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
@@ -321,7 +386,9 @@ def test_sym(ask, workspace):
 def test_source_without_points(trace, ask, tmp_path, workspace):
     workspace.kernel.source_folders = (str(tmp_path),)
     (tmp_path / "dir").mkdir()
-    (tmp_path / "dir" / "file_0.c").write_text("".join(f"line_{number};\n" for number in range(1, 130)))
+    (tmp_path / "dir" / "file_0.c").write_text(
+        "".join(f"line_{number};\n" for number in range(1, 130))
+    )
     name = trace("a", [pc(1, 0), pc(1, 0), pc(1, 2), pc(25)])
     rows = ask(f"source {name} --json")
     assert [(row["file"], row["line"], row["hits"], row["text"]) for row in rows] == [
@@ -390,13 +457,30 @@ def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
         assert ("vmlinux" in error) is (told == "vmlinux")
 
 
-NESTED = [pc(1, 0), *[pc(2, 0), pc(3, 0), pc(2, 1), pc(3, 0)] * 5, pc(1, 1), pc(4, 0), pc(1, 3), pc(4, 0)]
+NESTED = [
+    pc(1, 0),
+    *[pc(2, 0), pc(3, 0), pc(2, 1), pc(3, 0)] * 5,
+    pc(1, 1),
+    pc(4, 0),
+    pc(1, 3),
+    pc(4, 0),
+]
 
 
 def test_trace_chain_folds_loops(trace, ask):
     name = trace("n.kcov", NESTED)
     rows = ask(f"trace {name} --json")
-    assert set(rows[0]) == {"depth", "function", "file", "line", "records", "rounds", "class", "values", "errors"}
+    assert set(rows[0]) == {
+        "depth",
+        "function",
+        "file",
+        "line",
+        "records",
+        "rounds",
+        "class",
+        "values",
+        "errors",
+    }
     assert [(row["function"], row["depth"], row["records"], row["rounds"]) for row in rows] == [
         ("fn_1", 0, 3, 1),
         ("fn_2", 1, 10, 5),
@@ -411,15 +495,25 @@ def test_trace_chain_folds_loops(trace, ask):
 def test_trace_unique_and_pages(trace, ask):
     name = trace("n.kcov", [pc(3), pc(1), pc(3), pc(2), pc(1), 0])
     rows = ask(f"trace {name} --unique --json")
-    assert [(row["function"], row["depth"], row["records"]) for row in rows] == [("fn_3", 0, 2), ("fn_1", 0, 2), ("fn_2", 0, 1)]
-    assert [row["function"] for row in ask(f"trace {name} --unique --json --offset 1 -n 1")] == ["fn_1"]
+    assert [(row["function"], row["depth"], row["records"]) for row in rows] == [
+        ("fn_3", 0, 2),
+        ("fn_1", 0, 2),
+        ("fn_2", 0, 1),
+    ]
+    assert [row["function"] for row in ask(f"trace {name} --unique --json --offset 1 -n 1")] == [
+        "fn_1"
+    ]
     assert [row["function"] for row in ask(f"trace {name} --unique --json --offset 2")] == ["fn_2"]
     assert ask(f"trace {name} --unique --json --offset 9") == []
-    assert [row["function"] for row in ask(f"trace {name} --unique --json --not-function 'fn_[13]'")] == ["fn_2"]
+    assert [
+        row["function"] for row in ask(f"trace {name} --unique --json --not-function 'fn_[13]'")
+    ] == ["fn_2"]
 
 
 def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
-    workspace.kernel.names = _named({1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"})
+    workspace.kernel.names = _named(
+        {1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"}
+    )
     rows = ask(f"trace {trace('s.kcov', [pc(1), pc(2), pc(3), pc(4), pc(1), pc(2)])} --json")
     assert [(row["function"], row["depth"], row["rounds"]) for row in rows] == [
         ("__x64_sys_read", 0, 2),
@@ -431,7 +525,13 @@ def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
 
 def test_trace_leaves_out_classes(workspace, trace, ask):
     workspace.kernel.names = _named(
-        {1: "vfs_read", 2: "mutex_lock", 3: "kmem_cache_alloc_noprof", 4: "__do_sys_clock_nanosleep", 5: "ktime_get"},
+        {
+            1: "vfs_read",
+            2: "mutex_lock",
+            3: "kmem_cache_alloc_noprof",
+            4: "__do_sys_clock_nanosleep",
+            5: "ktime_get",
+        },
         {4: "kernel/time/posix-timers.c", 5: "kernel/time/timekeeping.c"},
     )
     name = trace("c.kcov", [pc(number) for number in (4, 1, 2, 3, 5)])
@@ -448,7 +548,9 @@ def test_trace_leaves_out_classes(workspace, trace, ask):
         ("kmem_cache_alloc_noprof", "memory-allocation"),
         ("ktime_get", "time"),
     ]
-    assert any("locking 1" in line and "memory-allocation 1" in line for line in ask(f"trace {name}"))
+    assert any(
+        "locking 1" in line and "memory-allocation 1" in line for line in ask(f"trace {name}")
+    )
     with pytest.raises(UsageError):
         ask(f"trace {name} --include nonsense")
     with pytest.raises(UsageError):
@@ -507,4 +609,6 @@ def test_a_story_of_random_records_ends(trace, ask, monkeypatch):
     rows = ask(f"trace {name} --json")
     assert len(whole) > 90
     assert 0 < len(rows) <= 50
-    assert any("note: the first " in line and "of 3000 records" in line for line in ask(f"trace {name}"))
+    assert any(
+        "note: the first " in line and "of 3000 records" in line for line in ask(f"trace {name}")
+    )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The full-screen view in a terminal that exists in memory only: what is on the screen after some keys."""
+"""The full-screen view in a terminal that exists in memory only: what is on the screen after some
+keys.
+"""
 
 import random
 from functools import partial
@@ -38,7 +40,11 @@ def single(words=1000, **values):
 
 def two(left, right, **values):
     known = names()
-    return TraceView(TracePane(make_buffer(left, "left"), known), TracePane(make_buffer(right, "right"), known), **values)
+    return TraceView(
+        TracePane(make_buffer(left, "left"), known),
+        TracePane(make_buffer(right, "right"), known),
+        **values,
+    )
 
 
 def text(frame):
@@ -91,7 +97,9 @@ def test_search_goes_around():
     words = make_trace(1000)
     words[700] = pc(77)
     terminal = show(single(words))
-    frames = terminal.run("/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r", "g/file_7\\.c\r")
+    frames = terminal.run(
+        "/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r", "g/file_7\\.c\r"
+    )
     assert "FN_77'" in text(frames[0])
     assert "701/1000" in text(frames[1])
     assert "fn_77" in text(frames[1])
@@ -105,8 +113,12 @@ def test_search_goes_around():
 def test_both_spellings_of_an_address_are_found_and_shown():
     words = make_trace(300)
     words[250] = pc(990, 3)
-    spellings = [f"{words[250] + offset:{form}}" for offset in (0, 0x1200000) for form in ("x", "#x", "X")]
-    frames = show(single(words, kaslr_offset=0x1200000), columns=100).run(*(f"g/{spelling}\r" for spelling in spellings))
+    spellings = [
+        f"{words[250] + offset:{form}}" for offset in (0, 0x1200000) for form in ("x", "#x", "X")
+    ]
+    frames = show(single(words, kaslr_offset=0x1200000), columns=100).run(
+        *(f"g/{spelling}\r" for spelling in spellings)
+    )
     for frame in frames:
         assert "251/300" in frame[-2]
         assert f"PC {words[250]:#x} at {words[250] + 0x1200000:#x}" in frame[-2]
@@ -122,7 +134,9 @@ def test_differences_and_equal_rows_have_four_colors():
         screen = terminal.sink.screen
         for number, line in enumerate(screen.display[2:-2], 2):
             cells = [screen.buffer[number][column] for column in range(100)]
-            colors.setdefault(line[49], set()).add(next(cell for cell in cells if cell.data.isalpha()).fg)
+            colors.setdefault(line[49], set()).add(
+                next(cell for cell in cells if cell.data.isalpha()).fg
+            )
 
     terminal.run("j", look)
     assert set(colors) >= {"│", "<", ">", "|"}
@@ -132,8 +146,13 @@ def test_differences_and_equal_rows_have_four_colors():
 
 def test_narrow_titles_keep_the_number_of_records():
     trace = make_trace(300)
-    buffers = [make_buffer(trace, pid=41, comm="syz-executor", kcov=0xFFFF888003A51C00, mode="TRACE_PC") for _ in range(2)]
-    (frame,) = show(TraceView(*(TracePane(buffer, names()) for buffer in buffers)), columns=80).run("j")
+    buffers = [
+        make_buffer(trace, pid=41, comm="syz-executor", kcov=0xFFFF888003A51C00, mode="TRACE_PC")
+        for _ in range(2)
+    ]
+    (frame,) = show(TraceView(*(TracePane(buffer, names()) for buffer in buffers)), columns=80).run(
+        "j"
+    )
     assert frame[0].count("300") == 2
     (frame,) = show(TraceView(TracePane(buffers[0], names())), columns=120).run("j")
     assert "0xffff888003a51c00" in frame[0]
@@ -152,7 +171,9 @@ def test_two_traces_are_aligned():
     frames = show(two(left, right), columns=100).run("]", "]", "]", "[", "[")
     for frame, expected in zip(frames, (100, 205, 205, 100, 100), strict=True):
         assert f"{expected + 1}/405" in frame[-2]
-    for frame, told in zip(frames, ("1 of 2", "2 of 2", "no further", "1 of 2", "no previous"), strict=True):
+    for frame, told in zip(
+        frames, ("1 of 2", "2 of 2", "no further", "1 of 2", "no previous"), strict=True
+    ):
         assert told in frame[-2]
     shown = [line for line in frames[0] if " > " in line]
     assert len(shown) == 5
@@ -251,11 +272,18 @@ def test_resize():
 @pytest.mark.parametrize("count", [1_000, 1_000_000])
 def test_a_frame_touches_what_it_shows(count, sides):
     known = names()
-    buffers = [make_buffer(make_trace(count, seed), cls=CountingWords) for seed in range(1, sides + 1)]
+    buffers = [
+        make_buffer(make_trace(count, seed), cls=CountingWords) for seed in range(1, sides + 1)
+    ]
     view = TraceView(*(TracePane(buffer, known) for buffer in buffers), by_index=sides == 2)
     state = ViewState(view)
     state.resize(50)
-    for step in (lambda: None, lambda: state.move(1), lambda: state.page(3), lambda: state.go_to(len(state.rows) - 1)):
+    for step in (
+        lambda: None,
+        lambda: state.move(1),
+        lambda: state.page(3),
+        lambda: state.go_to(len(state.rows) - 1),
+    ):
         step()
         CountingWords.touched = 0
         for number in range(state.top, state.top + state.height):
@@ -268,7 +296,9 @@ def test_what_is_hostile_is_escaped():
     def locate(pcs):
         return [Location(value, (Frame("evil\x1b[2J\n", "a\x07b.c", 1, 1),)) for value in pcs]
 
-    view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), LocationCache(locate)))
+    view = TraceView(
+        TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), LocationCache(locate))
+    )
     terminal = show(view)
     (frame,) = terminal.run("k")
     assert "evil\\x1b[2J\\x0a" in text(frame)
@@ -278,7 +308,9 @@ def test_what_is_hostile_is_escaped():
 def test_empty_and_damaged_buffers():
     (frame,) = show(single([])).run("jGg]nfds")
     assert "0 records" in text(frame)
-    buffer = make_buffer([pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",))
+    buffer = make_buffer(
+        [pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",)
+    )
     (frame,) = show(TraceView(TracePane(buffer, names()))).run("k")
     assert "no address" in frame[2]
     assert "no kernel text" in frame[3]
@@ -294,7 +326,9 @@ def test_keys_are_told_apart():
 
 
 def test_what_is_alive_is_read_again():
-    """A reader at the last row stays at the last row, any other one where they are; filter and search go on."""
+    """A reader at the last row stays at the last row, any other one where they are; filter and
+    search go on.
+    """
     lengths = iter([5, 9, 200, 200, 150])
 
     def make():

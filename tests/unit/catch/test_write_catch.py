@@ -18,7 +18,8 @@ from tests.support.kernels.rows import E9A
 
 def frames(*functions):
     return [
-        StackFrame(0xFFFF_FFFF_8100_0000 + 16 * number, name, None, None, None, False) for number, name in enumerate(functions)
+        StackFrame(0xFFFF_FFFF_8100_0000 + 16 * number, name, None, None, None, False)
+        for number, name in enumerate(functions)
     ]
 
 
@@ -59,13 +60,19 @@ class Script:
 def kernel(monkeypatch):
     found = Kernel(E9A)
     found.target.names = {}
-    monkeypatch.setattr(type(found.target), "symbol_name", lambda target, address: target.names.get(address))
+    monkeypatch.setattr(
+        type(found.target), "symbol_name", lambda target, address: target.names.get(address)
+    )
     return found
 
 
 def tracing_task(kernel):
     reader = kernel.reader()
-    task = next(task for task in reader.read(Part.TASKS).tasks if task.session.is_local and task.mode == "TRACE_PC")
+    task = next(
+        task
+        for task in reader.read(Part.TASKS).tasks
+        if task.session.is_local and task.mode == "TRACE_PC"
+    )
     return reader.layout, task.fields
 
 
@@ -110,7 +117,14 @@ def test_legal_writes_pass(kernel):
 @pytest.mark.parametrize(("value", "rule"), [(0, "T1"), (7, "T5"), (3, "T2")])
 def test_a_write_that_breaks_a_rule(kernel, value, rule):
     _, fields = tracing_task(kernel)
-    catch, _ = run(kernel, [(word(fields.kcov_mode ^ FLAG), *SCHEDULER), (word(value), *SOMEBODY), (word(2), *SOMEBODY)])
+    catch, _ = run(
+        kernel,
+        [
+            (word(fields.kcov_mode ^ FLAG), *SCHEDULER),
+            (word(value), *SOMEBODY),
+            (word(2), *SOMEBODY),
+        ],
+    )
     assert catch.caught is not None
     assert (catch.caught.old, catch.caught.new, catch.writes) == (fields.kcov_mode ^ FLAG, value, 2)
     assert rule in {finding.rule for finding in catch.caught.findings}
@@ -131,7 +145,9 @@ def test_what_was_broken_before_is_not_this_writes_doing(kernel):
 @pytest.mark.parametrize("own", [SCHEDULER, KCOV_ITSELF])
 def test_two_cpus_at_once(kernel, own):
     """The CPU that stopped is KCOV's or the scheduler's, but neither writes such a value."""
-    catch, _ = run(kernel, [(word(7), *own)], others=[("default_idle", "do_idle"), ("scribble", "vfs_write")])
+    catch, _ = run(
+        kernel, [(word(7), *own)], others=[("default_idle", "do_idle"), ("scribble", "vfs_write")]
+    )
     assert catch.caught is not None
     assert catch.caught.stack[0].function == "scribble"
     assert catch.caught.cpu == 2
@@ -140,7 +156,9 @@ def test_two_cpus_at_once(kernel, own):
 
 def test_a_freed_object_ends_it(kernel):
     layout, fields = tracing_task(kernel)
-    kernel.target.watchpoints = Script(kernel, [(word(1), "kcov_put", "kcov_disable"), (word(0), "kcov_put", "kcov_close")])
+    kernel.target.watchpoints = Script(
+        kernel, [(word(1), "kcov_put", "kcov_disable"), (word(0), "kcov_put", "kcov_close")]
+    )
     catch = catch_write(kernel.target, layout, WatchedField(KCOV, fields.kcov, "refcount"), None)
     assert catch.caught is None
     assert "freed" in catch.reason
@@ -161,7 +179,9 @@ def test_refusals(kernel):
 def test_writers():
     assert find_kcov_writer(frames("refcount_dec_and_test", "kcov_put", "kcov_close")) == "kcov_put"
     assert find_kcov_writer(frames("kcovlab_scribble", "vfs_write")) is None
-    assert find_kcov_writer(frames("kcovlab_scribble", "handle_softirqs", "kcov_remote_start")) is None
+    assert (
+        find_kcov_writer(frames("kcovlab_scribble", "handle_softirqs", "kcov_remote_start")) is None
+    )
     assert is_context_switch("finish_task_switch.isra.0")
     assert not is_context_switch(None)
     assert is_innocent(frames("default_idle", "do_idle"))

@@ -70,12 +70,18 @@ def test_advice_is_no_violation(cli):
 
 
 def test_how_sure_a_cause_is(cli):
-    """A known bug is never certain: it is likely if no other bug leaves this state, and otherwise unsure."""
+    """A known bug is never certain: it is likely if no other bug leaves this state, and otherwise
+    unsure.
+    """
     kernel = Kernel(E6)
     kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
     _, (row,), _ = cli(kernel, "check", "--json")
     (cause,) = row["causes"]
-    assert (row["rule"], "lost remote references" in cause["bug"], cause["fixed"][:5]) == ("T4", True, "v6.10")
+    assert (row["rule"], "lost remote references" in cause["bug"], cause["fixed"][:5]) == (
+        "T4",
+        True,
+        "v6.10",
+    )
     assert cause["certainty"] == "likely"
     assert row["cause"] == f"{cause['bug']} (fixed: {cause['fixed']})"
     text = cli(kernel, "check", "T4")[1]
@@ -93,7 +99,11 @@ def test_how_sure_a_cause_is(cli):
     kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
     kernel.put(kernel.objects["idle remote"], "struct kcov", t=0xFFFF88800DEAD000)
     status, (row,), _ = cli(kernel, "check", "--json")
-    assert (status, row["rule"], row["object"]) == (1, "K6", f"kcov {kernel.objects['idle remote']:#x}")
+    assert (status, row["rule"], row["object"]) == (
+        1,
+        "K6",
+        f"kcov {kernel.objects['idle remote']:#x}",
+    )
     assert "lost remote references" in row["cause"]
 
     # No bug explains what is unknown.
@@ -129,7 +139,9 @@ def test_what_is_missing_makes_it_unsure(cli):
 def look(kernel, change):
     """Check a kernel that runs: each pause changes something."""
     changes = iter(change)
-    return check(kernel.reader(), pause=lambda _seconds: next(changes, lambda _kernel: None)(kernel))
+    return check(
+        kernel.reader(), pause=lambda _seconds: next(changes, lambda _kernel: None)(kernel)
+    )
 
 
 def test_live_gone_at_second_look():
@@ -137,7 +149,9 @@ def test_live_gone_at_second_look():
     leak(kernel)
     report = look(kernel, [lambda kernel: leak(kernel, 2)])
     assert report.findings == ()
-    assert [remark.partition(":")[0] for remark in report.remarks] == ["1 disagreement was transient"]
+    assert [remark.partition(":")[0] for remark in report.remarks] == [
+        "1 disagreement was transient"
+    ]
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -160,7 +174,9 @@ def test_live_moving():
     kernel = Kernel(E9A, live=True)
     leak(kernel)
     report = look(kernel, [lambda kernel: leak(kernel, 7)])
-    assert [(finding.severity, finding.rule) for finding in report.findings] == [(Severity.RACING, "K1")]
+    assert [(finding.severity, finding.rule) for finding in report.findings] == [
+        (Severity.RACING, "K1")
+    ]
     assert not report.violations
 
 
@@ -182,15 +198,26 @@ def test_explain(capsys, rule):
 
 
 def many_handles(number):
-    """A kernel, one of whose chains has so many handles in the wrong bucket, each with a link back that is right."""
+    """A kernel, one of whose chains has so many handles in the wrong bucket, each with a link back
+    that is right.
+    """
     kernel = Kernel(E9A)
     target = kernel.target
-    node, head = target.member("struct kcov_remote", "hnode").offset, target.symbol("kcov_remote_map").address
-    wrong = [handle for handle in range(1 << 56 | 1, 1 << 56 | 4000) if find_bucket(handle, 4, 8) != 0]
+    node, head = (
+        target.member("struct kcov_remote", "hnode").offset,
+        target.symbol("kcov_remote_map").address,
+    )
+    wrong = [
+        handle for handle in range(1 << 56 | 1, 1 << 56 | 4000) if find_bucket(handle, 4, 8) != 0
+    ]
     addresses = [kernel.allocate_type("struct kcov_remote") for _ in range(number)]
     for index, address in enumerate(addresses):
         before = head if index == 0 else addresses[index - 1] + node
-        target.put(address, "struct kcov_remote", {"handle": wrong[index], "kcov": kernel.objects["shared"]})
+        target.put(
+            address,
+            "struct kcov_remote",
+            {"handle": wrong[index], "kcov": kernel.objects["shared"]},
+        )
         kernel.write_word(address + node + 8, before)
         kernel.write_word(before, address + node)
     return kernel
@@ -230,7 +257,9 @@ def test_what_is_far_too_much_is_not_counted_to_its_end(monkeypatch):
 
 
 def test_what_is_left_out_is_still_compared():
-    """A running kernel is read again: all findings that persist are counted, although few are shown."""
+    """A running kernel is read again: all findings that persist are counted, although few are
+    shown.
+    """
     kernel = many_handles(50)
     kernel.target.live = True
     report = check(kernel.reader(), wanted=("R2",), pause=lambda _seconds: None)
@@ -242,7 +271,9 @@ def test_why_sees_what_check_leaves_out():
     names = {finding.object for finding in check(kernel.reader()).findings}
     rows, _ = Asker(kernel.target).rows("remote")
     handle = next(
-        f"usb:{row['instance']}" for row in rows if row["bucket"] == 0 and f"handle usb:{row['instance']}" not in names
+        f"usb:{row['instance']}"
+        for row in rows
+        if row["bucket"] == 0 and f"handle usb:{row['instance']}" not in names
     )
     rows, _ = Asker(kernel.target).rows(f"why {handle}")
     assert any(row["evidence"][0] == "R2" and "bucket=0" in row["evidence"] for row in rows)

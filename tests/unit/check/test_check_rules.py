@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each rule of `check` on kernels in memory: it is silent on healthy ones, reports damage, and does not report a near miss.
+"""Each rule of `check` on kernels in memory: it is silent on healthy ones, reports damage, and does
+not report a near miss.
 
 A near miss is legal, and differs in one detail from what the rule reports: no rule may report it.
 """
@@ -20,7 +21,24 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
 from tests.support.kernels.device import LOCAL, WORDS
-from tests.support.kernels.rows import D2, E1, E2, E3, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K
+from tests.support.kernels.rows import (
+    D2,
+    E1,
+    E2,
+    E3,
+    E5,
+    E6,
+    E7,
+    E8,
+    E9A,
+    E9B,
+    P1,
+    P2,
+    ROWS,
+    X1,
+    J,
+    K,
+)
 from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryVmalloc, MemoryVmas, Structure
 from tests.support.stub import make_stub
@@ -34,13 +52,17 @@ STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
 
 class MadeUpProof:
-    """Code in which 0 and WRONG are no points; the address after WRONG is unreadable, the next one is a comparison's point."""
+    """Code in which 0 and WRONG are no points; the address after WRONG is unreadable, the next one
+    is a comparison's point.
+    """
 
     def problem(self):
         return None
 
     def judge(self, pcs, codec, read):
-        wrong = dict.fromkeys({0, WRONG} if codec.has_operands else {0, WRONG, WRONG + 2}, "no call ends there")
+        wrong = dict.fromkeys(
+            {0, WRONG} if codec.has_operands else {0, WRONG, WRONG + 2}, "no call ends there"
+        )
         return {pc: wrong[pc] for pc in pcs if pc in wrong}, {WRONG + 2} & {*pcs} & {*wrong}
 
 
@@ -50,7 +72,9 @@ def prove(kernel):
 
 def look(kernel, *, advice=False, wanted=()):
     return check(
-        StateReader(kernel.target, detect_layout(kernel.target), getattr(kernel, "find_proof", None)),
+        StateReader(
+            kernel.target, detect_layout(kernel.target), getattr(kernel, "find_proof", None)
+        ),
         advice=advice,
         wanted=wanted,
         pause=lambda _seconds: None,
@@ -69,19 +93,24 @@ def test_silent_on_healthy_kernels(row, word, big_endian):
 
 
 def change(function):
-    """Return the function that makes changes: of all arguments but the first one, which is the kernel to change."""
+    """Return the function that makes changes: of all arguments but the first one, which is the
+    kernel to change.
+    """
     return lambda *values, **named: lambda kernel: function(kernel, *values, **named)
 
 
 def changes_of(type_name, find):
-    """Return the function that makes changes to structures of a type: of a key, and new values of members.
+    """Return the function that makes changes to structures of a type: of a key, and new values of
+    members.
 
     :param find: from a kernel and the key to the structure's address.
     """
 
     def make(*key, **values):
         return lambda kernel: kernel.target.put(
-            find(kernel, *key), type_name, {name.replace("__", "."): resolve(kernel, value) for name, value in values.items()}
+            find(kernel, *key),
+            type_name,
+            {name.replace("__", "."): resolve(kernel, value) for name, value in values.items()},
         )
 
     return make
@@ -89,8 +118,13 @@ def changes_of(type_name, find):
 
 task = changes_of("struct task_struct", lambda kernel, pid: kernel.tasks[pid])
 entry = changes_of("struct kcov_remote", lambda kernel, handle: kernel.handles[handle])
-percpu = changes_of("struct kcov_percpu_data", lambda kernel, cpu: kernel.target.per_cpu_addresses["kcov_percpu_data"][cpu])
-cached = changes_of("struct kcov_remote_area", lambda kernel, kind, index: kernel.cached[kind][index][0])
+percpu = changes_of(
+    "struct kcov_percpu_data",
+    lambda kernel, cpu: kernel.target.per_cpu_addresses["kcov_percpu_data"][cpu],
+)
+cached = changes_of(
+    "struct kcov_remote_area", lambda kernel, kind, index: kernel.cached[kind][index][0]
+)
 map_of = changes_of("struct kcov_map", lambda kernel, name, member="map": kernel.maps[name, member])
 device_object = changes_of("struct kcov_dataflow", lambda kernel, name: kernel.device.objects[name])
 device_handle = changes_of("struct kcov_df_remote", lambda kernel: kernel.device.entry)
@@ -108,7 +142,10 @@ def kcov(kernel, name, **values):
     if "references" in values:
         before = kernel.target.read(address + kernel.offset("struct kcov", count), 4)
         values["refcount"] = int.from_bytes(before, kernel.order) + values.pop("references")
-    special = {"refcount": count, **{key: kernel._path("kcov", key) for key in ("mode", "size", "area", "sequence")}}
+    special = {
+        "refcount": count,
+        **{key: kernel._path("kcov", key) for key in ("mode", "size", "area", "sequence")},
+    }
     changed = {special.get(key, key): resolve(kernel, value) for key, value in values.items()}
     kernel.target.put(address, "struct kcov", changed)
 
@@ -123,7 +160,12 @@ def together(kernel, *changes):
 def session(kernel, pid, name, mode=IN_CTXSW | 2):
     """Make a task collect into an object, as KCOV_ENABLE does it."""
     truth = kernel.truth.objects[name]
-    values = {"kcov": kernel.objects[name], "kcov_mode": mode, "kcov_size": truth.size, "kcov_area": kernel.buffers[name]}
+    values = {
+        "kcov": kernel.objects[name],
+        "kcov_mode": mode,
+        "kcov_size": truth.size,
+        "kcov_area": kernel.buffers[name],
+    }
     if kernel.row.has_remote:
         values["kcov_sequence"] = truth.sequence
     kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
@@ -137,7 +179,13 @@ def enable(name, pid):
 def disable(name, pid):
     """Do a KCOV_DISABLE."""
     return together(
-        kcov(name, mode=1, t=0, references=-1, sequence=lambda kernel: kernel.truth.objects[name].sequence + 1),
+        kcov(
+            name,
+            mode=1,
+            t=0,
+            references=-1,
+            sequence=lambda kernel: kernel.truth.objects[name].sequence + 1,
+        ),
         task(pid, **STOPPED),
     )
 
@@ -157,7 +205,9 @@ def own(name, pid, mode=0, size=16):
 
 def allocate(kernel, size, caller, *, room=None):
     """Make a vmalloc area at the end, of which only some memory may be there."""
-    address = max(area.start + area.size for area in kernel.target.vmalloc.for_each_vmalloc_area()) + 4096
+    address = (
+        max(area.start + area.size for area in kernel.target.vmalloc.for_each_vmalloc_area()) + 4096
+    )
     kernel.target.segments[address] = bytearray(room or size)
     area = VmallocArea(address, size, caller, caller in ("kcov_ioctl", "kcov_mmap"))
     kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
@@ -184,7 +234,9 @@ def move_area(kernel, start):
 
 @change
 def relocate(kernel, name, **changes):
-    """Move an object's buffer to another vmalloc area, or change the description of its present one."""
+    """Move an object's buffer to another vmalloc area, or change the description of its present
+    one.
+    """
     if changes:
         change_area(kernel, kernel.buffers[name], **changes)
     else:
@@ -229,17 +281,25 @@ def add_area(kernel, kind, words, caller="kcov_remote_start"):
 @change
 def add_handle(kernel, handle, name):
     """Register a handle."""
-    head = kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
+    head = (
+        kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
+    )
     entry = kernel.allocate_type("struct kcov_remote")
     kernel.push(head, entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name])
 
 
 def other_handle(*, is_same):
-    """Return the function from a kernel to a handle of the bucket of ``usb:2``, or of another one."""
+    """Return the function from a kernel to a handle of the bucket of ``usb:2``, or of another
+    one.
+    """
 
     def find(kernel):
         wanted = kernel.find_bucket(usb(2))
-        return next(other for other in range(usb(102), usb(1000)) if (kernel.find_bucket(other) == wanted) is is_same)
+        return next(
+            other
+            for other in range(usb(102), usb(1000))
+            if (kernel.find_bucket(other) == wanted) is is_same
+        )
 
     return find
 
@@ -249,7 +309,9 @@ def reverse_chain(kernel, handle):
     """Turn the order of a bucket's entries around: any order is right."""
     hnode = kernel.offset("struct kcov_remote", "hnode")
     bucket = kernel.find_bucket(handle)
-    nodes = [entry + hnode for key, entry in kernel.handles.items() if kernel.find_bucket(key) == bucket]
+    nodes = [
+        entry + hnode for key, entry in kernel.handles.items() if kernel.find_bucket(key) == bucket
+    ]
     assert len(nodes) > 1
     last = kernel.target.symbols["kcov_remote_map"].address + bucket * kernel.word
     for node in nodes:
@@ -293,7 +355,8 @@ def fill(kernel, place, count, comparisons=False):
 
 @change
 def sessions(kernel, name, *parts):
-    """Let sessions write to an object's buffer as the kernel does, without a reset of the count between them.
+    """Let sessions write to an object's buffer as the kernel does, without a reset of the count
+    between them.
 
     :param parts: the comparisons and then the PCs of each: ``(9, 3)`` are two sessions.
     """
@@ -341,7 +404,11 @@ def new_member(kernel, name, pid, value):
 def serving_softirqs(*counts):
     """Let tasks count their softirqs, as PREEMPT_RT does."""
     pids = (60, 3, 9, 52)
-    return [preempt_rt, *ENOUGH_FOR_RT, *(new_member("softirq_disable_cnt", *pair) for pair in zip(pids, counts, strict=True))]
+    return [
+        preempt_rt,
+        *ENOUGH_FOR_RT,
+        *(new_member("softirq_disable_cnt", *pair) for pair in zip(pids, counts, strict=True)),
+    ]
 
 
 def resolve(kernel, value):
@@ -378,7 +445,9 @@ def move_map(kernel, name, member):
 @change
 def remember(kernel, name, place, member="map", bucket=None, **values):
     """Add an entry to a map, in a place of its memory."""
-    kernel.add_entry(kernel.maps[name, member], place, bucket, **({"ent": kernel.text + 0x900} | values))
+    kernel.add_entry(
+        kernel.maps[name, member], place, bucket, **({"ent": kernel.text + 0x900} | values)
+    )
 
 
 @change
@@ -402,12 +471,16 @@ def dataflow(kernel, pid, owner):
 
 def section(pid, area, depth=1):
     """Let a task be in a section of kcov_dataflow."""
-    return of_device(lambda kernel, device: device.session(pid, "remote", area(device), 1 << 20, depth))
+    return of_device(
+        lambda kernel, device: device.session(pid, "remote", area(device), 1 << 20, depth)
+    )
 
 
 def set_free(*areas):
     """Add areas to the list of free ones of kcov_dataflow."""
-    return of_device(lambda kernel, device: device.set_free([*device.free, *(area(device) for area in areas)]))
+    return of_device(
+        lambda kernel, device: device.set_free([*device.free, *(area(device) for area in areas)])
+    )
 
 
 def a_section(*size, **caller):
@@ -438,11 +511,17 @@ def symbol(kernel, name, *numbers, end=None):
 
 @change
 def split(kernel, name, pid, words, inner=""):
-    """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its task."""
+    """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its
+    task.
+    """
     area, size = kernel.buffers[name], kernel.truth.objects[name].size
     state = {"trace": area + words * kernel.word, "trace_size": size - words}
     state |= {"bitmap": area if words else 0, "bitmap_size": words * 8 * kernel.word}
-    kernel.target.put(kernel.objects[name], "struct kcov", {f"state.{inner}{key}": value for key, value in state.items()})
+    kernel.target.put(
+        kernel.objects[name],
+        "struct kcov",
+        {f"state.{inner}{key}": value for key, value in state.items()},
+    )
     if pid is not None:
         values = {f"kcov_state.{inner}{key}": value for key, value in state.items()}
         kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
@@ -491,12 +570,15 @@ ANOTHER_SECTION = [section(45, a_section()), device_object("remote", refcount=3)
 # Of areas for softirqs, where they can be preempted.
 ENOUGH_FOR_RT = [add_area("irq", 1024, "kcov_init") for _ in range(7)]
 # The lock has an owner with lock debugging.
-E6_DEBUG = replace(E6, name="E6 with lock debugging", more="local_lock_t { struct task_struct *owner; };" + E6.more)
+E6_DEBUG = replace(
+    E6, name="E6 with lock debugging", more="local_lock_t { struct task_struct *owner; };" + E6.more
+)
 EXITING = {"flags": PF_EXITING | PF_KTHREAD}
 CMP_WRAPS = (1 << 59) - 1
 SWITCHED = IN_CTXSW | 2
 SAVED = {f"kcov_saved_{name}": 0 for name in ("mode", "size", "area", "kcov", "sequence")}
-# The object "remote" is disabled while sections are in flight: legal, they are of an earlier sequence then.
+# The object "remote" is disabled while sections are in flight: legal, they are of an earlier
+# sequence then.
 REMOTE_DISABLED = [
     kcov("remote", mode=1, t=0, remote=0, remote_size=0, sequence=7, references=-1),
     entry(usb(1), kcov=an_object("idle remote")),
@@ -526,46 +608,75 @@ LATER = [kcov("local", sequence=2), task(40, kcov_sequence=2)]
 CASES = {
     "K1": Case(kcov("local", refcount=3), kcov("local", refcount=3, lock=1), held=True),
     "K1 too few": Case(
-        kcov("remote", references=-1), [kcov("remote", references=-1), end_softirq, kcov("remote", references=1)]
+        kcov("remote", references=-1),
+        [kcov("remote", references=-1), end_softirq, kcov("remote", references=1)],
     ),
-    "K1 closed": Case([descriptor("fuzz", 7, "null"), no_other_files], descriptor("fuzz", 7, "null")),
+    "K1 closed": Case(
+        [descriptor("fuzz", 7, "null"), no_other_files], descriptor("fuzz", 7, "null")
+    ),
     "K2": Case(kcov("local", mode=4), [kcov("local", mode=3), task(40, kcov_mode=IN_CTXSW | 3)]),
-    "K2 bits": Case(kcov("opened", mode=16), [kcov("uniq", mode=48), task(200, kcov_mode=IN_CTXSW | 48)], near_row=J),
+    "K2 bits": Case(
+        kcov("opened", mode=16),
+        [kcov("uniq", mode=48), task(200, kcov_mode=IN_CTXSW | 48)],
+        near_row=J,
+    ),
     "K3": Case(kcov("stopped", size=1), [kcov("stopped", size=2), word(a_buffer("stopped"), 0, 1)]),
     "K3 no mode": Case(kcov("opened", size=64), kcov("opened", size=64, mode=1), E5),
     "K3 no size": Case(kcov("unmapped", size=0), kcov("unmapped", size=0, mode=0), E5),
     "K3 too large": Case(kcov("unmapped", size=1 << 28), kcov("unmapped", size=(1 << 28) - 1), E5),
     "K4": Case(kcov("opened", mode=1, size=64), near_row=E5),
     "K4 elsewhere": Case(kcov("stopped", area=NOWHERE), relocate("stopped")),
-    "K4 unknown": Case(kcov("stopped", area=NOWHERE), [kcov("stopped", area=NOWHERE), without("vmalloc")]),
+    "K4 unknown": Case(
+        kcov("stopped", area=NOWHERE), [kcov("stopped", area=NOWHERE), without("vmalloc")]
+    ),
     "K4 too small": Case(kcov("stopped", size=1025), kcov("stopped", size=1023)),
-    "K4 not for users": Case(relocate("stopped", has_user_pages=False), relocate("stopped", caller="kcov_ioctl.isra.0")),
+    "K4 not for users": Case(
+        relocate("stopped", has_user_pages=False), relocate("stopped", caller="kcov_ioctl.isra.0")
+    ),
     "K4 never initialised": Case(
         [vmalloc(4096, "kcov_ioctl"), kcov("opened", area=EXTRA)],
         [vmalloc(4096, "kcov_ioctl"), kcov("opened", area=EXTRA, mode=1, size=512)],
     ),
     "K5": Case([kcov("local", t=0, references=-1), task(40, **STOPPED)], near_row=E1),
-    "K5 the other way": Case([enable("stopped", 44), kcov("stopped", mode=1)], enable("stopped", 44)),
+    "K5 the other way": Case(
+        [enable("stopped", 44), kcov("stopped", mode=1)], enable("stopped", 44)
+    ),
     "K6": Case([move("local", 40, 44), kcov("local", t=NOWHERE)], move("local", 40, 44)),
     "K7": Case(kcov("stopped", remote_size=5), kcov("idle remote", remote_size=5)),
-    "K7 handles": Case(entry(usb(1), kcov=an_object("local")), entry(usb(1), kcov=an_object("idle remote"))),
+    "K7 handles": Case(
+        entry(usb(1), kcov=an_object("local")), entry(usb(1), kcov=an_object("idle remote"))
+    ),
     "K7 not enabled": Case([own("stopped", 44, 4), kcov("stopped", t=0)], own("stopped", 44, 4)),
     "K8": Case(kcov("stopped", sequence=0), kcov("stopped", sequence=0x7FFFFFFF)),
-    "K9": Case(kcov("idle remote", remote_size=0), kcov("idle remote", remote_size=1), E9B, near_row=E9A),
+    "K9": Case(
+        kcov("idle remote", remote_size=0), kcov("idle remote", remote_size=1), E9B, near_row=E9A
+    ),
     "K10": Case(kcov("stopped", area=a_buffer("local")), relocate("stopped")),
     "K10 free": Case(kcov("stopped", area=a_cached("task", 0)), add_area("task", 1024)),
     "K10 of a CPU": Case(kcov("stopped", area=an_area("irq 0")), relocate("stopped"), E6),
-    "K11": Case(open_file("opened", private_data=an_object("local")), descriptor("fuzz", 6, "local")),
-    "K11 no object": Case(open_file("opened", private_data=0x1234), open_file("opened", private_data=NOWHERE)),
+    "K11": Case(
+        open_file("opened", private_data=an_object("local")), descriptor("fuzz", 6, "local")
+    ),
+    "K11 no object": Case(
+        open_file("opened", private_data=0x1234), open_file("opened", private_data=NOWHERE)
+    ),
     "T1": Case(task(40, **STOPPED), disable("local", 40)),
-    "T1 in between": Case(task(40, **STOPPED), [task(40, **STOPPED), kcov("local", lock=1)], held=True),
+    "T1 in between": Case(
+        task(40, **STOPPED), [task(40, **STOPPED), kcov("local", lock=1)], held=True
+    ),
     "T1 local": Case(kcov("local", t=a_task(44)), move("local", 40, 44)),
     "T1 nothing": Case(task(44, kcov=an_object("stopped")), own("stopped", 44), near_row=E6),
     "T1 no address": Case(task(44, kcov=0x1234), task(44, kcov=NOWHERE)),
     "T2": Case(task(40, kcov_size=500), [task(40, kcov_size=500), kcov("local", size=500)]),
-    "T2 flags": Case(task(40, kcov_mode=IN_CTXSW | 3), task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2), near_row=K),
-    "T2 sequence": Case(task(40, kcov_sequence=4), [task(40, kcov_sequence=4), kcov("local", sequence=4)]),
-    "T3": Case(task(1, kcov_area=a_buffer("stopped")), [task(1, kcov_mode=2), task(44, kcov_sequence=5)]),
+    "T2 flags": Case(
+        task(40, kcov_mode=IN_CTXSW | 3), task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2), near_row=K
+    ),
+    "T2 sequence": Case(
+        task(40, kcov_sequence=4), [task(40, kcov_sequence=4), kcov("local", sequence=4)]
+    ),
+    "T3": Case(
+        task(1, kcov_area=a_buffer("stopped")), [task(1, kcov_mode=2), task(44, kcov_sequence=5)]
+    ),
     "T3 too old for a self-test": Case(task(1, kcov_mode=2), row=E6, near_row=E7),
     "T4": Case(task(50, kcov=0), [task(50, kcov=0, kcov_handle=0), *REMOTE_DISABLED], E6),
     "T4 mode": Case(task(50, kcov_mode=IN_CTXSW), task(50, kcov_mode=4)),
@@ -573,7 +684,11 @@ CASES = {
     "T4 member": Case(task(50, kcov_remote=0), disable("beside", 50), E9B),
     "T4 member of others": Case(
         task(44, kcov_remote=an_object("remote")),
-        [task(50, kcov_remote=0), kcov("remote", t=a_task(44)), task(44, kcov_remote=an_object("remote"), kcov_handle=0x42)],
+        [
+            task(50, kcov_remote=0),
+            kcov("remote", t=a_task(44)),
+            task(44, kcov_remote=an_object("remote"), kcov_handle=0x42),
+        ],
         E9B,
     ),
     "T5": Case(task(40, kcov_mode=IN_CTXSW | 1), task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2)),
@@ -597,11 +712,17 @@ CASES = {
         near_row=E9B,
     ),
     "T7": Case(task(43, kcov_softirq=1), task(3, kcov_softirq=1, **EXITING)),
-    "T7 preempted": Case(run_queue(1, curr=a_task(44)), [preempt_rt, run_queue(1, curr=a_task(44)), *ENOUGH_FOR_RT]),
+    "T7 preempted": Case(
+        run_queue(1, curr=a_task(44)), [preempt_rt, run_queue(1, curr=a_task(44)), *ENOUGH_FOR_RT]
+    ),
     "T7 flag": Case(task(60, kcov_softirq=7), end_softirq),
     "T7 of another CPU": Case(
         task(60, kcov_area=an_area("irq 2")),
-        [new_area("irq 1"), percpu(1, irq_area=an_area("irq 1")), task(60, kcov_area=an_area("irq 1"))],
+        [
+            new_area("irq 1"),
+            percpu(1, irq_area=an_area("irq 1")),
+            task(60, kcov_area=an_area("irq 1")),
+        ],
         E6,
     ),
     "T7 free": Case(task(60, kcov_area=a_cached("irq", 0)), take("irq", 0, 60, "irq 1")),
@@ -638,15 +759,20 @@ CASES = {
     ),
     "T12": Case(task(40, flags=PF_KTHREAD), task(40, flags=PF_USER_WORKER)),
     "T12 open": Case(
-        stack(7, "schedule", "worker_thread", "kthread"), stack(7, "schedule", "process_one_work", "worker_thread")
+        stack(7, "schedule", "worker_thread", "kthread"),
+        stack(7, "schedule", "process_one_work", "worker_thread"),
     ),
     "T14": Case(dataflow(40, 44), dataflow(40, 40), D2),
     "D1 shared": Case(
-        section(1, lambda device: device.areas["remote"]), section(1, lambda device: device.areas["section"], 3), D2
+        section(1, lambda device: device.areas["remote"]),
+        section(1, lambda device: device.areas["section"], 3),
+        D2,
     ),
     "D1 size": Case(task(1, kcov_df_size=512), task(1, kcov_df_remote_depth=2), D2),
     "D1 twice": Case(
-        [section(45, lambda device: device.areas["section"]), device_object("remote", refcount=3)], ANOTHER_SECTION, D2
+        [section(45, lambda device: device.areas["section"]), device_object("remote", refcount=3)],
+        ANOTHER_SECTION,
+        D2,
     ),
     "D2 leak": Case(device_object("remote", refcount=3), ANOTHER_SECTION, D2),
     "D2 early": Case(
@@ -659,25 +785,37 @@ CASES = {
         D2,
     ),
     "D3 unlisted": Case(
-        device_object("idle", remote_handle=0x99), [device_object("idle", remote_handle=0x99), publish("idle", 0x99)], D2
+        device_object("idle", remote_handle=0x99),
+        [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
+        D2,
     ),
     "D3 other": Case(
         device_object("remote", remote_handle=0x98),
         [device_object("remote", remote_handle=0x98), device_handle(handle=0x98)],
         D2,
     ),
-    "D3 stale": Case(publish("idle", 0x99), [publish("idle", 0x99), device_object("idle", remote_handle=0x99)], D2),
+    "D3 stale": Case(
+        publish("idle", 0x99),
+        [publish("idle", 0x99), device_object("idle", remote_handle=0x99)],
+        D2,
+    ),
     "D4": Case(
         [device_object("local", remote_handle=0x99), publish("local", 0x99)],
         [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
         D2,
     ),
-    "D5": Case(of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3)), set_free(a_section()), D2),
+    "D5": Case(
+        of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3)),
+        set_free(a_section()),
+        D2,
+    ),
     "D6": Case(
         device_object("idle", t=a_task(45)),
         [
             device_object("idle", t=a_task(45)),
-            of_device(lambda kernel, device: device.session(45, "idle", device.areas["idle"], WORDS, 0)),
+            of_device(
+                lambda kernel, device: device.session(45, "idle", device.areas["idle"], WORDS, 0)
+            ),
             device_object("idle", refcount=2),
         ],
         D2,
@@ -688,14 +826,22 @@ CASES = {
         D2,
     ),
     "D7 buffer": Case(
-        of_device(lambda kernel, device: device.allocate_section(4096, "kcov_df_ioctl")), device_object("idle", size=4), D2
+        of_device(lambda kernel, device: device.allocate_section(4096, "kcov_df_ioctl")),
+        device_object("idle", size=4),
+        D2,
     ),
     "D8 used": Case(section(45, lambda device: device.free[0]), ANOTHER_SECTION, D2),
     "D8 small": Case(set_free(a_section(8 << 19)), set_free(a_section(8 << 20)), D2),
     "D8 foreign": Case(
-        set_free(lambda device: device.areas["idle"]), of_device(lambda kernel, device: device.set_free(device.free[::-1])), D2
+        set_free(lambda device: device.areas["idle"]),
+        of_device(lambda kernel, device: device.set_free(device.free[::-1])),
+        D2,
     ),
-    "T14 size": Case([dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)], D2),
+    "T14 size": Case(
+        [dataflow(40, 40), task(40, kcov_df_size=5)],
+        [dataflow(40, 40), task(44, kcov_df_size=5)],
+        D2,
+    ),
     "T14 area": Case([dataflow(40, 40), task(40, kcov_df_area=NOWHERE)], ANOTHER_SECTION, D2),
     "S1": Case(percpu(0, saved_mode=2), row=E6, near_row=P2),
     "S1 size": Case(percpu(0, saved_size=5), end_softirq, E6),
@@ -705,13 +851,20 @@ CASES = {
     "S3 section": Case(task(9, kcov_saved_sequence=9), task(9, kcov_saved_sequence=2)),
     "S3 mode": Case(task(60, kcov_saved_mode=1), task(52, kcov_saved_mode=IN_CTXSW | 4)),
     "S4": Case(
-        [kcov("stopped", sequence=4), task(43, kcov_saved_kcov=an_object("stopped"), kcov_saved_mode=2)],
+        [
+            kcov("stopped", sequence=4),
+            task(43, kcov_saved_kcov=an_object("stopped"), kcov_saved_mode=2),
+        ],
         [task(9, **SAVED), kcov("remote", references=-1), put_back("task", "beneath")],
     ),
     "S4 no object": Case(task(44, kcov_saved_size=7), task(44, kcov_sequence=7)),
     "S5": Case(
         percpu(0, irq_area=an_area("irq 1")),
-        [new_area("irq 0"), percpu(0, irq_area=an_area("irq 0")), task(3, kcov_area=an_area("irq 0"))],
+        [
+            new_area("irq 0"),
+            percpu(0, irq_area=an_area("irq 0")),
+            task(3, kcov_area=an_area("irq 0")),
+        ],
         E6,
     ),
     "S5 none": Case(
@@ -732,9 +885,14 @@ CASES = {
     ),
     "R1": Case(entry(usb(1), hnode__pprev=NOWHERE), reverse_chain(usb(1))),
     "R1 in between": Case(
-        entry(usb(1), hnode__pprev=NOWHERE), [entry(usb(1), hnode__pprev=NOWHERE), hold_remote_lock], held=True
+        entry(usb(1), hnode__pprev=NOWHERE),
+        [entry(usb(1), hnode__pprev=NOWHERE), hold_remote_lock],
+        held=True,
     ),
-    "R1 loop": Case(lambda kernel: entry(usb(1), hnode__next=kernel.handles[usb(1)] + 16)(kernel), reverse_chain(usb(2))),
+    "R1 loop": Case(
+        lambda kernel: entry(usb(1), hnode__next=kernel.handles[usb(1)] + 16)(kernel),
+        reverse_chain(usb(2)),
+    ),
     "R1 too many": Case(
         [add_handle(usb(number), "idle remote") for number in range(100, 100 + 258 - 38)],
         [add_handle(usb(number), "idle remote") for number in range(100, 100 + 257 - 38)],
@@ -744,11 +902,17 @@ CASES = {
         entry(usb(2), handle=other_handle(is_same=True)),
     ),
     "R3": Case(entry(usb(2), handle=usb(1)), entry(usb(2), handle=other_handle(is_same=True))),
-    "R4": Case(add_handle(1 << 40 | usb(99), "idle remote"), add_handle(2 << 56 | 99, "idle remote")),
+    "R4": Case(
+        add_handle(1 << 40 | usb(99), "idle remote"), add_handle(2 << 56 | 99, "idle remote")
+    ),
     "R4 common": Case(add_handle(0, "idle remote"), add_handle(usb(0), "idle remote")),
     "R5": Case(
         kcov("remote", t=0),
-        [task(50, **STOPPED), kcov("remote", t=a_task(44)), task(44, kcov=an_object("remote"), kcov_mode=4, kcov_handle=0x42)],
+        [
+            task(50, **STOPPED),
+            kcov("remote", t=a_task(44)),
+            task(44, kcov=an_object("remote"), kcov_mode=4, kcov_handle=0x42),
+        ],
     ),
     "R5 no object": Case(entry(usb(2), kcov=0x1234), entry(usb(2), kcov=NOWHERE)),
     "R6": Case(task(50, kcov_handle=0x43), task(51, kcov_handle=0x43)),
@@ -758,11 +922,18 @@ CASES = {
         [entry(usb(bus), kcov=an_object("remote")) for bus in range(3, 40)],
     ),
     "R8": Case(entry(usb(2), kcov=0x6B6B6B6B6B6B6B6B), entry(usb(2), kcov=0xFFFF88806B6B6B68)),
-    "A1": Case(cached("task", 1, list__prev=NOWHERE), relink("task", *(a_cached("task", n) for n in (2, 1, 0)))),
-    "A1 cut": Case(cached("task", 0, list__next=0), relink("task", *(a_cached("task", n) for n in (1, 0, 2)))),
+    "A1": Case(
+        cached("task", 1, list__prev=NOWHERE),
+        relink("task", *(a_cached("task", n) for n in (2, 1, 0))),
+    ),
+    "A1 cut": Case(
+        cached("task", 0, list__next=0), relink("task", *(a_cached("task", n) for n in (1, 0, 2)))
+    ),
     "A2": Case(cached("task", 0, size=513), cached("task", 0, size=512)),
     "A2 of softirqs": Case(relink("task", a_cached("irq", 0)), add_area("task", 1024)),
-    "A2 elsewhere": Case(cached("task", 0, size=8192), [cached("task", 0, size=8192), without("vmalloc")]),
+    "A2 elsewhere": Case(
+        cached("task", 0, size=8192), [cached("task", 0, size=8192), without("vmalloc")]
+    ),
     "A3": Case(task(7, kcov_area=a_cached("task", 0)), take("task", 0, 7, "kworker")),
     "A4": Case(task(8, kcov_area=an_area("kworker")), take("task", 0, 8, "stale")),
     "A4 buffer": Case(task(7, kcov_area=a_buffer("stopped")), take("task", 1, 7, "kworker")),
@@ -770,11 +941,19 @@ CASES = {
     "A5 too many": Case(add_area("irq", 1024, "kcov_init"), [preempt_rt, *ENOUGH_FOR_RT]),
     "A5 size": Case(cached("irq", 0, size=512), cached("task", 0, size=512)),
     "A6": Case(add_area("task", 9 << 20), add_area("task", 7 << 20)),
-    "A7": Case(lambda kernel: relink("task", kernel.areas["irq 0"])(kernel), add_area("task", 1024), E6),
+    "A7": Case(
+        lambda kernel: relink("task", kernel.areas["irq 0"])(kernel), add_area("task", 1024), E6
+    ),
     "B1": Case(word(a_buffer("local"), 0, 512), word(a_buffer("local"), 0, 511)),
-    "B1 of bitmaps": Case(word(a_buffer("local"), 0, 10**6), word(a_buffer("stopped"), 0, 10**6), P2),
-    "B2": Case(word(a_buffer("compared"), 0, CMP_WRAPS), fill(a_buffer("compared"), 127, comparisons=True)),
-    "B2 not enabled": Case(word(a_buffer("compared"), 0, 128), fill(a_buffer("compared"), 126, comparisons=True)),
+    "B1 of bitmaps": Case(
+        word(a_buffer("local"), 0, 10**6), word(a_buffer("stopped"), 0, 10**6), P2
+    ),
+    "B2": Case(
+        word(a_buffer("compared"), 0, CMP_WRAPS), fill(a_buffer("compared"), 127, comparisons=True)
+    ),
+    "B2 not enabled": Case(
+        word(a_buffer("compared"), 0, 128), fill(a_buffer("compared"), 126, comparisons=True)
+    ),
     "B3": Case(fill(an_area("kworker"), 256), fill(an_area("kworker"), 255)),
     "B4": Case(word(an_area("kworker"), 3, 0x1234), word(an_area("kworker"), 12, 0)),
     "B4 of user space": Case(word(a_buffer("full"), 3, 0x1234), word(a_buffer("local"), 3, 0x1234)),
@@ -783,16 +962,25 @@ CASES = {
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0x1FF)],
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0xFFFFFFFFFFFFFF80)],
     ),
-    "B9": Case(word(a_buffer("ext"), 2, 5 << 60 | 0xFFFFFF81000010), word(a_buffer("ext"), 2, 0x10FFFFFF81000010), X1),
-    "B9 not code": Case(word(a_buffer("ext"), 1, 0x1234), word(a_buffer("ext"), 1, 0x00FFFFFF81000010), X1),
-    "B12": Case([prove, word(a_buffer("full"), 3, WRONG)], [prove, word(a_buffer("full"), 3, WRONG + 1)]),
+    "B9": Case(
+        word(a_buffer("ext"), 2, 5 << 60 | 0xFFFFFF81000010),
+        word(a_buffer("ext"), 2, 0x10FFFFFF81000010),
+        X1,
+    ),
+    "B9 not code": Case(
+        word(a_buffer("ext"), 1, 0x1234), word(a_buffer("ext"), 1, 0x00FFFFFF81000010), X1
+    ),
+    "B12": Case(
+        [prove, word(a_buffer("full"), 3, WRONG)], [prove, word(a_buffer("full"), 3, WRONG + 1)]
+    ),
     "B12 of a section": Case(
         [prove, fill(an_area("kworker"), 9), word(an_area("kworker"), 8, WRONG)],
         # The count is raised before the last one is written.
         [prove, fill(an_area("kworker"), 9), word(an_area("kworker"), 9, WRONG)],
     ),
     "B12 of a comparison": Case(
-        [prove, word(a_buffer("compared"), 4, WRONG)], [prove, word(a_buffer("compared"), 4, WRONG + 2)]
+        [prove, word(a_buffer("compared"), 4, WRONG)],
+        [prove, word(a_buffer("compared"), 4, WRONG + 2)],
     ),
     "B12 in a later session": Case(
         [prove, *LATER, fill(a_buffer("local"), 20), word(a_buffer("local"), 10, WRONG)],
@@ -806,24 +994,39 @@ CASES = {
     ),
     "B12 after a comparison in part": Case(
         [prove, *LATER, sessions("local", (0, 9)), word(a_buffer("local"), 3, WRONG)],
-        # What is left of a comparison lost its address to PCs, and was counted once more by the next comparisons.
+        # What is left of a comparison lost its address to PCs, and was counted once more by the
+        # next comparisons.
         [prove, *LATER, sessions("local", (8, 4), (2, 20), (30, 4))],
     ),
     "M1": Case(kcov("stopped", map_edge=0), move_map("stopped", "map_edge"), J),
     "M1 half made": Case(map_of("stopped", pool=0), map_of("stopped", pool=NOWHERE), J),
     "M1 of another": Case(
-        map_of("stopped", area=a_buffer("local")), [relocate("stopped"), map_of("stopped", area=a_buffer("stopped"))], J
+        map_of("stopped", area=a_buffer("local")),
+        [relocate("stopped"), map_of("stopped", area=a_buffer("stopped"))],
+        J,
     ),
     "M2": Case(kcov("stopped", size=512), kcov("stopped", size=1023), J),
     "M2 edges": Case(
-        lambda kernel: map_of("stopped", "map_edge", area=allocate(kernel, 4096, "kcov_map_init"))(kernel),
-        [without("vmalloc"), lambda kernel: map_of("stopped", "map_edge", area=kernel.allocate(8192))(kernel)],
+        lambda kernel: map_of("stopped", "map_edge", area=allocate(kernel, 4096, "kcov_map_init"))(
+            kernel
+        ),
+        [
+            without("vmalloc"),
+            lambda kernel: map_of("stopped", "map_edge", area=kernel.allocate(8192))(kernel),
+        ],
         J,
     ),
-    "M3": Case(lambda kernel: kernel.write_word(kernel.maps["uniq", "map"], NOWHERE), remember("uniq", 3), J),
+    "M3": Case(
+        lambda kernel: kernel.write_word(kernel.maps["uniq", "map"], NOWHERE),
+        remember("uniq", 3),
+        J,
+    ),
     "M3 loop": Case(chain("uniq", 1, 1), remember("uniq", 3, bucket=11), J),
     "M3 between": Case(
-        lambda kernel: chain("uniq", 1, 0)(kernel) or kernel.write_word(kernel.maps["uniq", "map"] + 8, kernel.text),
+        lambda kernel: (
+            chain("uniq", 1, 0)(kernel)
+            or kernel.write_word(kernel.maps["uniq", "map"] + 8, kernel.text)
+        ),
         remember("uniq", 3, bucket=1),
         J,
     ),
@@ -840,7 +1043,9 @@ CASES = {
         J,
     ),
     "M5": Case(word(a_buffer("uniq"), 0, 4), word(a_buffer("uniq"), 0, 2), J),
-    "M5 full": Case(word(a_buffer("both"), 0, 4), [remember("both", 3), word(a_buffer("both"), 0, 3)], J),
+    "M5 full": Case(
+        word(a_buffer("both"), 0, 4), [remember("both", 3), word(a_buffer("both"), 0, 3)], J
+    ),
     "M6": Case(
         word(a_buffer("uniq"), 2, 0xFFFFFFFF81000999),
         # The last one may be about to be written.
@@ -849,17 +1054,29 @@ CASES = {
     ),
     "M6 twice": Case(
         word(a_buffer("uniq"), 2, 0xFFFFFFFF81000000),
-        [word(a_buffer("uniq"), 1, 0xFFFFFFFF81000010), word(a_buffer("uniq"), 2, 0xFFFFFFFF81000000)],
+        [
+            word(a_buffer("uniq"), 1, 0xFFFFFFFF81000010),
+            word(a_buffer("uniq"), 2, 0xFFFFFFFF81000000),
+        ],
         J,
     ),
     "M6 comparison": Case(word(a_buffer("uniq-cmp"), 2, 5), word(a_buffer("uniq-cmp"), 10, 5), J),
-    "U1": Case(kcov("unique", **{"state.bitmap": 0}), [split("unique", 200, 32), word(a_buffer("unique"), 0, 0)], P2),
+    "U1": Case(
+        kcov("unique", **{"state.bitmap": 0}),
+        [split("unique", 200, 32), word(a_buffer("unique"), 0, 0)],
+        P2,
+    ),
     "U1 of another mode": Case(
         split("local", 40, 8),
         [
             split("unique", 200, 0),
             kcov("unique", mode=1, t=0, references=-1, sequence=2),
-            task(200, kcov=0, kcov_mode=0, **{f"kcov_state.{name}": 0 for name in ("size", "area", "trace", "trace_size")}),
+            task(
+                200,
+                kcov=0,
+                kcov_mode=0,
+                **{f"kcov_state.{name}": 0 for name in ("size", "area", "trace", "trace_size")},
+            ),
         ],
         P2,
     ),
@@ -868,9 +1085,15 @@ CASES = {
         [split("unique", 200, 16, "s."), word(a_buffer("unique"), 0, 0)],
         P1,
     ),
-    "U2": Case(kcov("unique", **{"state.trace_size": 959}), [split("unique", 200, 65), word(a_buffer("unique"), 0, 0)], P2),
+    "U2": Case(
+        kcov("unique", **{"state.trace_size": 959}),
+        [split("unique", 200, 65), word(a_buffer("unique"), 0, 0)],
+        P2,
+    ),
     "U2 bits": Case(
-        kcov("unique", **{"state.bitmap_size": 4095}), [split("unique", 200, 63), word(a_buffer("unique"), 0, 0)], P2
+        kcov("unique", **{"state.bitmap_size": 4095}),
+        [split("unique", 200, 63), word(a_buffer("unique"), 0, 0)],
+        P2,
     ),
     "U2 gap": Case(
         kcov("unique", **{"state.trace": lambda kernel: kernel.buffers["unique"] + 65 * 8}),
@@ -882,56 +1105,100 @@ CASES = {
         [split("unique", 200, 32), word(a_buffer("unique"), 0, 0)],
         P2,
     ),
-    "U3 left over": Case(task(44, **{"kcov_state.trace_size": 7}), task(44, **{"kcov_state.sequence": 7}), P2),
+    "U3 left over": Case(
+        task(44, **{"kcov_state.trace_size": 7}), task(44, **{"kcov_state.sequence": 7}), P2
+    ),
     "U4": Case(word(a_buffer("unique"), 0, 0xD), word(a_buffer("unique"), 0, 0x1C), P2),
     "U4 highest": Case(symbol("kcov_guard_max_index", 2), symbol("kcov_guard_max_index", 3), P2),
     "U5": Case(word(a_buffer("unique"), 0, 0x1E), word(a_buffer("unique"), 0, 0x6), P2),
     "U6": Case(
-        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 1, 2, 2, 0, end="__stop___sancov_guards")],
-        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 0, 3, 2, 0, end="__stop___sancov_guards")],
+        [
+            symbol("kcov_guard_max_index", 3),
+            symbol("__start___sancov_guards", 1, 2, 2, 0, end="__stop___sancov_guards"),
+        ],
+        [
+            symbol("kcov_guard_max_index", 3),
+            symbol("__start___sancov_guards", 0, 3, 2, 0, end="__stop___sancov_guards"),
+        ],
         P2,
     ),
     "U6 beyond": Case(
-        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 4, end="__stop___sancov_guards")],
-        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 3, end="__stop___sancov_guards")],
+        [
+            symbol("kcov_guard_max_index", 3),
+            symbol("__start___sancov_guards", 4, end="__stop___sancov_guards"),
+        ],
+        [
+            symbol("kcov_guard_max_index", 3),
+            symbol("__start___sancov_guards", 3, end="__stop___sancov_guards"),
+        ],
         P2,
     ),
     "F1": Case([kcov("ext", mode=3), task(200, kcov_mode=IN_CTXSW | 3)], disable("ext", 200), X1),
     "F1 task": Case(task(41, kcov_ext_format=1), task(44, kcov_ext_format=1), X1),
-    "F1 never initialised": Case(kcov("opened", kcov_ext_format=1), kcov("stopped", kcov_ext_format=1), X1),
-    "F2": Case(
-        percpu(0, saved_kcov_ext_format=1), [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)], X1
+    "F1 never initialised": Case(
+        kcov("opened", kcov_ext_format=1), kcov("stopped", kcov_ext_format=1), X1
     ),
-    "F3": Case(task(40, kcov_ext_format=1), [task(40, kcov_ext_format=1), kcov("local", kcov_ext_format=1)], X1),
+    "F2": Case(
+        percpu(0, saved_kcov_ext_format=1),
+        [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)],
+        X1,
+    ),
+    "F3": Case(
+        task(40, kcov_ext_format=1),
+        [task(40, kcov_ext_format=1), kcov("local", kcov_ext_format=1)],
+        X1,
+    ),
     "F3 section": Case(task(7, kcov_ext_format=1), task(8, kcov_ext_format=1), X1),
     "F3 saved": Case(
-        kcov("interrupted", kcov_ext_format=1), [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)], X1
+        kcov("interrupted", kcov_ext_format=1),
+        [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)],
+        X1,
     ),
     "B8": Case(cached("task", 2, size=1), cached("task", 2, size=4095)),
     "X1": Case(kcov("stopped", refcount=0), descriptor("child", 0, "stopped")),
     "X2": Case(vmalloc(4096, "kcov_ioctl"), vmalloc(4096, "dup_task_struct")),
     "X2 of maps": Case(
-        vmalloc(4096, "kcov_map_init"), [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")], J, unsure=["M1"]
+        vmalloc(4096, "kcov_map_init"),
+        [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")],
+        J,
+        unsure=["M1"],
     ),
     "X2 page array": Case(
-        vmalloc(16384, "kcov_remote_start", user=False), vmalloc(16384, "kcov_remote_start", user=False, array=True)
+        vmalloc(16384, "kcov_remote_start", user=False),
+        vmalloc(16384, "kcov_remote_start", user=False, array=True),
     ),
     "X2 area": Case(
         vmalloc(4096, "kcov_remote_start.part.0", False),
-        [vmalloc(4096, "kcov_remote_start", False), stack(2, "vmalloc_noprof", "kcov_remote_start")],
+        [
+            vmalloc(4096, "kcov_remote_start", False),
+            stack(2, "vmalloc_noprof", "kcov_remote_start"),
+        ],
         held=True,
     ),
     "X3": Case(
-        [descriptor("remote", 4, "tty"), no_other_files, kcov("idle remote", t=0), task(52, kcov=0)],
+        [
+            descriptor("remote", 4, "tty"),
+            no_other_files,
+            kcov("idle remote", t=0),
+            task(52, kcov=0),
+        ],
         [descriptor("remote", 4, "tty"), kcov("idle remote", references=-1)],
         E6,
     ),
     "X4": Case(task(43, kcov=an_object("local")), move("local", 40, 44), E2),
-    "X5": Case(mapping("parent", 0x40000, 0x42000, 0, "shared"), mapping("parent", 0x40000, 0x41000, 0, "shared")),
-    "X5 part": Case(mapping("parent", 0x40000, 0x41000, 2, "stopped"), mapping("parent", 0x40000, 0x41000, 1, "stopped")),
+    "X5": Case(
+        mapping("parent", 0x40000, 0x42000, 0, "shared"),
+        mapping("parent", 0x40000, 0x41000, 0, "shared"),
+    ),
+    "X5 part": Case(
+        mapping("parent", 0x40000, 0x41000, 2, "stopped"),
+        mapping("parent", 0x40000, 0x41000, 1, "stopped"),
+    ),
     "X5 window": Case(mapping("parent", 0x40000, 0x42000, 2, "stopped"), near_row=J),
     "X5 not initialised": Case(
-        mapping("fuzz", 0xA0000, 0xA1000, 0, "opened"), mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped"), E5
+        mapping("fuzz", 0xA0000, 0xA1000, 0, "opened"),
+        mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped"),
+        E5,
     ),
     "X6": Case(
         [kcov("local", mode=1 << 27 | 2), task(40, kcov_mode=IN_CTXSW | 1 << 27 | 2)],
@@ -953,7 +1220,14 @@ def state_of(kernel):
     target = kernel.target
     areas = None if target.vmalloc is None else tuple(target.vmalloc.for_each_vmalloc_area())
     memory = {start: bytes(data) for start, data in target.segments.items()}
-    return memory, areas, target.stacks, target.vmas and target.vmas._by_mm, dict(target.types), dict(target.symbols)
+    return (
+        memory,
+        areas,
+        target.stacks,
+        target.vmas and target.vmas._by_mm,
+        dict(target.types),
+        dict(target.symbols),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -963,7 +1237,10 @@ def test_fires(name):
     assert is_changed(kernel)
     found = [finding for finding in look(kernel, advice=True).findings if finding.rule == rule]
     assert found
-    assert all(finding.severity.is_violation or finding.severity is find_rule(rule).severity for finding in found)
+    assert all(
+        finding.severity.is_violation or finding.severity is find_rule(rule).severity
+        for finding in found
+    )
     assert all(finding.object and finding.message for finding in found)
 
 
@@ -978,10 +1255,16 @@ def test_does_not_fire(name):
     if tested.held:
         assert {finding.severity for finding in mine} == {Severity.TRANSIENT}
     elif find_rule(rule).severity is not Severity.ADVICE:
-        assert [finding for finding in mine if finding.severity not in (Severity.ADVICE, Severity.UNKNOWN)] == []
+        assert [
+            finding
+            for finding in mine
+            if finding.severity not in (Severity.ADVICE, Severity.UNKNOWN)
+        ] == []
     else:
         assert [finding for finding in mine if finding.severity is not Severity.UNKNOWN] == []
-    violations = {finding.rule: finding.message for finding in found if finding.severity.is_violation}
+    violations = {
+        finding.rule: finding.message for finding in found if finding.severity.is_violation
+    }
     assert violations.keys() <= set(tested.unsure), violations
 
 
@@ -991,7 +1274,9 @@ def test_modules_below_an_image_that_is_linked_low():
     words = [low + 0x10, WORD - 0x1000, low + (1 << 32), WORD - (1 << 32), low]
     buffer = Buffer("41", make_encoding(PC, 8, True), array("Q", words), len(words))
     kernel = make_stub(KernelFacts, kaslr_offset=offset, word_size=8)
-    state = make_stub(State, kernel=kernel, text=(low + offset, None), buffers=(BufferContents(buffer, NOWHERE),))
+    state = make_stub(
+        State, kernel=kernel, text=(low + offset, None), buffers=(BufferContents(buffer, NOWHERE),)
+    )
     (violation,) = find_rule("B4").check(state)
     assert dict(violation.values)["records"] == f"2: {words[2]:#x}, 3: {words[3]:#x}"
 
@@ -1009,50 +1294,79 @@ def is_changed(kernel):
 def test_a_wrong_pointer_is_not_missing_memory():
     for pointer, certainty in ((0x1234, Certainty.CERTAIN), (NOWHERE, Certainty.UNKNOWN)):
         kernel = apply(E9A, [entry(usb(1), hnode__next=pointer)])
-        assert {finding.certainty for finding in look(kernel, wanted=("R1",)).findings} == {certainty}
+        assert {finding.certainty for finding in look(kernel, wanted=("R1",)).findings} == {
+            certainty
+        }
 
 
 def test_every_rule_is_described_and_has_a_case():
-    """Each case has damage and a near miss; the tests above see that neither is the undamaged kernel."""
+    """Each case has damage and a near miss; the tests above see that neither is the undamaged
+    kernel.
+    """
     names = [rule.name for rule in list_rules()]
     assert len(names) == len(set(names))
     assert {name.split()[0] for name in CASES} == set(names)
     assert all(rule.sentence and rule.guaranteed_by and rule.kernels for rule in list_rules())
 
 
-# Legal state that looks odd (kcov-abi.md 11 and 12), besides the near misses above. The healthy kernels of every generation
-# hold more: bit 30 in every task that is switched out, no kcov_percpu_data, sections on top of nothing, duplicated descriptors.
+# Legal state that looks odd (kcov-abi.md 11 and 12), besides the near misses above. The healthy
+# kernels of every generation hold more: bit 30 in every task that is switched out, no
+# kcov_percpu_data, sections on top of nothing, duplicated descriptors.
 ODDITIES = {
     "an owner's kcov_sequence means nothing": (E7, [task(50, kcov_sequence=99)]),
     "a handle is inherited, and its owner is gone": (E9A, [task(44, kcov_handle=0x999)]),
-    "an owner without a common handle of its own carries an inherited one": (E9A, [task(52, kcov_handle=0x999)]),
+    "an owner without a common handle of its own carries an inherited one": (
+        E9A,
+        [task(52, kcov_handle=0x999)],
+    ),
     "a failed KCOV_REMOTE_ENABLE took an inherited handle away, and counted a session": (
         E7,
         [task(51, kcov_handle=0), kcov("stopped", sequence=5)],
     ),
-    "an object is closed while it is enabled": (E9A, [descriptor("fuzz", 7, "null"), kcov("compared", references=-1)]),
+    "an object is closed while it is enabled": (
+        E9A,
+        [descriptor("fuzz", 7, "null"), kcov("compared", references=-1)],
+    ),
     "a task has a local session and owns a remote one": (E8, [task(52, kcov_handle=0x55)]),
     "from v7.2 an owner is in a section for its own handle": (E9B, [fill(an_area("own"), 1)]),
-    "a section outlives a disable": (E9A, [task(50, kcov=0, kcov_mode=0, kcov_handle=0), *REMOTE_DISABLED]),
+    "a section outlives a disable": (
+        E9A,
+        [task(50, kcov=0, kcov_mode=0, kcov_handle=0), *REMOTE_DISABLED],
+    ),
     "remote coverage without a handle": (E9A, [own("stopped", 44, 4)]),
     "remote coverage into areas of no size": (E9A, [own("stopped", 44, 4, size=0)]),
-    "many sizes of areas are kept": (E9A, [add_area("task", words) for words in (2, 3, 1000, 5000)]),
+    "many sizes of areas are kept": (
+        E9A,
+        [add_area("task", words) for words in (2, 3, 1000, 5000)],
+    ),
     "a USB handle of a bus that doesn't exist": (E9A, [add_handle(usb(0xC0FFEE), "idle remote")]),
-    "words after the last record are old": (E9A, [word(a_buffer("full"), 0, 5), word(a_buffer("full"), 6, 0x1234)]),
+    "words after the last record are old": (
+        E9A,
+        [word(a_buffer("full"), 0, 5), word(a_buffer("full"), 6, 0x1234)],
+    ),
     "a merge left a part of a comparison behind the last one": (
         E9A,
         [word(a_buffer("compared"), 13, 99), word(a_buffer("compared"), 14, 98)],
     ),
-    "records of a module that is gone": (E9A, [word(a_buffer("full"), 3, 0xFFFFFFFFC0001234 - 0x40000000)]),
+    "records of a module that is gone": (
+        E9A,
+        [word(a_buffer("full"), 3, 0xFFFFFFFFC0001234 - 0x40000000)],
+    ),
     "a buffer is full": (E9A, [fill(a_buffer("compared"), 127, comparisons=True)]),
     "a saved session was switched out": (E9A, [task(9, kcov_saved_mode=SWITCHED)]),
     "a never-run task has no flag": (E7, [task(45, kcov_mode=0)]),
     "a flag of a series that was posted": (K, [task(60, kcov_mode=1 << 29 | 2)]),
     "a mapping in two parts": (
         E9A,
-        [mapping("child", 0x50000, 0x51000, 0, "stopped"), mapping("child", 0x52000, 0x53000, 1, "stopped")],
+        [
+            mapping("child", 0x50000, 0x51000, 0, "stopped"),
+            mapping("child", 0x52000, 0x53000, 1, "stopped"),
+        ],
     ),
-    "a file in flight, where slab caches can't be searched": (E9A, [descriptor("fuzz", 70, "null"), without("slab")]),
+    "a file in flight, where slab caches can't be searched": (
+        E9A,
+        [descriptor("fuzz", 70, "null"), without("slab")],
+    ),
     "the oldest remote kernels have no softirq sections": (E3, [task(7, kcov_sequence=5)]),
 }
 
@@ -1062,7 +1376,9 @@ def test_legal_oddities_are_never_reported(name):
     row, changes = ODDITIES[name]
     kernel = apply(row, changes)
     assert is_changed(kernel)
-    found = [finding for finding in look(kernel).findings if finding.severity is not Severity.UNKNOWN]
+    found = [
+        finding for finding in look(kernel).findings if finding.severity is not Severity.UNKNOWN
+    ]
     assert found == []
 
 
@@ -1080,22 +1396,31 @@ def test_a_count_that_pcs_left_is_told_from_one_that_nothing_explains():
 
 
 def test_a_second_init_trace_is_named():
-    """As posted in January 2025, it replaces both maps and the buffer before it is refused (kcov-abi.md 5)."""
+    """As posted in January 2025, it replaces both maps and the buffer before it is refused
+    (kcov-abi.md 5).
+    """
     kernel = Kernel(J)
     room = 512 * 8
     old = [kernel.maps["stopped", member] for member in ("map", "map_edge")]
     for member in ("map", "map_edge"):
         new = kernel.maps["stopped", member] = kernel.allocate_type("struct kcov_map")
-        area, mem = allocate(kernel, room, "kcov_map_init"), allocate(kernel, 8 * room, "kcov_map_init")
+        area, mem = (
+            allocate(kernel, room, "kcov_map_init"),
+            allocate(kernel, 8 * room, "kcov_map_init"),
+        )
         kernel.put(new, "struct kcov_map", area=area, mem=mem, pool=kernel.allocate(64))
         kernel.put(kernel.objects["stopped"], "struct kcov", **{member: new})
         if member == "map":
             kernel.put(kernel.objects["stopped"], "struct kcov", area=area)
     found = [finding for finding in look(kernel).findings if finding.severity.is_violation]
     leaked = {kernel.buffers["stopped"]} | {
-        kernel.read_word(one + kernel.offset("struct kcov_map", name)) for one in old for name in ("mem", "area")
+        kernel.read_word(one + kernel.offset("struct kcov_map", name))
+        for one in old
+        for name in ("mem", "area")
     }
-    assert {finding.object for finding in found if finding.rule == "X2"} == {f"buffer {area:#x}" for area in leaked}
+    assert {finding.object for finding in found if finding.rule == "X2"} == {
+        f"buffer {area:#x}" for area in leaked
+    }
     assert {finding.rule for finding in found} == {"K4", "M2", "X2"}
     for finding in found:
         assert "a second KCOV_INIT_TRACE" in finding.cause

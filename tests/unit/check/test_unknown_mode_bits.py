@@ -23,23 +23,36 @@ def kernel_with(row, bit, pids=(), names=()):
     kernel = Kernel(row)
     for pid in pids:
         address = kernel.tasks[pid]
-        kernel.put(address, TASK, kcov_mode=kernel.session_mode(None, kernel.truth.tasks[pid].session) | IN_CTXSW | 1 << bit)
+        kernel.put(
+            address,
+            TASK,
+            kcov_mode=kernel.session_mode(None, kernel.truth.tasks[pid].session)
+            | IN_CTXSW
+            | 1 << bit,
+        )
     for name in names:
-        kernel.put(kernel.objects[name], KCOV, mode=kernel.mode(kernel.truth.objects[name].mode) | 1 << bit)
+        kernel.put(
+            kernel.objects[name], KCOV, mode=kernel.mode(kernel.truth.objects[name].mode) | 1 << bit
+        )
     return kernel
 
 
 def findings(kernel):
     rows, said = Asker(kernel.target).rows("check")
     assert "internal error" not in said
-    return [(row["rule"], row["severity"], {value["name"]: value["value"] for value in row["values"]}) for row in rows]
+    return [
+        (row["rule"], row["severity"], {value["name"]: value["value"] for value in row["values"]})
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize("bit", BITS)
 @pytest.mark.parametrize("name", ROWS)
 def test_bit_in_tasks_and_objects_alike(name, bit):
     kernel = kernel_with(ROWS[name], bit, LOCAL, LOCAL.values())
-    assert findings(kernel) == [("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "3"})]
+    assert findings(kernel) == [
+        ("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "3"})
+    ]
     asker = Asker(kernel.target)
     for pid, its in LOCAL.items():
         (task,), _ = asker.rows(f"tasks {pid}")
@@ -56,7 +69,9 @@ def test_bit_in_tasks_and_objects_alike(name, bit):
 @pytest.mark.parametrize("bit", [3, 5, 7])
 def test_low_bit_beside_a_mode(bit):
     kernel = kernel_with(E7, bit, LOCAL, LOCAL.values())
-    assert findings(kernel) == [("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "3"})]
+    assert findings(kernel) == [
+        ("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "3"})
+    ]
 
 
 def test_low_bit_alone_may_be_a_mode():
@@ -68,7 +83,9 @@ def test_low_bit_alone_may_be_a_mode():
 @pytest.mark.parametrize("bit", [15, 27])
 def test_bit_in_tasks_alone(bit):
     kernel = kernel_with(E9A, bit, LOCAL)
-    assert findings(kernel) == [("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "0"})]
+    assert findings(kernel) == [
+        ("X6", "info", {"bit": hex(1 << bit), "tasks": "3", "objects": "0"})
+    ]
 
 
 def test_bit_of_a_task_without_a_session_is_no_state():

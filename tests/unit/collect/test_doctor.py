@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers of doctor about instrumented points, from a compiled image and from the kernel's own symbols."""
+"""Answers of doctor about instrumented points, from a compiled image and from the kernel's own
+symbols.
+"""
 
 import errno
 import io
@@ -36,9 +38,21 @@ def make_image(tmp_path):
         pytest.skip("needs gcc")
 
     def make(calls, *options):
-        (tmp_path / "a.c").write_text(SOURCE.replace("CALLS", "__sanitizer_cov_trace_pc();" * calls))
+        (tmp_path / "a.c").write_text(
+            SOURCE.replace("CALLS", "__sanitizer_cov_trace_pc();" * calls)
+        )
         image = tmp_path / f"image{calls}{len(options)}"
-        command = ["gcc", "-O0", "-g", "-nostdlib", "-static", "-o", image, *options, tmp_path / "a.c"]
+        command = [
+            "gcc",
+            "-O0",
+            "-g",
+            "-nostdlib",
+            "-static",
+            "-o",
+            image,
+            *options,
+            tmp_path / "a.c",
+        ]
         subprocess.run(command, check=True)
         return image
 
@@ -73,11 +87,15 @@ def test_symbols_of_the_running_kernel(tmp_path):
 
 
 def look(monkeypatch, image=None, symbol=None, config=None):
-    target = None if image is None else make_stub(DrgnTarget, lines=make_stub(DrgnLines, image=image))
+    target = (
+        None if image is None else make_stub(DrgnTarget, lines=make_stub(DrgnLines, image=image))
+    )
     monkeypatch.setattr(doctor, "is_this_machine", lambda _target: True)
     monkeypatch.setattr(doctor, "has_symbol", lambda _names: symbol)
     monkeypatch.setattr(doctor, "read_config", lambda: config)
-    return doctor._check_points(make_stub(Context, kernel=make_stub(Kernel, optional_target=target)))
+    return doctor._check_points(
+        make_stub(Context, kernel=make_stub(Kernel, optional_target=target))
+    )
 
 
 def test_the_image_says_more_than_the_configuration(monkeypatch, make_image):
@@ -126,7 +144,9 @@ def test_debug_info_is_not_to_blame_for_a_kernel_that_cannot_be_read(monkeypatch
     assert ("-s VMLINUX" in found.fix) == is_readable
 
 
-@pytest.mark.parametrize(("config", "ok"), [(None, None), ({"CONFIG_KCOV": "y"}, True), ({}, False)])
+@pytest.mark.parametrize(
+    ("config", "ok"), [(None, None), ({"CONFIG_KCOV": "y"}, True), ({}, False)]
+)
 def test_debugfs_is_not_readable_by_this_user(monkeypatch, config, ok):
     def refuse(self, **_):
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
@@ -141,7 +161,9 @@ def test_debugfs_is_not_readable_by_this_user(monkeypatch, config, ok):
 
 @pytest.mark.parametrize(("symbol", "rows"), [(None, 0), (False, 0), (True, 1)])
 def test_a_device_that_is_not_in_debugfs(monkeypatch, tmp_path, symbol, rows):
-    monkeypatch.setattr(doctor, "has_symbol", lambda names: symbol if names == ("kcov_df_fops",) else None)
+    monkeypatch.setattr(
+        doctor, "has_symbol", lambda names: symbol if names == ("kcov_df_fops",) else None
+    )
     found = list(doctor.check_devices(tmp_path))
     assert [one.ok for one in found] == [False] * rows
     assert all(str(tmp_path) in one.fix for one in found)
@@ -163,7 +185,8 @@ def test_a_device_that_is_forbidden(monkeypatch, tmp_path, owner, call, number, 
 
 
 @pytest.mark.parametrize(
-    ("features", "is_tried"), [(None, True), ((), False), (("dataflow-early",), False), (("dataflow-objects",), True)]
+    ("features", "is_tried"),
+    [(None, True), ((), False), (("dataflow-early",), False), (("dataflow-objects",), True)],
 )
 def test_a_device_is_tried_unless_it_is_of_another_posting(tmp_path, features, is_tried):
     (tmp_path / "kcov_dataflow").touch(0o640)
@@ -176,8 +199,13 @@ def test_a_device_is_tried_unless_it_is_of_another_posting(tmp_path, features, i
 
 def test_fixes_are_whole_at_any_width(monkeypatch):
     """And an answer about this machine says so beside a kernel of another one."""
-    fix = "mount -t debugfs none /sys/kernel/debug, as root, before everything else that is to be done"
-    monkeypatch.setattr(doctor, "_CHECKS", (("is it there?", lambda _context: doctor.Diagnosis(False, "no", fix)),))
+    fix = (
+        "mount -t debugfs none /sys/kernel/debug, as root, before everything else that is to be "
+        "done"
+    )
+    monkeypatch.setattr(
+        doctor, "_CHECKS", (("is it there?", lambda _context: doctor.Diagnosis(False, "no", fix)),)
+    )
     target = make_target(name="another", release="1.2.3")
     workspace = Workspace(COMMANDS, Kernel(lambda: target))
     for width in (40, 80, None):
@@ -189,4 +217,6 @@ def test_fixes_are_whole_at_any_width(monkeypatch):
         assert "another" in text
     stream = io.StringIO()
     run_words(workspace, ["doctor", "--json"], Terminal(stream, io.StringIO()))
-    assert json.loads(stream.getvalue()) == [{"ok": False, "question": "is it there?", "answer": "no", "fix": fix}]
+    assert json.loads(stream.getvalue()) == [
+        {"ok": False, "question": "is it there?", "answer": "no", "fix": fix}
+    ]

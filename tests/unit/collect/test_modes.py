@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The modes that each generation offers, and their numbers: some mean different things (kcov-abi.md 4, 8.6)."""
+"""The modes that each generation offers, and their numbers: some mean different things (kcov-abi.md
+4, 8.6).
+"""
 
 import pytest
 
@@ -30,7 +32,8 @@ OFFERED = {row.name: COMPARED for row in ROWS} | {
     "D2": {**COMPARED, "dataflow": (0x6464, 0)},
     "P1": {**COMPARED, "unique-pc": (0x80086367, 0)},
     "P2-P4": {**COMPARED, "unique-pc": (0x40086367, 0)},
-    # Its mode of the same name takes another initialisation, and its buffer has no count: it isn't offered.
+    # Its mode of the same name takes another initialisation, and its buffer has no count: it isn't
+    # offered.
     "L": COMPARED,
     # Its request has the number of KCOV_UNIQUE_ENABLE.
     "R": COMPARED,
@@ -43,12 +46,16 @@ def test_offered(row):
     for name in mode_names():
         if name in OFFERED[row.name]:
             mode = find_mode(name, features)
-            assert (request_number(mode.request.ioctl), mode.request.argument) == OFFERED[row.name][name]
+            assert (request_number(mode.request.ioctl), mode.request.argument) == OFFERED[row.name][
+                name
+            ]
         else:
             with pytest.raises(UsageError) as caught:
                 find_mode(name, features)
             if row.name != "E0":
-                assert set(caught.value.hint.removeprefix("it has ").split(", ")) == set(OFFERED[row.name])
+                assert set(caught.value.hint.removeprefix("it has ").split(", ")) == set(
+                    OFFERED[row.name]
+                )
 
 
 def test_requests():

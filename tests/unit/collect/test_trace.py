@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage around a block: the order of calls, the records that are read, and the separation of threads."""
+"""Coverage around a block: the order of calls, the records that are read, and the separation of
+threads.
+"""
 
 import errno
 import os
@@ -22,7 +24,9 @@ def fake():
 
 
 def make_trace(fake, mode="pc", **options):
-    return kcovdbg.collect.Trace(mode, size=options.pop("size", 512), path="/fake", device=fake.device, **options)
+    return kcovdbg.collect.Trace(
+        mode, size=options.pop("size", 512), path="/fake", device=fake.device, **options
+    )
 
 
 def expect(step, number, **options):
@@ -31,7 +35,12 @@ def expect(step, number, **options):
 
 
 def names(fake):
-    numbers = {INIT_TRACE: "INIT_TRACE", ENABLE: "ENABLE", 0x6365: "DISABLE", UNIQUE_ENABLE: "UNIQUE_ENABLE"}
+    numbers = {
+        INIT_TRACE: "INIT_TRACE",
+        ENABLE: "ENABLE",
+        0x6365: "DISABLE",
+        UNIQUE_ENABLE: "UNIQUE_ENABLE",
+    }
     return [(numbers[request], argument) for request, argument in fake.requests]
 
 
@@ -40,7 +49,12 @@ def test_a_block(fake):
         record_into(trace.fd, PCS)
     assert names(fake) == [("INIT_TRACE", 512), ("ENABLE", 0), ("DISABLE", 0)]
     assert list(trace.pcs) == PCS
-    assert (trace.buffer.count, trace.buffer.capacity, trace.buffer.mode, trace.full) == (5, 511, "TRACE_PC", False)
+    assert (trace.buffer.count, trace.buffer.capacity, trace.buffer.mode, trace.full) == (
+        5,
+        511,
+        "TRACE_PC",
+        False,
+    )
     with trace:
         pass
     assert list(trace.pcs) == []
@@ -133,7 +147,9 @@ def test_why_enabling_is_invalid(fake, refused, mode, refusal):
     fake.refuse = refused
     with pytest.raises(CollectError) as caught, make_trace(fake, mode):
         pass
-    assert str(caught.value) == expect(Step.ENABLE, errno.EINVAL, refusal=refusal, mode=find_mode(mode))
+    assert str(caught.value) == expect(
+        Step.ENABLE, errno.EINVAL, refusal=refusal, mode=find_mode(mode)
+    )
     assert caught.value.hint
     assert {request for request, _ in fake.requests} <= {0x80086301, 0x6364, 0x6365}
     # Only the trace's own is still open.
@@ -148,11 +164,17 @@ def test_a_bitmap_without_room(fake):
     ):
         pass
     assert str(caught.value) == expect(
-        Step.ENABLE, errno.EINVAL, refusal=EnableRefusal.PREFIX, size=2, mode=find_mode("unique-pc", {"unique-bitmap"})
+        Step.ENABLE,
+        errno.EINVAL,
+        refusal=EnableRefusal.PREFIX,
+        size=2,
+        mode=find_mode("unique-pc", {"unique-bitmap"}),
     )
 
 
-@pytest.mark.parametrize("mode", ["pc-ext", "uniq-pc", "uniq-edge", "uniq-pc-edge", "uniq-cmp", "unique-pc", "nonsense"])
+@pytest.mark.parametrize(
+    "mode", ["pc-ext", "uniq-pc", "uniq-edge", "uniq-pc-edge", "uniq-cmp", "unique-pc", "nonsense"]
+)
 @pytest.mark.parametrize("features", [None, set()])
 def test_numbers_that_collide_are_never_tried(fake, mode, features):
     with pytest.raises(UsageError, match=mode):
@@ -177,7 +199,9 @@ def test_each_mode_asks_for_what_its_series_has(fake, mode):
     request, argument, features = ARGUMENTS[mode]
     with make_trace(fake, mode, features=features) as trace:
         pass
-    assert [(number, value) for number, value in fake.requests if number in (0x6364, 0x40086367)] == [(request, argument)]
+    assert [
+        (number, value) for number, value in fake.requests if number in (0x6364, 0x40086367)
+    ] == [(request, argument)]
     # Edges have a mapping of their own right behind the first.
     assert fake.mapped == [(0, 4096), (4096, 4096)][: 2 if "edge" in mode else 1]
     assert (trace.edges is not None) == ("edge" in mode)
@@ -188,8 +212,14 @@ def test_extended_records(fake):
         ip = 0x00FFFFFFFFFFFFFF
         record_into(trace.fd, [PCS[0] & ip, PCS[1], PCS[2] & ip | 1 << 60])
     assert trace.buffer.count == 3
-    kinds = [record.decode_record(trace.buffer.words, index, trace.buffer.encoding) for index in range(3)]
-    assert [found.kind for found in kinds] == [record.RecordKind.ENTRY, record.RecordKind.PC, record.RecordKind.EXIT]
+    kinds = [
+        record.decode_record(trace.buffer.words, index, trace.buffer.encoding) for index in range(3)
+    ]
+    assert [found.kind for found in kinds] == [
+        record.RecordKind.ENTRY,
+        record.RecordKind.PC,
+        record.RecordKind.EXIT,
+    ]
     assert [found.pc for found in kinds] == PCS[:3]
 
 
@@ -199,7 +229,12 @@ def test_other_threads_are_refused(fake):
     problems = []
 
     def other():
-        for action in (trace.reset, trace.close, lambda: trace.__exit__(None, None, None), trace.__enter__):
+        for action in (
+            trace.reset,
+            trace.close,
+            lambda: trace.__exit__(None, None, None),
+            trace.__enter__,
+        ):
             try:
                 action()
             except CollectError as error:

@@ -18,20 +18,33 @@ from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.task import Role
 from kcovdbg.target.connection import MachineState
-from tests.support.state import KCOV, REMOTE_KCOV, Streams, StubReader, make_kcov, make_target, make_task, make_workspace
+from tests.support.state import (
+    KCOV,
+    REMOTE_KCOV,
+    Streams,
+    StubReader,
+    make_kcov,
+    make_target,
+    make_task,
+    make_workspace,
+)
 
 KEYS = {
-    "info": "target release machine build_id kaslr_offset generation variants features live state report panic log errors",
+    "info": "target release machine build_id kaslr_offset generation variants features live state "
+    "report panic log errors",
     "tasks": (
-        "pid tgid comm task cpu kcov kcov_remote kcov_mode kcov_mode_raw in_ctxsw kcov_size kcov_area kcov_sequence "
+        "pid tgid comm task cpu kcov kcov_remote kcov_mode kcov_mode_raw in_ctxsw kcov_size "
+        "kcov_area kcov_sequence "
         "kcov_handle kcov_softirq role beneath owns_remote count full syscall errors"
     ),
     "objects": (
-        "kcov refcount counted mode size area t pid comm remote remote_size sequence count capacity full references errors"
+        "kcov refcount counted mode size area t pid comm remote remote_size sequence count "
+        "capacity full references errors"
     ),
     "remote": "handle subsystem instance bucket kcov pid comm errors",
     "areas": "area size list state pid cpu errors",
-    "percpu": "where cpu pid comm saved_mode saved_size saved_area saved_kcov saved_sequence errors",
+    "percpu": "where cpu pid comm saved_mode saved_size saved_area saved_kcov saved_sequence "
+    "errors",
 }
 
 
@@ -80,16 +93,25 @@ def test_text_fits_a_terminal(ask, streams, command):
 
 def test_tasks_name_their_system_calls(ask):
     rows = {row["pid"]: row for row in ask("tasks --json")}
-    assert rows[41]["syscall"] == {"number": 0, "name": "read", "args": ["0x3", "0x7f0000001000", "0x200"]}
+    assert rows[41]["syscall"] == {
+        "number": 0,
+        "name": "read",
+        "args": ["0x3", "0x7f0000001000", "0x200"],
+    }
     assert (rows[66]["syscall"], len(rows[66]["errors"])) == (None, 2)
     text = ask("tasks --wide")
     assert "read(3, 0x7f0000001000, 512)" in text
     # One line for all of them, however many are unknown.
-    assert len([line for line in (text + ask.said).splitlines() if "system call unknown" in line]) == 1
+    assert (
+        len([line for line in (text + ask.said).splitlines() if "system call unknown" in line]) == 1
+    )
 
 
 def test_tasks_text(ask):
-    lines = ask("tasks 41 42 7 --columns pid,comm,mode,count,role,kcov,handle,cpu,area,task,tgid,size,sequence").splitlines()
+    lines = ask(
+        "tasks 41 42 7 --columns "
+        "pid,comm,mode,count,role,kcov,handle,cpu,area,task,tgid,size,sequence"
+    ).splitlines()
     assert [line[:82].rstrip() for line in lines] == [
         "PID  COMM          MODE                 COUNT  ROLE",
         " 41  syz-executor  TRACE_PC          11/65535  local",
@@ -97,10 +119,14 @@ def test_tasks_text(ask):
         "  7  kworker/0:1   TRACE_PC          11/65535  softirq-section over remote-section",
     ]
     assert [line[84:] for line in lines] == [
-        "KCOV                HANDLE       CPU  AREA                TASK                TGID   SIZE  SEQUENCE",
-        "0xffff888003a51c00  0              0  0xffffc90000200000  0xffff888004029000    41  65536         1",
-        "0xffff888003a51d00  common:0x2a    0  0xffffc90000200000  0xffff88800402a000    42  65536         1",
-        "0xffff888003a51c00  usb:1          0  0xffffc90000200000  0xffff888004007000     7  65536         1",
+        "KCOV                HANDLE       CPU  AREA                TASK                TGID   "
+        "SIZE  SEQUENCE",
+        "0xffff888003a51c00  0              0  0xffffc90000200000  0xffff888004029000    41  "
+        "65536         1",
+        "0xffff888003a51d00  common:0x2a    0  0xffffc90000200000  0xffff88800402a000    42  "
+        "65536         1",
+        "0xffff888003a51c00  usb:1          0  0xffffc90000200000  0xffff888004007000     7  "
+        "65536         1",
     ]
 
 
@@ -142,17 +168,33 @@ def test_tasks_that_are_not_there(ask):
 
 
 def test_counts_of_remote_owners(ask):
-    owner = make_task(50, kcov_area=0, kcov_size=0, kcov=REMOTE_KCOV, owns_remote=True, count=5, mode="REMOTE")
+    owner = make_task(
+        50, kcov_area=0, kcov_size=0, kcov=REMOTE_KCOV, owns_remote=True, count=5, mode="REMOTE"
+    )
     assert " 5/65535 " in ask("tasks", (owner,))
 
 
 def test_objects_of_remote_owners(ask):
-    """Since v7.2, ``kcov`` of a task that only owns remote coverage is NULL; COUNT is of the object that it owns."""
-    owner = make_task(50, kcov=0, kcov_remote=REMOTE_KCOV, owns_remote=True, count=5, mode="DISABLED", role=Role.NONE)
+    """Since v7.2, ``kcov`` of a task that only owns remote coverage is NULL; COUNT is of the object
+    that it owns.
+    """
+    owner = make_task(
+        50,
+        kcov=0,
+        kcov_remote=REMOTE_KCOV,
+        owns_remote=True,
+        count=5,
+        mode="DISABLED",
+        role=Role.NONE,
+    )
     both = make_task(51, kcov=KCOV, kcov_remote=REMOTE_KCOV, owns_remote=True)
-    carrier = make_task(52, kcov=0, kcov_remote=0, kcov_handle=0x4201, mode="DISABLED", role=Role.NONE)
+    carrier = make_task(
+        52, kcov=0, kcov_remote=0, kcov_handle=0x4201, mode="DISABLED", role=Role.NONE
+    )
     tasks = (owner, both, carrier)
-    shown = [line.split()[:2] for line in ask("tasks -a --columns pid,kcov", tasks).splitlines()[1:4]]
+    shown = [
+        line.split()[:2] for line in ask("tasks -a --columns pid,kcov", tasks).splitlines()[1:4]
+    ]
     assert shown == [["50", hex(REMOTE_KCOV)], ["51", hex(KCOV)], ["52", "0"]]
     # All members are shown then: the object is in KCOV_REMOTE only.
     assert ask("tasks -a --wide", tasks).splitlines()[1].count(hex(REMOTE_KCOV)) == 1
@@ -190,11 +232,27 @@ def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(ask):
     tasks = [
         make_task(1234567, count=524288, **long),
         make_task(1234568, count=(1 << 20) - 1, full=True, owns_remote=True, **long),
-        make_task(1234569, count=7, role=Role.SOFTIRQ_SECTION, beneath=Role.LOCAL, kcov_handle=0x4201, **long),
+        make_task(
+            1234569,
+            count=7,
+            role=Role.SOFTIRQ_SECTION,
+            beneath=Role.LOCAL,
+            kcov_handle=0x4201,
+            **long,
+        ),
     ]
-    references = (Reference("fd", 1, pid=1234567, fd=214, file=1), Reference("vma", 0, pid=1234567, start=1))
+    references = (
+        Reference("fd", 1, pid=1234567, fd=214, file=1),
+        Reference("vma", 0, pid=1234567, start=1),
+    )
     objects = {
-        KCOV: replace(make_kcov(references=references), count=524288, capacity=(1 << 20) - 1, pid=1234567, comm=long["comm"])
+        KCOV: replace(
+            make_kcov(references=references),
+            count=524288,
+            capacity=(1 << 20) - 1,
+            pid=1234567,
+            comm=long["comm"],
+        )
     }
     for line, columns in (
         ("tasks", ("PID", "COMM", "MODE", "COUNT", "ROLE")),
@@ -205,7 +263,10 @@ def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(ask):
         assert set(columns) <= set(shown.splitlines()[0].split())
         assert "syz-executor.12" in shown
         assert "…" not in shown
-        assert max(map(len, ask(f"{line} --wide", all=tuple(tasks), objects=objects).splitlines())) > 100
+        assert (
+            max(map(len, ask(f"{line} --wide", all=tuple(tasks), objects=objects).splitlines()))
+            > 100
+        )
 
 
 def test_one_object(ask):
@@ -220,7 +281,15 @@ def test_one_object(ask):
 
 def test_an_object_that_cannot_be_read(ask):
     lost = replace(
-        make_kcov(), fields=None, mode=None, pid=None, comm=None, count=None, capacity=None, full=None, errors=("gone",)
+        make_kcov(),
+        fields=None,
+        mode=None,
+        pid=None,
+        comm=None,
+        count=None,
+        capacity=None,
+        full=None,
+        errors=("gone",),
     )
     (row,) = ask("objects --json", objects={KCOV: lost})
     assert row["errors"] == ["gone"]
@@ -243,15 +312,26 @@ def test_info(ask):
     assert "struct kcov.new" in error
     assert found["variants"] == ["KCOV_TRACE_PC_EXT (2026)"]
     text = ask("info")
-    assert "KCOV generation  E9a (stable kernels since August 2026 (6.1.185, 6.12.106)): saved state in the task" in text
+    assert (
+        "KCOV generation  E9a (stable kernels since August 2026 (6.1.185, 6.12.106)): saved "
+        "state in the task" in text
+    )
 
 
 def test_a_machine_that_has_ended(streams, monkeypatch, tmp_path):
-    target = make_target(name="guest", live=True, state=lambda: MachineState.GONE, is_gone=lambda: True)
+    target = make_target(
+        name="guest", live=True, state=lambda: MachineState.GONE, is_gone=lambda: True
+    )
     workspace = make_workspace(streams, monkeypatch, target=target)
     # Commands read by the target again, not by a stub.
     monkeypatch.undo()
-    for line in ("tasks", "objects --json", "buffer 41", f"tasks > {tmp_path}/tasks", f"report -o {tmp_path}/page"):
+    for line in (
+        "tasks",
+        "objects --json",
+        "buffer 41",
+        f"tasks > {tmp_path}/tasks",
+        f"report -o {tmp_path}/page",
+    ):
         with pytest.raises(GoneError, match="guest"):
             run_line(workspace, line)
     assert not list(tmp_path.iterdir())
@@ -274,7 +354,9 @@ def test_a_machine_that_has_ended(streams, monkeypatch, tmp_path):
 def test_a_machine_that_ends_while_it_is_read(streams, monkeypatch, error, looks):
     """Also if only a part of the answer is missing because reads failed."""
     answers = iter([False] * looks)
-    workspace = make_workspace(streams, monkeypatch, target=make_target(live=True, is_gone=lambda: next(answers, True)))
+    workspace = make_workspace(
+        streams, monkeypatch, target=make_target(live=True, is_gone=lambda: next(answers, True))
+    )
 
     def run(context, _args):
         assert context.target
@@ -301,7 +383,14 @@ def test_chosen_columns(ask):
 
 def test_a_line_per_value(ask):
     lines = ask("tasks 41 42 --vertical --columns pid,comm").splitlines()
-    assert lines == ["-[ 1 ]-", "PID   41", "COMM  syz-executor", "-[ 2 ]-", "PID   42", "COMM  syz-executor"]
+    assert lines == [
+        "-[ 1 ]-",
+        "PID   41",
+        "COMM  syz-executor",
+        "-[ 2 ]-",
+        "PID   42",
+        "COMM  syz-executor",
+    ]
     keys = [line.split()[0] for line in ask("tasks 41 --vertical").splitlines()[1:]]
     assert {"PID", "AREA", "KCOV_MODE_RAW"} <= set(keys)
 
@@ -367,7 +456,9 @@ def test_remote_handles_are_filtered(ask):
         assert usb in ask(f"remote {word} --json")
     assert ask("remote usb:1 --json") == [usb]
     assert ask(f"remote {usb['pid']} --json") == [row for row in every if row["pid"] == usb["pid"]]
-    assert ask(f"remote '{usb['comm'][:3]}*' --json") == [row for row in every if row["comm"][:3] == usb["comm"][:3]]
+    assert ask(f"remote '{usb['comm'][:3]}*' --json") == [
+        row for row in every if row["comm"][:3] == usb["comm"][:3]
+    ]
     assert ask.func.status == 0
     assert ask("remote usb:1 no-such --json") == [usb]
     assert "no-such" in ask.func.said

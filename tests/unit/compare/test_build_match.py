@@ -27,7 +27,9 @@ class Image:
         self.writer = TableWriter("ab" * 20, [TextRange(BASE, BASE + (1 << 24), ".text")])
 
     def add(self, name, file, *chains, symbol=None):
-        """Add a function; a chain is its line, or the frames that are inlined into it, innermost first, and its line."""
+        """Add a function; a chain is its line, or the frames that are inlined into it, innermost
+        first, and its line.
+        """
         start = self.at
         for chain in chains:
             *inlined, line = chain if isinstance(chain, tuple) else (chain,)
@@ -44,7 +46,9 @@ class Image:
         table = LocationTable(self.path)
         names = LocationCache(Symbolizer(table=table).locate_all, lambda: table)
         texts = {} if text is None else text
-        return BuildFunctions(names.columns(array("Q", sorted(recorded))), lambda file: texts.get(file, ()))
+        return BuildFunctions(
+            names.columns(array("Q", sorted(recorded))), lambda file: texts.get(file, ())
+        )
 
     def all(self):
         return [pc for pcs in self.points.values() for pc in pcs]
@@ -56,7 +60,9 @@ def sides(tmp_path):
 
 
 def match(left, right, texts=(None, None)):
-    return match_builds(left.functions(left.all(), texts[0]), right.functions(right.all(), texts[1]))
+    return match_builds(
+        left.functions(left.all(), texts[0]), right.functions(right.all(), texts[1])
+    )
 
 
 def same(found, left, right):
@@ -162,14 +168,21 @@ def test_points_of_one_line(sides):
     one, two = left.points["f", 11]
     # As many in the same order: one by one.
     assert found.numbers[0][one] != found.numbers[0][two]
-    assert [found.numbers[0][pc] for pc in (one, two)] == [found.numbers[1][pc] for pc in right.points["f", 11]]
+    assert [found.numbers[0][pc] for pc in (one, two)] == [
+        found.numbers[1][pc] for pc in right.points["f", 11]
+    ]
     # Otherwise as one.
-    assert {found.numbers[0][pc] for pc in left.points["g", 21]} == {found.numbers[1][right.points["g", 21][0]]}
+    assert {found.numbers[0][pc] for pc in left.points["g", 21]} == {
+        found.numbers[1][right.points["g", 21][0]]
+    }
 
 
 def test_blocks_are_not_comparisons(sides):
     left, right = sides
-    for image, kinds in ((left, (PointKind.CMP, PointKind.PC)), (right, (PointKind.PC, PointKind.CMP))):
+    for image, kinds in (
+        (left, (PointKind.CMP, PointKind.PC)),
+        (right, (PointKind.PC, PointKind.CMP)),
+    ):
         image.add("f", "a.c", 10, *[11] * 2)
         for pc, kind in zip(image.points["f", 11], kinds, strict=True):
             image.writer.add_frames(pc, kind, (Frame("f", "a.c", 11, 1),))
@@ -180,7 +193,9 @@ def test_blocks_are_not_comparisons(sides):
 
 
 def test_comparisons_that_are_not_recorded_change_nothing(sides):
-    """Comparisons on a line between others, on which the order of the most points is not that of the blocks."""
+    """Comparisons on a line between others, on which the order of the most points is not that of
+    the blocks.
+    """
     left, right = sides
     left.add("f", "a.c", 10, 11, 12, 12, 12, 11)
     right.add("f", "a.c", 10, 12, 12, 12, 11, 11)
@@ -198,7 +213,9 @@ def test_the_first_pc_of_inlined_copies_is_found(sides):
     left, right = sides
     helper, middle = Frame("helper", "h.h", 5, 1), Frame("middle", "h.h", 8, 1)
     left.add("f", "a.c", 10, (helper, 12)).add("helper", "h.h", 5)
-    right.add("other", "a.c", 30, (helper, 31)).add("f", "a.c", 10, (helper, middle, 12), (helper, 13), (helper, 13))
+    right.add("other", "a.c", 30, (helper, 31)).add(
+        "f", "a.c", 10, (helper, middle, 12), (helper, 13), (helper, 13)
+    )
     inlined = left.points["f", 12][0]
     found = match_builds(left.functions([inlined]), right.functions(right.all()))
     assert found.pcs[found.numbers[0][inlined]][1] == right.points["f", 12][0]
@@ -214,7 +231,10 @@ def test_inlining_differs(sides):
     assert same(found, inlined, own)
     assert same(found, left.points["other", 31][0], own)
     # A copy in another function is another one.
-    alone = match_builds(left.functions([inlined]), Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]))
+    alone = match_builds(
+        left.functions([inlined]),
+        Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]),
+    )
     assert alone.unmatched[0] == {inlined: Unmatched.FUNCTION}
 
 
@@ -234,7 +254,10 @@ def test_unknown_pcs_stay_apart(sides):
     found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
     assert not same(found, wild, wild)
     assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
-    assert list(BuildComparison(found).number_records(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
+    assert list(BuildComparison(found).number_records(0, array("Q", [0, wild]))) == [
+        0,
+        found.numbers[0][wild],
+    ]
     assert BuildComparison(found).count(0, {wild: 3}) == {found.numbers[0][wild]: 3}
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tasks by name, patterns of names and ``all``, wherever a buffer or a task is named; and columns that are never cut."""
+"""Tasks by name, patterns of names and ``all``, wherever a buffer or a task is named; and columns
+that are never cut.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,11 @@ def test_tasks_by_a_pattern(kernel):
 def test_all_buffers(row):
     kernel = Kernel(row)
     rows, _ = Asker(kernel.target).rows("buffer all")
-    kept = [kcov.count for kcov in kernel.truth.objects.values() if kcov.count and kcov.mode != "TRACE_CMP"]
+    kept = [
+        kcov.count
+        for kcov in kernel.truth.objects.values()
+        if kcov.count and kcov.mode != "TRACE_CMP"
+    ]
     sections = [words for size, words in kernel.truth.areas.values()] if row.has_remote else []
     assert sum(kept) <= len(rows) <= sum(kept) + sum(sections)
     assert bool(sections) == (len(rows) > sum(kept))
@@ -41,7 +47,9 @@ def test_nothing_matches(kernel):
         assert (out, "'no*'" in said) == ("", True)
 
 
-@pytest.mark.parametrize(("word", "pids"), [("executor", {40}), ("executor/?", {41, 42, 43}), ("40", {40})])
+@pytest.mark.parametrize(
+    ("word", "pids"), [("executor", {40}), ("executor/?", {41, 42, 43}), ("40", {40})]
+)
 def test_last_takes_names(kernel, word, pids):
     rows, _ = Asker(kernel.target).rows(f"last {word}")
     assert {row["pid"] for row in rows} == pids
@@ -56,7 +64,9 @@ class NarrowAsker(Asker):
     """Asks on a terminal of 80 columns."""
 
     def _terminal(self, _color):
-        return replace(Terminal(self.out, self.err, None, Painter(), Painter(), Color.NEVER), width=80)
+        return replace(
+            Terminal(self.out, self.err, None, Painter(), Painter(), Color.NEVER), width=80
+        )
 
 
 def test_references_are_never_cut(kernel):

@@ -120,9 +120,19 @@ def test_errors_point_at_the_place(source, column):
     assert caught.value.line == source
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0")).map(shlex.quote), max_size=4))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0")).map(
+            shlex.quote
+        ),
+        max_size=4,
+    )
+)
 def test_words_quoted_for_a_shell_come_back(quoted):
-    assert words(" ".join(["tasks", *quoted])) == ["tasks", *(shlex.split(word)[0] for word in quoted)]
+    assert words(" ".join(["tasks", *quoted])) == [
+        "tasks",
+        *(shlex.split(word)[0] for word in quoted),
+    ]
 
 
 @given(st.text())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The program on a kernel in memory: what it says of hostile and missing memory, and of a kernel without KCOV."""
+"""The program on a kernel in memory: what it says of hostile and missing memory, and of a kernel
+without KCOV.
+"""
 
 import pytest
 

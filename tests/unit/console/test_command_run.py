@@ -85,7 +85,13 @@ def test_a_pipeline(workspace, streams):
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "status"), [("grep two", 1), ("(cat; exit 5)", 5), ("(cat >&2; exit 5) | cat", 5), ("cat | (cat; exit 5)", 5)]
+    ("pipeline", "status"),
+    [
+        ("grep two", 1),
+        ("(cat; exit 5)", 5),
+        ("(cat >&2; exit 5) | cat", 5),
+        ("cat | (cat; exit 5)", 5),
+    ],
 )
 def test_a_failed_part_of_a_pipe_is_its_status(workspace, streams, pipeline, status):
     assert run_line(workspace, f"say one | {pipeline}") == status
@@ -113,7 +119,9 @@ def test_redirection(workspace, streams, tmp_path, monkeypatch):
     assert streams.take() == ("", "")
 
 
-def test_an_old_file_keeps_its_permissions_and_a_new_one_has_those_that_the_umask_leaves(workspace, tmp_path):
+def test_an_old_file_keeps_its_permissions_and_a_new_one_has_those_that_the_umask_leaves(
+    workspace, tmp_path
+):
     (tmp_path / "old").touch()
     (tmp_path / "old").chmod(0o604)
     umask = os.umask(0o027)
@@ -121,7 +129,10 @@ def test_an_old_file_keeps_its_permissions_and_a_new_one_has_those_that_the_umas
         run_line(workspace, f"say x > {tmp_path / 'old'}; say x > {tmp_path / 'new'}")
     finally:
         os.umask(umask)
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {"old": 0o604, "new": 0o640}
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
+        "old": 0o604,
+        "new": 0o640,
+    }
 
 
 def test_colours_go_to_files_only_when_told(monkeypatch, tmp_path):
@@ -132,7 +143,8 @@ def test_colours_go_to_files_only_when_told(monkeypatch, tmp_path):
         assert ("\x1b[" in out.read_text()) is colored
 
 
-# A line, the word that the message quotes, the column of the caret (None: there is none), and the hint.
+# A line, the word that the message quotes, the column of the caret (None: there is none), and the
+# hint.
 ERRORS = (
     ("taks", "'taks'", 0, "did you mean tasks?"),
     ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
@@ -163,7 +175,9 @@ ERRORS = (
 )
 
 
-@pytest.mark.parametrize(("line", "quoted", "column", "hint"), ERRORS, ids=[error[0] for error in ERRORS])
+@pytest.mark.parametrize(
+    ("line", "quoted", "column", "hint"), ERRORS, ids=[error[0] for error in ERRORS]
+)
 def test_errors(workspace, streams, line, quoted, column, hint):
     assert run_reporting(workspace, line) == 2
     first, *rest = streams.take()[1].splitlines()
@@ -218,13 +232,22 @@ def test_help(workspace, streams):
         said, _ = streams.take()
         assert all(command.name in said and command.summary in said for command in COMMANDS)
     said = set()
-    for line in ("help tasks", "tasks?", "?tasks", "tasks --help", "tasks -h", "tasks --mode --help"):
+    for line in (
+        "help tasks",
+        "tasks?",
+        "?tasks",
+        "tasks --help",
+        "tasks -h",
+        "tasks --mode --help",
+    ):
         run_line(workspace, line)
         said.add(streams.take()[0])
     assert len(said) == 1
     assert "Usage: tasks [-a] [--mode M] [PATTERN|TID…]" in said.pop()
     run_line(workspace, "help --json")
-    assert [entry["command"] for entry in json.loads(streams.take()[0])] == [command.name for command in workspace.commands]
+    assert [entry["command"] for entry in json.loads(streams.take()[0])] == [
+        command.name for command in workspace.commands
+    ]
     run_line(workspace, "saved? | head -1")
     assert streams.take()[0].startswith("saved - ")
 
@@ -232,14 +255,18 @@ def test_help(workspace, streams):
 def test_help_has_examples_before_options_and_the_shared_options_in_one_place(workspace, streams):
     run_line(workspace, "help tasks")
     said = streams.take()[0]
-    first, second, *others = (said.index(f"\n    {example.line}\n") for example in COMMANDS.find("tasks").examples)
+    first, second, *others = (
+        said.index(f"\n    {example.line}\n") for example in COMMANDS.find("tasks").examples
+    )
     assert first < second < said.index("--mode M  ") < min(others)
     assert not any(option.help in said for option in OUTPUT_OPTIONS)
     run_line(workspace, "help output")
     said = " ".join(streams.take()[0].split())
     assert all(f"{option.heading} {option.help}" in said for option in OUTPUT_OPTIONS)
     run_line(workspace, "help output --json")
-    assert [row["names"] for row in json.loads(streams.take()[0])] == [list(option.names) for option in OUTPUT_OPTIONS]
+    assert [row["names"] for row in json.loads(streams.take()[0])] == [
+        list(option.names) for option in OUTPUT_OPTIONS
+    ]
 
 
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
@@ -282,11 +309,20 @@ def test_arguments():
         )
     )
     assert command.usage == "probe [-n LINES] [--handle HANDLE]… [--by file|pc] [--raw] WHAT [PCS…]"
-    args = parse_arguments(command, ["-n", "5", "41", "ff", "--raw", "--handle", "usb:1", "0x10", "--handle=2", "--by", "pc"])
+    args = parse_arguments(
+        command,
+        ["-n", "5", "41", "ff", "--raw", "--handle", "usb:1", "0x10", "--handle=2", "--by", "pc"],
+    )
     assert (args.lines, args.handle, args.by, args.raw) == (5, [1 << 56 | 1, 2], "pc", True)
     assert (args.what, args.pcs) == ("41", [255, 16])
     defaults = parse_arguments(command, ["41"])
-    assert (defaults.lines, defaults.handle, defaults.by, defaults.raw, defaults.pcs) == (None, None, "file", False, [])
+    assert (defaults.lines, defaults.handle, defaults.by, defaults.raw, defaults.pcs) == (
+        None,
+        None,
+        "file",
+        False,
+        [],
+    )
     for words, wrong in (
         (["-n", "x", "41"], "x"),
         (["-n", "-1", "41"], "-1"),
@@ -336,7 +372,11 @@ def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
 
 def test_unique_prefixes_are_commands(workspace, streams):
     table = CommandTable(
-        (make_command(name="probe"), make_command(name="print", aliases=("x", "look")), make_command(name="pr"))
+        (
+            make_command(name="probe"),
+            make_command(name="print", aliases=("x", "look")),
+            make_command(name="pr"),
+        )
     )
     assert table.find("prob").name == "probe"
     assert table.find("lo").name == "print"
@@ -365,7 +405,11 @@ def test_json_lines_come_one_by_one(workspace, streams):
             self.count += 1
 
     flushed = streams.stdout = Flushed()
-    slow = make_command(lambda _context, _args: Table((Column("n"),), rows()), "slow", row_types=(RowType((Column("n"),)),))
+    slow = make_command(
+        lambda _context, _args: Table((Column("n"),), rows()),
+        "slow",
+        row_types=(RowType((Column("n"),)),),
+    )
     workspace.commands = workspace.commands.with_commands(slow)
     run_line(workspace, "slow --jsonl")
     assert seen == [(1, 1), (2, 2), (3, 3)]
@@ -374,7 +418,9 @@ def test_json_lines_come_one_by_one(workspace, streams):
 def test_required_options_are_marked(workspace, streams):
     run_line(workspace, "help slice")
     shown = " ".join(streams.take()[0].split())
-    (required,) = [argument for argument in COMMANDS.find("slice").arguments if argument.is_required]
+    (required,) = [
+        argument for argument in COMMANDS.find("slice").arguments if argument.is_required
+    ]
     usage = shown.partition("Usage: ")[2]
     assert f" {required.names[0]} {required.placeholder}" in usage
     assert f"[{required.names[0]} " not in usage
@@ -403,7 +449,9 @@ def test_a_refused_permission_has_a_hint(workspace, streams):
 
 
 def test_similar_names_come_in_the_same_order_in_each_run():
-    table = SimpleNamespace(function_names=lambda: {f"vfs_{letter}" for letter in string.ascii_lowercase})
+    table = SimpleNamespace(
+        function_names=lambda: {f"vfs_{letter}" for letter in string.ascii_lowercase}
+    )
     assert unknown_function([table], "vfs_").hint == "did you mean vfs_a or vfs_b or vfs_c?"
 
 
@@ -422,4 +470,6 @@ def test_rows_are_sorted_by_any_column(workspace, streams):
             assert values == [*known, *[None] * (len(values) - len(known))]
             assert known == sorted(known, reverse=bool(sign))
             assert len(values) == len(rows)
-    assert [row["pid"] for row in ask("tasks -a --json --sort=-PID -n 2")] == sorted(row["pid"] for row in rows)[:-3:-1]
+    assert [row["pid"] for row in ask("tasks -a --json --sort=-PID -n 2")] == sorted(
+        row["pid"] for row in rows
+    )[:-3:-1]

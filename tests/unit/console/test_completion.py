@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command_line import parse_line, quote, split_pieces, unquote
-from kcovdbg.console.completion import LIMIT, Cursor, CursorContext, complete_word, find_candidates, find_cursor
+from kcovdbg.console.completion import (
+    LIMIT,
+    Cursor,
+    CursorContext,
+    complete_word,
+    find_candidates,
+    find_cursor,
+)
 from kcovdbg.console.completion_index import Candidate, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
@@ -75,7 +82,10 @@ def test_values_by_what_they_are(kernel, index):
     assert texts("tasks --mode trace", index) == ["trace-pc", "trace-cmp"]
     assert texts("tasks --mode=trace-p", index) == ["--mode=trace-pc"]
     assert set(texts("objects 0x", index)) == set(map(hex, kernel.objects.values()))
-    assert dict(complete("objects 0x", index))[hex(kernel.objects["local"])] == "TRACE_PC  17  40 executor"
+    assert (
+        dict(complete("objects 0x", index))[hex(kernel.objects["local"])]
+        == "TRACE_PC  17  40 executor"
+    )
     assert texts("help rem", index) == ["remote"]
 
 
@@ -87,7 +97,9 @@ def test_buffers_by_all_their_names(kernel):
     offered = texts("buffer ", harvest.index)
     assert {"41", "42", "7", "@before", "kcov:", "area:", "fd:", "saved:", "file:"} <= set(offered)
     assert "1" not in offered
-    assert set(texts("buffer kcov:", harvest.index)) == {f"kcov:{address:#x}" for address in kernel.objects.values()}
+    assert set(texts("buffer kcov:", harvest.index)) == {
+        f"kcov:{address:#x}" for address in kernel.objects.values()
+    }
     assert texts("buffer fd:40/7", harvest.index) == ["fd:40/70", "fd:40/71", "fd:40/7"]
     assert texts("buffer @", harvest.index) == ["@before"]
 
@@ -116,7 +128,12 @@ def test_functions_and_source_files(code):
     assert texts("points n", code) == ["net/"]
     assert texts("points net/", code) == ["net/ipv4/", "net/ipv6/"]
     assert texts("points net/ipv4/t", code) == ["net/ipv4/tcp.c"]
-    assert texts("points tcp", code) == ["tcp_ack", "tcp_v6", "net/ipv4/tcp.c", "net/ipv6/tcp_ipv6.c"]
+    assert texts("points tcp", code) == [
+        "tcp_ack",
+        "tcp_v6",
+        "net/ipv4/tcp.c",
+        "net/ipv6/tcp_ipv6.c",
+    ]
     assert texts("points tcp") == []
     assert texts("points _ac", code) == ["tcp_ack"]
     assert texts("points write", code) == ["fs/read_write.c"]
@@ -134,7 +151,9 @@ def test_a_table_that_is_still_being_built_is_asked_for_again():
 def test_rules_and_formats():
     names = [rule.name for rule in list_rules()]
     for line in ("check ", "check --explain ", "check --explain="):
-        assert {text.removeprefix("--explain=") for text in texts(f"{line}k")} == {name for name in names if name[0] == "K"}
+        assert {text.removeprefix("--explain=") for text in texts(f"{line}k")} == {
+            name for name in names if name[0] == "K"
+        }
     assert texts("export cob") == ["cobertura"]
     assert texts("exp cob") == ["cobertura"]
 
@@ -174,8 +193,14 @@ def test_menus_are_short_and_in_order():
     numbers = [Candidate(str(number)) for number in range(20000)]
     assert texts("tasks ", Index({"task": numbers})) == [str(number) for number in range(LIMIT)]
     assert texts("tasks 1999", Index({"task": numbers}))[:3] == ["1999", "19990", "19991"]
-    names = [*map(Candidate, ("do_sys_openat2", "openat2_x", "close")), Candidate("openat2_x", "second")]
-    assert complete("tasks openat2", Index({"task": names})) == [Candidate("openat2_x"), Candidate("do_sys_openat2")]
+    names = [
+        *map(Candidate, ("do_sys_openat2", "openat2_x", "close")),
+        Candidate("openat2_x", "second"),
+    ]
+    assert complete("tasks openat2", Index({"task": names})) == [
+        Candidate("openat2_x"),
+        Candidate("do_sys_openat2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +234,11 @@ def test_pieces_are_the_line(text):
     find_cursor(text)
 
 
-@given(st.text(min_size=1, max_size=20).filter(lambda text: "\0" not in text and not text.endswith("?")))
+@given(
+    st.text(min_size=1, max_size=20).filter(
+        lambda text: "\0" not in text and not text.endswith("?")
+    )
+)
 def test_quoted_words_are_read_back(text):
     assert unquote(quote(text)) == text
     assert [word.text for word in parse_line(f"tasks {quote(text)}").words] == ["tasks", text]
@@ -267,7 +296,10 @@ def test_aliases_of_the_user(index):
     aliases = {"fuzzers": ("tasks", "--mode", "trace-pc"), "b": ("buffer",)}
 
     def found(line):
-        return {entry.text: entry.meta for entry in find_candidates(find_cursor(line), COMMANDS, index, aliases)}
+        return {
+            entry.text: entry.meta
+            for entry in find_candidates(find_cursor(line), COMMANDS, index, aliases)
+        }
 
     assert found("fuz") == {"fuzzers": "tasks --mode trace-pc"}
     assert {"fuzzers", "b", "tasks"} <= set(found(""))

@@ -37,8 +37,13 @@ def test_escape(text, shown):
 @given(anything)
 def test_nothing_a_terminal_obeys_gets_through(text):
     shown = escape(text)
-    assert all(unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in shown)
-    assert not any(0x202A <= ord(character) <= 0x202E or 0x2066 <= ord(character) <= 0x2069 for character in shown)
+    assert all(
+        unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in shown
+    )
+    assert not any(
+        0x202A <= ord(character) <= 0x202E or 0x2066 <= ord(character) <= 0x2069
+        for character in shown
+    )
     shown.encode()
 
 

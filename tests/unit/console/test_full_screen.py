@@ -7,7 +7,11 @@ from kcovdbg.console.text import escape, highlight, text_width
 
 TEXT = st.text(st.sampled_from("abc/_ ←日\x1b\n"), max_size=12)
 LINES = st.lists(st.tuples(st.just(""), TEXT), max_size=5)
-PARTS = st.lists(st.tuples(st.sampled_from(["", "number"]), TEXT, st.sampled_from([0, 0, 3, 8])), min_size=1, max_size=5)
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["", "number"]), TEXT, st.sampled_from([0, 0, 3, 8])),
+    min_size=1,
+    max_size=5,
+)
 
 
 def width_of(line):
@@ -35,7 +39,12 @@ def test_columns_fit(parts, width):
     assert width_of(columns(parts, width)) <= width
 
 
-@given(st.lists(st.text(max_size=20).filter(lambda text: len(text.splitlines()) < 2 and "\n" not in text), max_size=6))
+@given(
+    st.lists(
+        st.text(max_size=20).filter(lambda text: len(text.splitlines()) < 2 and "\n" not in text),
+        max_size=6,
+    )
+)
 def test_highlighting_keeps_lines(lines):
     assert len(highlight(lines, "a.c")) == len(lines)
 

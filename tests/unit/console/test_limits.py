@@ -46,18 +46,27 @@ def test_a_limit_is_set_in_the_file_and_on_the_command_line(tmp_path, monkeypatc
     path = tmp_path / "kcovdbg" / "config.toml"
     path.write_text('[limits]\ntrace-size = "3G"\nreply-time = 7\n')
     assert main(["--limit", "text-size=5K", "--limit", "reply-time=9", "config", "--json"]) == 0
-    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(capsys.readouterr().out)}
+    rows = {
+        row["setting"]: (row["value"], row["origin"]) for row in json.loads(capsys.readouterr().out)
+    }
     assert rows["limits.trace-size"] == ("3G", str(path))
     assert rows["limits.text-size"] == ("5K", "command line")
     assert rows["limits.reply-time"] == ("9", "command line")
     assert rows["limits.reply-size"][1] == "default"
-    assert (find_limit(TRACE_SIZE), find_limit(TEXT_SIZE), find_limit(REPLY_TIME)) == (3 << 30, 5 << 10, 9)
+    assert (find_limit(TRACE_SIZE), find_limit(TEXT_SIZE), find_limit(REPLY_TIME)) == (
+        3 << 30,
+        5 << 10,
+        9,
+    )
     # What kcovdbg starts has them from its environment.
     assert VARIABLE in os.environ
     assert python_command("x")
 
 
-@pytest.mark.parametrize("text", ["none=1", "trace-size", "trace-size=", "trace-size=-1", "trace-size=1.5G", "reply-time=1K"])
+@pytest.mark.parametrize(
+    "text",
+    ["none=1", "trace-size", "trace-size=", "trace-size=-1", "trace-size=1.5G", "reply-time=1K"],
+)
 def test_a_wrong_limit_is_refused(text, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["--limit", text, "config"]) == 2
@@ -124,7 +133,9 @@ def test_a_file_outside_a_folder_is_not_opened(tmp_path):
             open_input(path, folder=folder)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, "{", b"\xff", "[" + "[]," * (1 << 21) + "1]"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "9" * 10_000, "{", b"\xff", "[" + "[]," * (1 << 21) + "1]"]
+)
 def test_hostile_json_is_a_value_error(text):
     with pytest.raises(ValueError):
         parse_json(text)
@@ -133,7 +144,10 @@ def test_hostile_json_is_a_value_error(text):
 def test_security_md_has_every_limit():
     text = (Path(__file__).parents[3] / "SECURITY.md").read_text()
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", text, re.MULTILINE))
-    shown = {name: value.replace(" GiB", "G").replace(" MiB", "M").removesuffix(" s") for name, value in rows.items()}
+    shown = {
+        name: value.replace(" GiB", "G").replace(" MiB", "M").removesuffix(" s")
+        for name, value in rows.items()
+    }
     assert shown == {name: limit.format_default() for name, limit in LIMITS.items()}
 
 

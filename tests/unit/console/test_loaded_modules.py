@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where modules were loaded: read from sysfs, kept in side files, and applied to traces of other boots."""
+"""Where modules were loaded: read from sysfs, kept in side files, and applied to traces of other
+boots.
+"""
 
 import json
 import struct
@@ -29,14 +31,21 @@ def make_module(folder, name, build_id, **sections):
     (folder / name / "notes").mkdir()
     (folder / name / "coresize").write_text("8192\n")
     for section, address in sections.items():
-        (folder / name / "sections" / f".{section.replace('__', '.')}").write_text(f"{address:#018x}\n")
+        (folder / name / "sections" / f".{section.replace('__', '.')}").write_text(
+            f"{address:#018x}\n"
+        )
     note = make_note("GNU", NT_GNU_BUILD_ID, bytes.fromhex(build_id), "=")
     (folder / name / "notes" / ".note.gnu.build-id").write_bytes(note)
 
 
 def test_modules_of_sysfs(tmp_path):
     # Init code is freed: its address may be that of another module.
-    sections = {"text": OLD, "exit__text": OLD + 0x1800, "init__text": OLD + 0x8000, "rodata": OLD + 0x3000}
+    sections = {
+        "text": OLD,
+        "exit__text": OLD + 0x1800,
+        "init__text": OLD + 0x8000,
+        "rodata": OLD + 0x3000,
+    }
     make_module(tmp_path, "keep", "aa" * 20, **sections)
     (tmp_path / "builtin" / "parameters").mkdir(parents=True)
     assert find_loaded_modules(tmp_path) == (KEEP,)
@@ -72,9 +81,20 @@ def test_modules_of_another_build_are_not_there():
 
 def write(path, words, mode="TRACE_PC", modules=(KEEP,)):
     places = [
-        {**place._asdict(), "sections": {name: hex(address + OFFSET) for name, address in place.sections}} for place in modules
+        {
+            **place._asdict(),
+            "sections": {name: hex(address + OFFSET) for name, address in place.sections},
+        }
+        for place in modules
     ]
-    side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "kaslr_offset": hex(OFFSET), "modules": places}
+    side = {
+        "format": 1,
+        "mode": mode,
+        "word_size": 8,
+        "byteorder": "little",
+        "kaslr_offset": hex(OFFSET),
+        "modules": places,
+    }
     path.write_bytes(struct.pack(f"<{len(words)}Q", *words))
     side_path(path).write_text(json.dumps(side))
     return path
@@ -92,17 +112,29 @@ def test_records_are_read_where_the_modules_are(tmp_path):
 
 @pytest.mark.parametrize("there", [None, [], [OTHER]])
 def test_unknown_places_are_told(tmp_path, there):
-    buffer = read_trace(write(tmp_path / "a.kcov", [2, TEXT + 5, OLD + 5]), TraceKernel(find_modules=lambda: there))
+    buffer = read_trace(
+        write(tmp_path / "a.kcov", [2, TEXT + 5, OLD + 5]), TraceKernel(find_modules=lambda: there)
+    )
     assert list(buffer.words) == [TEXT + 5, OLD + 5]
     assert ["keep" in remark for remark in buffer.remarks] == [True]
     # None of its records is in a module.
-    assert read_trace(write(tmp_path / "b.kcov", [1, TEXT + 5]), TraceKernel(find_modules=lambda: there)).remarks == ()
+    assert (
+        read_trace(
+            write(tmp_path / "b.kcov", [1, TEXT + 5]), TraceKernel(find_modules=lambda: there)
+        ).remarks
+        == ()
+    )
 
 
 def test_operands_stay(tmp_path):
     """A comparison's operand may look like an address in a module."""
     path = write(tmp_path / "a.kcov", [1, 7, OLD + 5, OLD + 5, OLD + 5], "TRACE_CMP")
-    assert list(read_trace(path, TraceKernel(find_modules=lambda: [MOVED])).words) == [7, OLD + 5, OLD + 5, NEW + 5]
+    assert list(read_trace(path, TraceKernel(find_modules=lambda: [MOVED])).words) == [
+        7,
+        OLD + 5,
+        OLD + 5,
+        NEW + 5,
+    ]
 
 
 def test_entries_and_exits_keep_their_kind(tmp_path):
@@ -110,7 +142,10 @@ def test_entries_and_exits_keep_their_kind(tmp_path):
     path = write(tmp_path / "a.kcov", [2, (OLD + 5) ^ kind, OLD + 9 & ~kind], "TRACE_PC_EXT")
     before = read_trace(path)
     after = read_trace(path, TraceKernel(find_modules=lambda: [MOVED]))
-    records = [[decode_record(buffer.words, index, buffer.encoding) for index in range(2)] for buffer in (before, after)]
+    records = [
+        [decode_record(buffer.words, index, buffer.encoding) for index in range(2)]
+        for buffer in (before, after)
+    ]
     assert [record.kind for record in records[0]] == [record.kind for record in records[1]]
     assert [record.pc for record in records[1]] == [record.pc - OLD + NEW for record in records[0]]
 
@@ -126,7 +161,9 @@ def test_side_files_name_the_modules_with_records(tmp_path):
     assert found.recorded_modules == (KEEP,)
 
 
-@pytest.mark.parametrize("known", [{"kaslr_offset": OFFSET, "modules": None}, {"kaslr_offset": None, "modules": [KEEP]}])
+@pytest.mark.parametrize(
+    "known", [{"kaslr_offset": OFFSET, "modules": None}, {"kaslr_offset": None, "modules": [KEEP]}]
+)
 def test_unknown_modules_have_no_key(tmp_path, known):
     buffer = read_trace(write(tmp_path / "a.kcov", [1, OLD + 5], modules=()))
     write_trace(tmp_path / "b.kcov", buffer, make_header(buffer, **known))
@@ -158,9 +195,14 @@ def test_malformed_modules_are_left_out(tmp_path, content):
 
 
 def test_modules_of_two_boots_do_not_overlap(tmp_path):
-    """One module where another boot had another one: each has a place of its own, and both traces are read for these."""
+    """One module where another boot had another one: each has a place of its own, and both traces
+    are read for these.
+    """
     stranger = OTHER._replace(sections=((".text", OLD + 0x1000),))
-    paths = [write(tmp_path / "a.kcov", [1, OLD + 5]), write(tmp_path / "b.kcov", [1, OLD + 0x1005], modules=[stranger])]
+    paths = [
+        write(tmp_path / "a.kcov", [1, OLD + 5]),
+        write(tmp_path / "b.kcov", [1, OLD + 0x1005], modules=[stranger]),
+    ]
     modules = TraceModules(map(read_header, paths), {})
     traces = [read_trace(path, TraceKernel(find_modules=lambda: modules.loaded)) for path in paths]
     assert [modules.name_at(trace.words[0] - 1) for trace in traces] == ["keep", "other"]

@@ -32,7 +32,11 @@ def write(tmp_path, monkeypatch):
 def origins(capsys, *words):
     assert main([*words, "config", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    return {row["setting"]: (row["value"], row["origin"]) for row in rows if not row["setting"].startswith("limits.")}
+    return {
+        row["setting"]: (row["value"], row["origin"])
+        for row in rows
+        if not row["setting"].startswith("limits.")
+    }
 
 
 def test_without_a_file(write, capsys):
@@ -45,7 +49,8 @@ def test_without_a_file(write, capsys):
 
 def test_what_is_in_force_and_from_where(write, capsys):
     path = write(
-        'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\nsymbol-tables = ["/t"]\n[substitute-paths]\n"/b=" = "/s"\n'
+        'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\nsymbol-tables = '
+        '["/t"]\n[substitute-paths]\n"/b=" = "/s"\n'
         '[columns]\n"tasks" = ["pid"]\n[aliases]\nfz = "tasks \'a b\'"\n'
     )
     assert origins(capsys, "--source-dir", "/mine") == {
@@ -62,7 +67,10 @@ def test_what_is_in_force_and_from_where(write, capsys):
 
 
 def test_columns_and_aliases_are_used(write, capsys):
-    write('columns = { help = ["command"] }\n[aliases]\nh = "help"\nhj = "help --jsonl --fields command"\n')
+    write(
+        'columns = { help = ["command"] }\n[aliases]\nh = "help"\nhj = "help --jsonl --fields '
+        'command"\n'
+    )
     assert main(["h"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "COMMAND"
     assert main(["-e", "h --columns summary", "-e", "hj tasks"]) == 0
@@ -118,7 +126,10 @@ def test_lines_that_are_not_toml_are_left_out(write, text, wrong):
     write(text)
     settings = read_settings(COMMANDS, os.environ)
     assert settings.keys == "vi"
-    assert sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems) == wrong
+    assert (
+        sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems)
+        == wrong
+    )
 
 
 def test_a_file_that_cannot_be_read(write):
@@ -135,7 +146,9 @@ def test_a_column_that_a_command_does_not_have(write, capsys):
 
 
 def test_the_documented_file_is_valid(write):
-    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/configuration.md").read_text(), re.DOTALL)
+    (text,) = re.findall(
+        r"```toml\n(.*?)```", (ROOT / "docs/configuration.md").read_text(), re.DOTALL
+    )
     write(text)
     settings = read_settings(COMMANDS, os.environ)
     assert settings.aliases["fuzzers"] == ("tasks", "--mode", "trace-pc", "syz*")

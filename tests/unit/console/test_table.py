@@ -8,7 +8,21 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, DETAIL, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    ANY,
+    BOOL,
+    COMM,
+    DETAIL,
+    HANDLE,
+    LIST,
+    NUMBER,
+    PATH,
+    PID,
+    SHARE,
+    WORD,
+    Column,
+)
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines, wrap_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.text import escape, escape_surrogates, text_width
@@ -36,12 +50,18 @@ ROWS = (Row(1, "init"), Row(12345, "日本"), Row(41, None, 0))
 
 def test_text():
     assert show(Table(COLUMNS, ROWS)) == (
-        "  PID  COMM  AREA\n    1  init  0xffffc90000200000\n12345  日本  0xffffc90000200000\n   41  -     0\n"
+        "  PID  COMM  AREA\n    1  init  0xffffc90000200000\n12345  日本  0xffffc90000200000\n   "
+        "41  -     0\n"
     )
 
 
 def test_json():
-    table = Table(COLUMNS, ROWS, remarks=["something is missing"], errors=lambda row: ["no name"] if row.comm is None else [])
+    table = Table(
+        COLUMNS,
+        ROWS,
+        remarks=["something is missing"],
+        errors=lambda row: ["no name"] if row.comm is None else [],
+    )
     assert json.loads(show(table, format=Format.JSON)) == [
         {"pid": 1, "comm": "init", "area": "0xffffc90000200000", "errors": []},
         {"pid": 12345, "comm": "日本", "area": "0xffffc90000200000", "errors": []},
@@ -49,7 +69,11 @@ def test_json():
     ]
     assert show.remarks == "kcovdbg: note: something is missing\n"
     assert show(table, format=Format.JSON).isascii()
-    assert show(Table(COLUMNS, ()), format=Format.JSON) == show(Lines(()), format=Format.JSON) == "[]\n"
+    assert (
+        show(Table(COLUMNS, ()), format=Format.JSON)
+        == show(Lines(()), format=Format.JSON)
+        == "[]\n"
+    )
 
 
 def test_csv():
@@ -57,7 +81,10 @@ def test_csv():
         (*COLUMNS, Column("tags", LIST), Column("full", BOOL)),
         [SimpleNamespace(pid=1, comm='a,"b', area=None, tags=["x", "y"], full=True)],
     )
-    assert show(table, format=Format.CSV) == 'pid,comm,area,tags,full\n1,"a,""b",,"[""x"", ""y""]",true\n'
+    assert (
+        show(table, format=Format.CSV)
+        == 'pid,comm,area,tags,full\n1,"a,""b",,"[""x"", ""y""]",true\n'
+    )
 
 
 def test_kinds():
@@ -68,10 +95,20 @@ def test_kinds():
         Column("live", BOOL),
         Column("list", ANY, items=(Column("start", ADDRESS), Column("n", NUMBER))),
     )
-    row = {"mode": 0x40000002, "handle": 1 << 56 | 3, "share": 0.125, "live": False, "list": [{"start": 16, "n": None}]}
+    row = {
+        "mode": 0x40000002,
+        "handle": 1 << 56 | 3,
+        "share": 0.125,
+        "live": False,
+        "list": [{"start": 16, "n": None}],
+    }
     shown = " ".join(show(Table(columns, [row])).splitlines()[1].split())
     assert shown == '0x40000002 usb:3 12.5% no [{"start": 16, "n": null}]'
-    row |= {"mode": "0x40000002", "handle": "0x100000000000003", "list": [{"start": "0x10", "n": None}]}
+    row |= {
+        "mode": "0x40000002",
+        "handle": "0x100000000000003",
+        "list": [{"start": "0x10", "n": None}],
+    }
     kept = {"mode": 0x40000002, "handle": 1 << 56 | 3, "list": [{"start": 16, "n": None}]}
     assert json.loads(show(Table(columns, [{**row, **kept}]), format=Format.JSON)) == [row]
 
@@ -96,7 +133,10 @@ def test_hidden_where_there_is_nothing():
 
 
 def test_an_empty_table_says_so():
-    assert show(Table(COLUMNS, (), empty="nothing there", remarks=("unread",))) == "nothing there\nnote: unread\n"
+    assert (
+        show(Table(COLUMNS, (), empty="nothing there", remarks=("unread",)))
+        == "nothing there\nnote: unread\n"
+    )
     assert show(Table(COLUMNS, ())) == "PID  COMM  AREA\n"
 
 
@@ -133,11 +173,17 @@ def test_remarks_and_errors_come_after_the_rows():
         label=lambda row: f"task {row.pid}",
         details=lambda row: [(("", f"  more about {row.pid}"),)],
     )
-    assert show(table).splitlines()[2:] == ["  more about 1", "note: cut here", "note: task 1: unreadable"]
+    assert show(table).splitlines()[2:] == [
+        "  more about 1",
+        "note: cut here",
+        "note: task 1: unreadable",
+    ]
 
 
 def test_many_errors_are_counted():
-    table = Table(COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda row: (f"bad {row.pid}",))
+    table = Table(
+        COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda row: (f"bad {row.pid}",)
+    )
     assert show(table).splitlines()[-1].startswith("note: 80 ")
     # A note that several rows share is given once.
     alike = Table(COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda _row: ("bad",))
@@ -166,7 +212,10 @@ def test_answers_that_repeat():
     assert show(*answers) == "A\n1\nA\n1\n"
     assert show(*answers, width=80).count("\x1b[2J") == 2
     assert show(*answers, format=Format.JSON) == '[\n{"a": "1"}\n]\n[\n{"a": "1"}\n]\n'
-    assert json.loads(show(table, text_lines("between"), table, format=Format.JSON)) == [{"a": "1"}, {"a": "1"}]
+    assert json.loads(show(table, text_lines("between"), table, format=Format.JSON)) == [
+        {"a": "1"},
+        {"a": "1"},
+    ]
 
 
 def test_lines_with_data():
@@ -192,7 +241,12 @@ def test_many_rows_are_written_as_they_come():
     assert len(written.getvalue().splitlines()) == count + 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)), max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)),
+        max_size=8,
+    )
+)
 def test_json_round_trip(rows):
     rows = [Row(*row) for row in rows]
     parsed = json.loads(show(Table(COLUMNS, rows), format=Format.JSON))
@@ -201,17 +255,30 @@ def test_json_round_trip(rows):
     ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)), max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)),
+        max_size=8,
+    )
+)
 def test_csv_round_trip(rows):
     rows = [Row(*row) for row in rows]
     text = show(Table(COLUMNS, rows), format=Format.CSV)
     assert text.count("\n") == len(rows) + 1
     parsed = list(csv.reader(io.StringIO(text)))
     assert parsed[0] == ["pid", "comm", "area"]
-    assert parsed[1:] == [[str(row.pid), escape(row.comm), "" if row.area is None else hex(row.area)] for row in rows]
+    assert parsed[1:] == [
+        [str(row.pid), escape(row.comm), "" if row.area is None else hex(row.area)] for row in rows
+    ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.integers(0, (1 << 64) - 1)), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 22), anything, st.integers(0, (1 << 64) - 1)),
+        min_size=1,
+        max_size=8,
+    )
+)
 def test_a_table_has_a_line_per_row_and_fits_where_it_can(rows):
     rows = [Row(*row) for row in rows]
     table = Table(COLUMNS, rows)
@@ -243,7 +310,10 @@ def test_prose_keeps_its_words_and_fits(said, width, indent):
 
 def test_prose_keeps_its_styles():
     lines = wrap_line((("key", "K1 "), ("", "an object has a"), ("error", "b"), ("", " and c")), 18)
-    assert list(lines) == [[("key", "K1 "), ("", "an object has")], [("", "  a"), ("error", "b"), ("", " and c")]]
+    assert list(lines) == [
+        [("key", "K1 "), ("", "an object has")],
+        [("", "  a"), ("error", "b"), ("", " and c")],
+    ]
 
 
 def test_remarks_and_fields_wrap_on_a_terminal_only():
@@ -256,13 +326,22 @@ def test_remarks_and_fields_wrap_on_a_terminal_only():
     ]
     assert all(text_width(line) <= 30 for line in show(fields, width=30).splitlines())
     assert show(fields) == f"target  {said}\nnote: {said}\n"
-    assert show(Lines(((("", said),),), is_prose=True), width=30) == "one two three four five six\n  seven eight nine ten\n"
+    assert (
+        show(Lines(((("", said),),), is_prose=True), width=30)
+        == "one two three four five six\n  seven eight nine ten\n"
+    )
     assert show(Lines(((("", said),),)), width=30) == f"{said}\n"
 
 
 def test_the_last_column_wraps():
     said = "one two three four five six seven eight nine ten"
-    columns = (Column("rule"), Column("by", elastic=2, priority=DETAIL), Column("sentence", elastic=20, wraps=True))
-    lines = show(Table(columns, [{"rule": "K1", "by": "somebody", "sentence": said}]), width=34).splitlines()
+    columns = (
+        Column("rule"),
+        Column("by", elastic=2, priority=DETAIL),
+        Column("sentence", elastic=20, wraps=True),
+    )
+    lines = show(
+        Table(columns, [{"rule": "K1", "by": "somebody", "sentence": said}]), width=34
+    ).splitlines()
     assert lines[0] == "RULE  SENTENCE"
     assert lines[1:3] == ["K1    one two three four five six", "      seven eight nine ten"]

@@ -10,7 +10,9 @@ from kcovdbg.model.memory import StackFrame
 def stack(text):
     """Frames, innermost first; one in parentheses is inlined."""
     return [
-        StackFrame(0xFFFFFFFF81000000 + number, name.strip("()"), None, None, None, name.startswith("("))
+        StackFrame(
+            0xFFFFFFFF81000000 + number, name.strip("()"), None, None, None, name.startswith("(")
+        )
         for number, name in enumerate(text.split())
     ]
 
@@ -26,28 +28,28 @@ def end_of(records, frames, *, is_crashed=False):
     [
         ("delay_tsc panic sysrq_handle_crash __handle_sysrq vfs_write", "sysrq_handle_crash"),
         ("crash_kexec oops_end page_fault_oops exc_page_fault asm_exc_page_fault three two one", "three"),
-        ("__crash_kexec panic oops_end die handle_bug exc_invalid_op asm_exc_invalid_op broken caller", "broken"),
+        ("__crash_kexec panic oops_end die handle_bug exc_invalid_op asm_exc_invalid_op broken " "caller", "broken"),
         # NULL with an offset, where KASAN is inline: the address of its shadow is not canonical.
-        ("panic oops_end (__exc_general_protection) exc_general_protection asm_exc_general_protection inner outer", "inner"),
-        ("__crash_kexec die __do_kernel_fault do_page_fault do_mem_abort el1_abort el1h_64_sync broken", "broken"),
+        ("panic oops_end (__exc_general_protection) exc_general_protection " "asm_exc_general_protection inner " "outer", "inner"),
+        ("__crash_kexec die __do_kernel_fault do_page_fault do_mem_abort el1_abort el1h_64_sync " "broken", "broken"),
         # An address of the kernel's half that is not mapped, and others.
-        ("die die_kernel_fault __do_kernel_fault do_bad_area do_translation_fault do_mem_abort el1_abort broken", "broken"),
+        ("die die_kernel_fault __do_kernel_fault do_bad_area do_translation_fault do_mem_abort " "el1_abort broken", "broken"),
         ("panic die do_el1_undef el1_undef el1h_64_sync_handler el1h_64_sync broken caller", "broken"),
         # riscv64, s390x
-        ("panic die die_kernel_fault no_context handle_page_fault do_page_fault handle_exception broken caller", "broken"),
+        ("panic die die_kernel_fault no_context handle_page_fault do_page_fault " "handle_exception broken " "caller", "broken"),
         (
-            "panic die handle_fault_error_nolock do_exception do_dat_exception __do_pgm_check pgm_check_handler broken caller",
+            "panic die handle_fault_error_nolock do_exception do_dat_exception __do_pgm_check " "pgm_check_handler broken " "caller",
             "broken",
         ),
         (
-            "__crash_kexec panic check_panic_on_warn __warn __report_bug report_bug handle_bug exc_invalid_op"
+            "__crash_kexec panic check_panic_on_warn __warn __report_bug report_bug handle_bug " "exc_invalid_op"
             " asm_exc_invalid_op warned caller",
             "warned",
         ),
-        ("__crash_kexec panic check_panic_on_warn end_report kasan_report __asan_report_load8_noabort read caller", "read"),
-        ("__crash_kexec panic check_panic_on_warn end_report kasan_report kasan_check_range read caller", "read"),
+        ("__crash_kexec panic check_panic_on_warn end_report kasan_report " "__asan_report_load8_noabort read " "caller", "read"),
+        ("__crash_kexec panic check_panic_on_warn end_report kasan_report kasan_check_range " "read caller", "read"),
         (
-            "__crash_kexec panic watchdog_timer_fn __hrtimer_run_queues hrtimer_interrupt __sysvec_apic_timer_interrupt"
+            "__crash_kexec panic watchdog_timer_fn __hrtimer_run_queues hrtimer_interrupt " "__sysvec_apic_timer_interrupt"
             " sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt loop caller",
             "loop",
         ),
@@ -79,7 +81,9 @@ def test_what_panic_executes_is_left_out():
 
 def test_registers_of_the_fault():
     """kdump saves those of an oops: the stack ends in the function that faulted."""
-    records = "write outer inner bad_area_nosemaphore page_fault_oops printk oops_end crash_save_cpu"
+    records = (
+        "write outer inner bad_area_nosemaphore page_fault_oops printk oops_end crash_save_cpu"
+    )
     ending = end_of(records, "inner outer write", is_crashed=True)
     assert (ending.end, ending.fault, ending.is_covered) == (3, "inner", True)
     assert ending.meets == {2: (0,), 1: (1,), 0: (2,)}

@@ -19,12 +19,17 @@ def kernel():
 
 
 def give_stack(kernel, pid, *functions, crashed=True):
-    frames = [StackFrame(kernel.text, function, "a\x1b[2Jb.c", 7, None, False) for function in functions]
-    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames}, kernel.tasks[pid] if crashed else None)
+    frames = [
+        StackFrame(kernel.text, function, "a\x1b[2Jb.c", 7, None, False) for function in functions
+    ]
+    kernel.target.stacks = MemoryStacks(
+        {kernel.tasks[pid]: frames}, kernel.tasks[pid] if crashed else None
+    )
 
 
 def test_crashed_task(cli, kernel):
-    # Task 40 has 17 records, 16 bytes apart, of return addresses: the one at the start of a function is of the one before.
+    # Task 40 has 17 records, 16 bytes apart, of return addresses: the one at the start of a
+    # function is of the one before.
     give_stack(kernel, 40, "delay", "panic", "do_crash", "do_write")
     status, rows, _ = cli(kernel, "last", "--json")
     assert status == 0
@@ -45,7 +50,11 @@ def test_named_tasks(cli, kernel):
     assert len(rows) == 17
     assert "task 1 (init) had no coverage" in err
     assert cli(kernel, "last", "99999")[0] == 2
-    assert [row["index"] for row in cli(kernel, "last", "40", "-n", "3", "--json")[1]] == [14, 15, 16]
+    assert [row["index"] for row in cli(kernel, "last", "40", "-n", "3", "--json")[1]] == [
+        14,
+        15,
+        16,
+    ]
 
 
 def test_full_buffer_is_not_the_last(cli, kernel):

@@ -8,7 +8,10 @@ from kcovdbg.records.crash_report import CrashReport, find_report
 
 
 def records(*lines, seconds=0.001, facility=0):
-    return [LogRecord(number, int(number * seconds * 1e9), 4, facility, None, line) for number, line in enumerate(lines)]
+    return [
+        LogRecord(number, int(number * seconds * 1e9), 4, facility, None, line)
+        for number, line in enumerate(lines)
+    ]
 
 
 PANIC = "Kernel panic - not syncing: "
@@ -31,9 +34,9 @@ OWN_STALL = "rcu: INFO: rcu_sched self-detected stall on CPU"
         # kdump starts its kernel before panic().
         (OOPS, (NULL, None)),
         ((WARNED, *OOPS), (NULL, None)),
-        ((LIST, "---[ cut here ]---", "kernel BUG at a.c:62!", "Oops: invalid opcode: 0000 [#1] SMP"), (LIST, None)),
+        ((LIST, "---[ cut here ]---", "kernel BUG at a.c:62!", "Oops: invalid opcode: 0000 [#1] " "SMP"), (LIST, None)),
         (("sysrq: Trigger a crash", f"{PANIC}sysrq triggered crash"), ("sysrq: Trigger a crash", "sysrq triggered crash")),
-        ((WARNED, "Call Trace:", f"{PANIC}kernel: panic_on_warn set ..."), (WARNED, "kernel: panic_on_warn set ...")),
+        ((WARNED, "Call Trace:", f"{PANIC}kernel: panic_on_warn set ..."), (WARNED, "kernel: panic_on_warn set " "...")),
         # A panic of its own has no report.
         ((WARNED, f"{PANIC}VFS: Unable to mount root fs"), (None, "VFS: Unable to mount root fs")),
         ((ARM64, "Internal error: Oops: 96000004 [#1] SMP"), (ARM64, None)),
@@ -54,7 +57,9 @@ def test_report(lines, report):
 
 def test_the_first_task_of_the_last_round():
     old, first = HUNG.replace("41", "5"), HUNG.replace("41", "6")
-    said = records(old, first, HUNG, "Kernel panic - not syncing: hung_task: blocked tasks", seconds=4)
+    said = records(
+        old, first, HUNG, "Kernel panic - not syncing: hung_task: blocked tasks", seconds=4
+    )
     said[0] = said[0]._replace(time=-1_000_000_000_000)
     assert find_report(said).pid == 6
 
@@ -66,11 +71,21 @@ def test_another_cpu_reports_at_the_same_time():
         "WARNING: CPU: 1 PID: 1 at fs/a.c:3 f+0x1/0x2",
         "Kernel panic - not syncing: Fatal exception",
     )
-    for callers, title in (("T1", "T1", "C1", "T1"), lines[0]), (("T1", "T1", "T1", "T1"), lines[0]), ((None,) * 4, lines[0]):
-        said = [record._replace(caller=caller) for record, caller in zip(records(*lines), callers, strict=True)]
+    for callers, title in (
+        (("T1", "T1", "C1", "T1"), lines[0]),
+        (("T1", "T1", "T1", "T1"), lines[0]),
+        ((None,) * 4, lines[0]),
+    ):
+        said = [
+            record._replace(caller=caller)
+            for record, caller in zip(records(*lines), callers, strict=True)
+        ]
         assert find_report(said).title == title
     far = records(lines[0], *"abcdef", *lines[2:])
-    said = [record._replace(caller=caller) for record, caller in zip(far, ("T1", *["C1"] * 7, "T1"), strict=True)]
+    said = [
+        record._replace(caller=caller)
+        for record, caller in zip(far, ("T1", *["C1"] * 7, "T1"), strict=True)
+    ]
     assert find_report(said).title == lines[0]
     # One CPU alone: the last report before the panic.
     assert find_report(far).title == lines[2]

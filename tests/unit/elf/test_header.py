@@ -8,7 +8,11 @@ from kcovdbg.elf.header import NT_GNU_BUILD_ID, Note, find_build_id, make_note, 
 
 @pytest.mark.parametrize("byte_order", ["<", ">"])
 def test_notes(byte_order):
-    notes = [Note("GNU", NT_GNU_BUILD_ID, b"\x12\x34\x56"), Note("VMCOREINFO", 0, b"OSRELEASE=6.12\n"), Note("", 7, b"")]
+    notes = [
+        Note("GNU", NT_GNU_BUILD_ID, b"\x12\x34\x56"),
+        Note("VMCOREINFO", 0, b"OSRELEASE=6.12\n"),
+        Note("", 7, b""),
+    ]
     data = b"".join(make_note(*note, byte_order) for note in notes)
     assert list(parse_notes(data, byte_order)) == notes
     assert find_build_id(notes) == "123456"

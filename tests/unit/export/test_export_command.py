@@ -63,7 +63,9 @@ def test_hex_keeps_order_and_rounds_trip(trace, ask, tmp_path):
 def test_rawcover_rounds_trip(trace, ask, tmp_path):
     out = tmp_path / "raw"
     ask(f"export rawcover {trace('a.kcov', WORDS)} -o {out}")
-    assert [int(line, 16) for line in out.read_text().splitlines()] == sorted({word - 5 for word in WORDS if word})
+    assert [int(line, 16) for line in out.read_text().splitlines()] == sorted(
+        {word - 5 for word in WORDS if word}
+    )
     again, _ = ask(f"export rawcover file:{out} --pc call")
     assert again == out.read_text().splitlines()
 
@@ -83,7 +85,11 @@ def points(workspace, tmp_path):
     for location in locate([pc(function, point) for function in range(1, 5) for point in range(4)]):
         writer.add_frames(location.address, PointKind.PC, location.frames)
     for number in range(1, 5):
-        writer.add_function(FunctionSymbol(f"fn_{number}.part.0", pc(number) - 5, 0x100, f"alias_{number}", "dir/file_0.c"))
+        writer.add_function(
+            FunctionSymbol(
+                f"fn_{number}.part.0", pc(number) - 5, 0x100, f"alias_{number}", "dir/file_0.c"
+            )
+        )
     writer.write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
     workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
@@ -106,7 +112,11 @@ def test_points_of_syzkallers_tables(trace, ask, points):
         "StartLine": "102",
         "EndLine": "102",
     }
-    assert (rows[3]["PC"], rows[3]["Filename"], rows[3]["Inline"]) == (hex(pc(1, 2) - 5), "include/helper.h", "true")
+    assert (rows[3]["PC"], rows[3]["Filename"], rows[3]["Inline"]) == (
+        hex(pc(1, 2) - 5),
+        "include/helper.h",
+        "true",
+    )
     # One of the PCs is no point.
     assert "1 of 5 PCs" in said
     objects = [json.loads(line) for line in ask(f"export jsonl {name}")[0]]
@@ -118,13 +128,17 @@ def test_points_of_syzkallers_tables(trace, ask, points):
         ("alias_1", 0, False),
     ]
     assert {row["func_name"] for row in objects if not row["hit_count"]} >= {"alias_4", "helper_4"}
-    assert {row["pc"] for row in objects if row["hit_count"]} == {word - 5 for word in WORDS if word}
+    assert {row["pc"] for row in objects if row["hit_count"]} == {
+        word - 5 for word in WORDS if word
+    }
 
 
 def test_modoff(trace, ask, workspace):
     name = trace("a.kcov", [*WORDS, 0x1234])
     lines, said = ask(f"export modoff {name}")
-    assert [int(line.removeprefix("vmlinux+"), 16) + BASE + 5 for line in lines] == sorted({word for word in WORDS if word})
+    assert [int(line.removeprefix("vmlinux+"), 16) + BASE + 5 for line in lines] == sorted(
+        {word for word in WORDS if word}
+    )
     assert "1 of 5 points are left out" in said
 
 
@@ -140,14 +154,19 @@ def test_drcov_agrees_with_modoff(trace, ask, workspace):
     workspace.kernel.target.lines = make_stub(
         DrgnLines,
         code_at=lambda address: ("kcov,lab", start) if address >= start else None,
-        code_ranges=lambda: (("kcov,lab", start, start + 0x1000), ("kcov,lab", start + 0x2000, start + 0x3000)),
+        code_ranges=lambda: (
+            ("kcov,lab", start, start + 0x1000),
+            ("kcov,lab", start + 0x2000, start + 0x3000),
+        ),
     )
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
     workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
     name = trace("a.kcov", [*WORDS, 0xFFFFFFFFC0000045, 0x1234])
     read = read_drcov(ask(f"export drcov {name}")[0])
     modoff, said = ask(f"export modoff {name}")
-    assert [f"{file}+{offset:x}" for (file, _, _), offset, _ in read] == [line.replace(",", "\\x2c") for line in modoff]
+    assert [f"{file}+{offset:x}" for (file, _, _), offset, _ in read] == [
+        line.replace(",", "\\x2c") for line in modoff
+    ]
     assert "1 of 6 points are left out" in said
     assert {"vmlinux+110", "kcov,lab.ko+40"} <= {*modoff}
     offset = workspace.kernel.target.kaslr_offset
@@ -177,13 +196,18 @@ def test_funccover(trace, ask, points):
         ",dir/file_0.c,fn_3.part.0,1,4",
         ",dir/file_0.c,fn_4.part.0,0,4",
     ]
-    assert ask(f"export funccover {trace('a.kcov', WORDS)} --function 'fn_[34]*'")[0][1:] == lines[3:]
+    assert (
+        ask(f"export funccover {trace('a.kcov', WORDS)} --function 'fn_[34]*'")[0][1:] == lines[3:]
+    )
 
 
 def test_only_some(trace, ask):
     name = trace("a.kcov", WORDS)
     assert [int(line, 16) for line in ask(f"export hex {name} --function fn_3")[0]] == [pc(3)] * 3
-    assert [int(line, 16) for line in ask(f"export rawcover {name} --function 'fn_[23]'")[0]] == [pc(2) - 5, pc(3) - 5]
+    assert [int(line, 16) for line in ask(f"export rawcover {name} --function 'fn_[23]'")[0]] == [
+        pc(2) - 5,
+        pc(3) - 5,
+    ]
 
 
 def test_where_it_was_written(trace, ask, tmp_path):
@@ -217,7 +241,9 @@ def test_whole_or_not_at_all(trace, ask, workspace, tmp_path, monkeypatch):
         yield "half"
         raise KcovdbgError("the page is gone")
 
-    monkeypatch.setitem(EXPORTERS, "jsonl", EXPORTERS["jsonl"]._replace(export=lambda source: (fail(source), ())))
+    monkeypatch.setitem(
+        EXPORTERS, "jsonl", EXPORTERS["jsonl"]._replace(export=lambda source: (fail(source), ()))
+    )
     with pytest.raises(KcovdbgError, match="the page is gone"):
         run_line(workspace, f"export jsonl {trace('a.kcov', WORDS)} -o {out}")
     assert out.read_text() == "before\n"
@@ -231,4 +257,6 @@ def test_a_machine_whose_calls_are_unknown(trace, workspace):
     workspace.kernel.target.machine = "vax"
     with pytest.raises(KcovdbgError, match="vax"):
         run_line(workspace, f"export rawcover {trace('a.kcov', WORDS)}")
-    assert run_line(workspace, f"export hex file:{trace('b.kcov', WORDS).removeprefix('file:')}") == 0
+    assert (
+        run_line(workspace, f"export hex file:{trace('b.kcov', WORDS).removeprefix('file:')}") == 0
+    )

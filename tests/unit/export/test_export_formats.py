@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each exporter against a reader of its format, written from the format's documentation; names are hostile."""
+"""Each exporter against a reader of its format, written from the format's documentation; names are
+hostile.
+"""
 
 import csv
 import json
@@ -22,12 +24,32 @@ from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.source_coverage import BranchCoverage, FunctionCoverage, SourceCoverage
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
-    ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
+    [
+        "a;b",
+        "a b",
+        "a\nb",
+        "evil\x1b[2J",
+        "</script>",
+        '"quoted"',
+        "a,b",
+        "7",
+        "x 7",
+        "\udcff",
+        "\u202e",
+        "üñ",
+        "\\x3b",
+        "+",
+    ]
 )
-FRAMES = st.builds(Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none())
+FRAMES = st.builds(
+    Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none()
+)
 ADDRESSES = st.integers(0, 2**64 - 1)
 PLACES = st.lists(
-    st.builds(point_formats.ModulePoint, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8
+    st.builds(
+        point_formats.ModulePoint, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()
+    ),
+    max_size=8,
 )
 
 
@@ -39,13 +61,22 @@ class Point(NamedTuple):
 
 
 POINTS = st.lists(
-    st.builds(Point, ADDRESSES, st.integers(0, 10**9), st.lists(FRAMES, max_size=3).map(tuple), NAMES | st.none()), max_size=8
+    st.builds(
+        Point,
+        ADDRESSES,
+        st.integers(0, 10**9),
+        st.lists(FRAMES, max_size=3).map(tuple),
+        NAMES | st.none(),
+    ),
+    max_size=8,
 )
 
 
 def in_columns(points):
     calls, hits, frames, symbols = zip(*points, strict=True) if points else ((), (), (), ())
-    located = LocationCache(lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)]).columns(array("Q", calls))
+    located = LocationCache(
+        lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)]
+    ).columns(array("Q", calls))
     return [point_formats.PointColumns(calls, hits, located.chains, located.frames, symbols)]
 
 
@@ -55,7 +86,9 @@ def shown(point):
         point.symbol or frame.function for frame in point.frames[-1:]
     ]
     rows = zip(functions, point.frames, strict=True)
-    return [(name, frame.file, frame.line) for name, frame in rows if name and frame.file and frame.line]
+    return [
+        (name, frame.file, frame.line) for name, frame in rows if name and frame.file and frame.line
+    ]
 
 
 def one_line_each(lines):
@@ -68,15 +101,28 @@ def one_line_each(lines):
 def test_rawcoverfiles(points, places):
     modules = {place.call: place for place in places}
     points += [Point(call, 0, (Frame("fn", "a.c", 1, None),), None) for call in modules]
-    rows = list(csv.DictReader(one_line_each(point_formats.rawcoverfiles_lines(in_columns(points), modules))))
+    rows = list(
+        csv.DictReader(
+            one_line_each(point_formats.rawcoverfiles_lines(in_columns(points), modules))
+        )
+    )
     for row in rows:
-        place = modules.get(int(row["PC"], 16), point_formats.ModulePoint(0, None, int(row["PC"], 16)))
+        place = modules.get(
+            int(row["PC"], 16), point_formats.ModulePoint(0, None, int(row["PC"], 16))
+        )
         assert bool(row["Module"]) == bool(place.module)
         assert row["Offset"] == ("" if place.offset is None else hex(place.offset))
-    assert [int(row["PC"], 16) for row in rows] == sorted(point.call for point in points for _ in shown(point))
-    assert all(set(row) == {"PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"} for row in rows)
+    assert [int(row["PC"], 16) for row in rows] == sorted(
+        point.call for point in points for _ in shown(point)
+    )
+    assert all(
+        set(row) == {"PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"}
+        for row in rows
+    )
     # The function itself before what was inlined there.
-    assert Counter(row["Inline"] for row in rows)["false"] == sum(bool(shown(point)) for point in points)
+    assert Counter(row["Inline"] for row in rows)["false"] == sum(
+        bool(shown(point)) for point in points
+    )
 
 
 @given(st.lists(st.tuples(NAMES, NAMES, st.integers(0, 99), st.integers(0, 99)), max_size=8))
@@ -90,7 +136,9 @@ def test_funccover(functions):
 
 @given(POINTS)
 def test_jsonl(points):
-    rows = [json.loads(line) for line in one_line_each(point_formats.jsonl_lines(in_columns(points)))]
+    rows = [
+        json.loads(line) for line in one_line_each(point_formats.jsonl_lines(in_columns(points)))
+    ]
     assert [(row["pc"], row["hit_count"]) for row in rows] == [
         (point.call, point.hits) for point in points for _ in shown(point)
     ]
@@ -170,7 +218,9 @@ def read_lcov(lines):
 
 
 LINES = st.dictionaries(
-    st.tuples(st.sampled_from(["a.c", "b\n.c", "end_of_record", "c,d.c"]), st.integers(1, 999)), st.integers(0, 99), max_size=20
+    st.tuples(st.sampled_from(["a.c", "b\n.c", "end_of_record", "c,d.c"]), st.integers(1, 999)),
+    st.integers(0, 99),
+    max_size=20,
 )
 
 
@@ -180,23 +230,43 @@ def make_coverage(lines):
     for file, members in groupby(sorted(lines.items()), key=lambda item: item[0][0]):
         numbers, hits = zip(*((number, count) for (_, number), count in members), strict=True)
         rows = list(zip(numbers, hits, strict=True))
-        functions = [FunctionCoverage(f"f<{number}, T>", number, count) for number, count in rows if number % 2]
-        branches = [BranchCoverage(number, 1, count > 0, (count, 0)) for number, count in rows if number % 3 == 0]
-        coverage.append(SourceCoverage(file, array("I", numbers), array("Q", hits), functions, branches, array("I")))
+        functions = [
+            FunctionCoverage(f"f<{number}, T>", number, count)
+            for number, count in rows
+            if number % 2
+        ]
+        branches = [
+            BranchCoverage(number, 1, count > 0, (count, 0))
+            for number, count in rows
+            if number % 3 == 0
+        ]
+        coverage.append(
+            SourceCoverage(
+                file, array("I", numbers), array("Q", hits), functions, branches, array("I")
+            )
+        )
     return coverage
 
 
 @given(NAMES, LINES)
 def test_lcov(name, lines):
-    read = read_lcov(one_line_each(line_formats.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
+    read = read_lcov(
+        one_line_each(
+            line_formats.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")
+        )
+    )
     found = {}
     for file, records in read.items():
         found.update({(file, line): hits for line, hits in records.lines.items()})
         for line, hits in records.lines.items():
-            assert records.functions.get(f"f<{line}\\x2c T>") == ((line, hits) if line % 2 else None)
+            assert records.functions.get(f"f<{line}\\x2c T>") == (
+                (line, hits) if line % 2 else None
+            )
             sides = [hits, 0] if hits else [None, None]
             assert records.branches.get((line, 1)) == (sides if line % 3 == 0 else None)
-    assert found == {("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()}
+    assert found == {
+        ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
+    }
 
 
 RATES = {"line-rate", "branch-rate", "complexity"}
@@ -230,10 +300,17 @@ def read_cobertura(lines):
         lines = {int(line.get("number")): int(line.get("hits")) for line in found.find("lines")}
         assert found.get("filename") not in files
         files[found.get("filename")] = lines
-        assert float(found.get("line-rate")) == pytest.approx(sum(map(bool, lines.values())) / len(lines), abs=1e-3)
+        assert float(found.get("line-rate")) == pytest.approx(
+            sum(map(bool, lines.values())) / len(lines), abs=1e-3
+        )
     every = [hits for found in files.values() for hits in found.values()]
-    assert (int(root.get("lines-covered")), int(root.get("lines-valid"))) == (sum(map(bool, every)), len(every))
-    conditions = [line.get("condition-coverage") for line in root.iter("line") if line.get("branch") == "true"]
+    assert (int(root.get("lines-covered")), int(root.get("lines-valid"))) == (
+        sum(map(bool, every)),
+        len(every),
+    )
+    conditions = [
+        line.get("condition-coverage") for line in root.iter("line") if line.get("branch") == "true"
+    ]
     taken, sides = 0, 0
     for condition in conditions:
         match = re.fullmatch(r"\d+% \((\d+)/(\d+)\)", condition)
@@ -247,7 +324,9 @@ def test_cobertura(lines):
     def path_of(file):
         return (None if file[0] == "a" else "/src<&>"), file
 
-    written = one_line_each(line_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of))
+    written = one_line_each(
+        line_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of)
+    )
     sources, read = read_cobertura(written)
     assert sources == ["/src<&>"]
     assert read.pop("x/<\"&'>.h") == {7: 1}
@@ -257,7 +336,9 @@ def test_cobertura(lines):
 
 
 def read_drcov(lines):
-    """Read a log of version 2 as Lighthouse does (reader/parsers/drcov.py) and Cartographer: modules, and blocks of each."""
+    """Read a log of version 2 as Lighthouse does (reader/parsers/drcov.py) and Cartographer:
+    modules, and blocks of each.
+    """
     lines = list(lines)
     assert lines[0] == "DRCOV VERSION: 2"
     assert re.fullmatch(r"DRCOV FLAVOR: \w+", lines[1])
@@ -276,7 +357,9 @@ def read_drcov(lines):
     assert lines[4 + count + 1] == "module id, start, size:"
     found = []
     for line in blocks:
-        number, start, size = re.fullmatch(r"module\[\s*(\d+)\]: (0x[0-9a-f]+),\s*(\d+)", line).groups()
+        number, start, size = re.fullmatch(
+            r"module\[\s*(\d+)\]: (0x[0-9a-f]+),\s*(\d+)", line
+        ).groups()
         found.append((names[int(number)], int(start, 16), int(size)))
     return found
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reading a syz-manager's files: what is hostile or missing in them, and which log and program belong to a dump."""
+"""Reading a syz-manager's files: what is hostile or missing in them, and which log and program
+belong to a dump.
+"""
 
 import json
 import os
@@ -52,7 +54,8 @@ def make_crash(workdir, name, **files):
 LONG = "1s ago: executing program 12 (id=123456789):\nsync()\n\n"
 # Of older managers, among what the console printed.
 OLD = (
-    "12:00:00 executing program 3:\nr0 = socket(0x2, 0x1, 0x0)\n[   12.3] some(message)\nbind(r0, 0x0, 0x0)\n"
+    "12:00:00 executing program 3:\nr0 = socket(0x2, 0x1, 0x0)\n[   12.3] "
+    "some(message)\nbind(r0, 0x0, 0x0)\n"
     "12:00:01 executing program 1:\nsync()\n[  12.4] BUG: x\n"
 )
 
@@ -63,7 +66,8 @@ OLD = (
         (
             LOG,
             "syz.1.45",
-            "r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, 0x0)\nioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)",
+            "r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, "
+            "0x0)\nioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)",
         ),
         (LOG, "syz.0.451", "getpid()"),
         (LOG, "syz.1.4", "sync()"),
@@ -89,7 +93,11 @@ def test_program(log, comm, program):
     ("log", "other"),
     [
         (b"[  31.9] CPU: 1 UID: 0 PID: 77 Comm: syz.1.45 Not tainted 6.12.0 #1\n", False),
-        (b"[ 31.9][ T78] CPU: 1 PID: 78 Comm: syz.1.46 Not tainted\n[ 32.0] CPU: 1 PID: 77 Comm: syz.1.45 Tainted: G\n", False),
+        (
+            b"[ 31.9][ T78] CPU: 1 PID: 78 Comm: syz.1.46 Not tainted\n[ 32.0] CPU: 1 PID: 77 "
+            b"Comm: syz.1.45 Tainted: G\n",
+            False,
+        ),
         # Another boot's task had the number, or the name.
         (b"[  31.9] CPU: 1 UID: 0 PID: 77 Comm: kworker/0:1 Not tainted 6.12.0 #1\n", True),
         (b"[  31.9] CPU: 1 UID: 0 PID: 99 Comm: syz.1.45 Not tainted 6.12.0 #1\n", True),
@@ -102,16 +110,43 @@ def test_a_log_of_another_crash(log, other):
 
 
 def test_every_file_that_a_manager_writes(workdir):
-    """SaveCrash and SaveRepro of pkg/manager/crash.go, tail reports and dumps as of January 2026."""
-    text = dict.fromkeys(("log0", "tag0", "report0", "machineInfo0", "log1", "tag1", "machineInfo1", "repro0", "repro1"), "x")
+    """SaveCrash and SaveRepro of pkg/manager/crash.go, tail reports and dumps as of January
+    2026.
+    """
+    text = dict.fromkeys(
+        (
+            "log0",
+            "tag0",
+            "report0",
+            "machineInfo0",
+            "log1",
+            "tag1",
+            "machineInfo1",
+            "repro0",
+            "repro1",
+        ),
+        "x",
+    )
     repro = {f"repro.{end}": "x" for end in ("prog", "cprog", "tag", "log", "report", "stats")}
-    folder = make_crash(workdir, "2411dc8cd4c3f9814e20779d67f47dddbf55c9f6", description="BUG: x\n", vmcore="", **text)
+    folder = make_crash(
+        workdir,
+        "2411dc8cd4c3f9814e20779d67f47dddbf55c9f6",
+        description="BUG: x\n",
+        vmcore="",
+        **text,
+    )
     for name in (*repro, "strace.log", "title-stat", "mount_0.gz"):
         (folder / name).write_text("x")
     os.utime(folder / "log1", (1, 1))
     (crash,) = find_manager(str(workdir)).crashes()
     assert (crash.title, crash.tag) == ("BUG: x", "x")
-    assert [path.name for path in (*crash.logs, *crash.reports)] == ["log0", "log1", "repro.log", "report0", "repro.report"]
+    assert [path.name for path in (*crash.logs, *crash.reports)] == [
+        "log0",
+        "log1",
+        "repro.log",
+        "report0",
+        "repro.report",
+    ]
     assert [dump.path.name for dump in crash.dumps] == ["vmcore"]
     assert (crash.report, crash.log) == (folder / "report0", folder / "log0")
     assert (crash.reproducer, crash.c_reproducer) == (folder / "repro.prog", folder / "repro.cprog")
@@ -130,33 +165,59 @@ def test_the_log_of_the_newest_report(workdir):
 def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
     crushed = make_crash(workdir, "a", log0="", log1="", memory_dump1="", reproducer0="sync()")
     patched = make_crash(
-        workdir, "b", patched_report="[   31.9][   T77] BUG: x\nCall Trace:\n", patched_crash_log="", repro__prog="sync()"
+        workdir,
+        "b",
+        patched_report="[   31.9][   T77] BUG: x\nCall Trace:\n",
+        patched_crash_log="",
+        repro__prog="sync()",
     )
     found = {crash.path: crash for crash in find_manager(str(workdir)).crashes()}
     assert found[crushed].dumps == ((crushed / "memory_dump1", crushed / "log1"),)
     assert found[crushed].reproducer == crushed / "reproducer0"
     assert (found[crushed].title, found[patched].title) == (None, "BUG: x")
-    assert (found[patched].report, found[patched].log) == (patched / "patched_report", patched / "patched_crash_log")
+    assert (found[patched].report, found[patched].log) == (
+        patched / "patched_report",
+        patched / "patched_crash_log",
+    )
 
 
 def test_a_crash_of_2016_is_one_file(workdir):
     path = workdir / "crashes/crash-qemu-0-1471864473"
-    path.write_text("12:00:00 executing program 3:\ngetpid()\nBUG: x\n\nafter running for 3m:\nBUG: unable to handle\n")
+    path.write_text(
+        "12:00:00 executing program 3:\ngetpid()\nBUG: x\n\nafter running for 3m:\nBUG: unable "
+        "to handle\n"
+    )
     (workdir / "crashes/notes.txt").write_text("")
     (crash,) = find_manager(str(workdir)).crashes()
-    assert (crash.path, crash.title, crash.report, crash.log) == (path, "BUG: unable to handle", path, path)
+    assert (crash.path, crash.title, crash.report, crash.log) == (
+        path,
+        "BUG: unable to handle",
+        path,
+        path,
+    )
     assert find_program(read_log(path), "syz-executor3") == "getpid()"
 
 
 def test_a_configuration_that_go_reads(workdir):
     """Bytes that are no UTF-8 become others, and what follows the first value is ignored."""
-    (workdir.parent / "syz.cfg").write_bytes(b' {"name": "\xff", "workdir": "workdir"}\n# end\n{"more": 1}')
+    (workdir.parent / "syz.cfg").write_bytes(
+        b' {"name": "\xff", "workdir": "workdir"}\n# end\n{"more": 1}'
+    )
     manager = find_manager(str(workdir.parent / "syz.cfg"))
     assert manager.workdir == workdir.resolve()
 
 
 def test_crashes(workdir):
-    make_crash(workdir, "b", description="BUG: x\n", vmcore="dump", log0="", log1="", report1="", repro__prog="sync()")
+    make_crash(
+        workdir,
+        "b",
+        description="BUG: x\n",
+        vmcore="dump",
+        log0="",
+        log1="",
+        report1="",
+        repro__prog="sync()",
+    )
     make_crash(workdir, "a", description="INFO: y\n", log0="")
     make_crash(workdir, "c")
     found = list(find_manager(str(workdir)).crashes())
@@ -165,7 +226,11 @@ def test_crashes(workdir):
         ("b", "BUG: x", 1),
         ("a", "INFO: y", 0),
     ]
-    assert (len(found[1].logs), len(found[1].reports), found[1].reproducer is not None) == (2, 1, True)
+    assert (len(found[1].logs), len(found[1].reports), found[1].reproducer is not None) == (
+        2,
+        1,
+        True,
+    )
 
 
 def test_the_log_of_a_dump_is_the_first_one_after_it(workdir):
@@ -231,7 +296,9 @@ def test_configuration(workdir, named):
     (workdir.parent / "other.cfg").write_text('{"workdir": "elsewhere", "kernel_obj": "nowhere"}')
     (workdir.parent / "broken.cfg").write_text("{")
     configuration = workdir.parent / "syz.cfg"
-    configuration.write_text(f'{{\n\t# "workdir": "/x",\n"workdir": "{value}",\n "kernel_obj": "linux"}}')
+    configuration.write_text(
+        f'{{\n\t# "workdir": "/x",\n"workdir": "{value}",\n "kernel_obj": "linux"}}'
+    )
     for place in (workdir, configuration):
         manager = find_manager(str(place))
         assert manager.workdir == workdir.resolve()
@@ -240,13 +307,17 @@ def test_configuration(workdir, named):
 
 def write_configuration(path, workdir, *folders):
     first, *others = map(str, folders)
-    path.write_text(json.dumps({"workdir": str(workdir), "kernel_obj": first, "module_obj": others}))
+    path.write_text(
+        json.dumps({"workdir": str(workdir), "kernel_obj": first, "module_obj": others})
+    )
 
 
 @pytest.fixture
 def image(tmp_path_factory):
     """A kernel that is neither in nor beside the working directory."""
-    return compile_image(tmp_path_factory.mktemp("elsewhere")).rename(tmp_path_factory.getbasetemp() / "elsewhere0/vmlinux")
+    return compile_image(tmp_path_factory.mktemp("elsewhere")).rename(
+        tmp_path_factory.getbasetemp() / "elsewhere0/vmlinux"
+    )
 
 
 def test_images_elsewhere_are_read_where_the_user_names_them(workdir, image):
@@ -255,7 +326,9 @@ def test_images_elsewhere_are_read_where_the_user_names_them(workdir, image):
     assert manager.images == ()
     assert sum(str(image.parent) in remark for remark in manager.remarks) == 1
     for place in (image, image.parent):
-        assert find_manager(str(workdir), [str(place)]).images == ((image,) if place == image.parent else ())
+        assert find_manager(str(workdir), [str(place)]).images == (
+            (image,) if place == image.parent else ()
+        )
 
 
 def test_an_image_that_is_a_link_or_a_pipe_is_not_read(workdir, image):
@@ -311,7 +384,14 @@ def test_a_reader_that_does_not_end(workdir, monkeypatch):
 
 
 def test_a_process_reads_the_same(workdir):
-    make_crash(workdir, "a", description="BUG: \udcff", vmcore="", log0=LOG, report0="BUG: KASAN: x in foo+0x1/0x2\n")
+    make_crash(
+        workdir,
+        "a",
+        description="BUG: \udcff",
+        vmcore="",
+        log0=LOG,
+        report0="BUG: KASAN: x in foo+0x1/0x2\n",
+    )
     make_crash(workdir, "b", report0="")
     manager = find_manager(str(workdir))
     with WorkdirReader(60) as reader:
@@ -320,7 +400,10 @@ def test_a_process_reads_the_same(workdir):
         assert reader.read_dump_log(crash.dumps[0].log, 1, "syz.1.4") == (False, "sync()")
         texts = reader.read_crash(crash, None)
         found = summarize_report("BUG: KASAN: x in foo+0x1/0x2\n")
-        assert (texts.summary.function, texts.summary.errors) == (found.origin.function, (found.problem,))
+        assert (texts.summary.function, texts.summary.errors) == (
+            found.origin.function,
+            (found.problem,),
+        )
         assert (texts.program, texts.is_last) == ("sync()", False)
         with pytest.raises(KcovdbgError):
             reader.find(str(workdir / "absent"), ())
@@ -330,7 +413,9 @@ def test_a_process_reads_the_same(workdir):
 
 @pytest.mark.parametrize("value", ["3", '"x"', "[3]", "null"])
 def test_configuration_with_other_types(workdir, value):
-    (workdir.parent / "syz.cfg").write_text(f'{{"workdir": "workdir", "kernel_obj": {value}, "module_obj": {value}}}')
+    (workdir.parent / "syz.cfg").write_text(
+        f'{{"workdir": "workdir", "kernel_obj": {value}, "module_obj": {value}}}'
+    )
     assert find_manager(str(workdir)).images == ()
 
 

@@ -79,7 +79,9 @@ def files(tmp_path):
     (tmp_path / "vmcore").write_bytes(ident + b"\x04\0" + bytes(64))
     (tmp_path / "vmcore.kdump").write_bytes(b"KDUMP   " + bytes(64))
     (tmp_path / "vmlinuz").write_bytes(b"MZ\0\0" + bytes(64))
-    (tmp_path / "script").write_text("#!/usr/bin/env kcovdbg\n# comment\nexit-with\n\nexit-with 1\n")
+    (tmp_path / "script").write_text(
+        "#!/usr/bin/env kcovdbg\n# comment\nexit-with\n\nexit-with 1\n"
+    )
     (tmp_path / "commands").write_text("exit-with\n\nexit-with 1\n")
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
@@ -102,7 +104,9 @@ def test_targets(arguments, expected):
     assert options.commands == ("info",)
 
 
-@pytest.mark.parametrize("arguments", [[""], ["-c", ""], ["--core="], ["-s", ""], ["--qemu", ""], ["--gdb-remote", ""]])
+@pytest.mark.parametrize(
+    "arguments", [[""], ["-c", ""], ["--core="], ["-s", ""], ["--qemu", ""], ["--gdb-remote", ""]]
+)
 def test_empty_values_are_refused(arguments):
     """A variable of a script that is not set must not open the running kernel."""
     with pytest.raises(UsageError):
@@ -110,7 +114,10 @@ def test_empty_values_are_refused(arguments):
 
 
 def test_where_the_source_is():
-    options = parse_options(["--source-dir", "/src", "--substitute-path", "/build/linux=/src=old", "-e", "info"], COMMANDS)
+    options = parse_options(
+        ["--source-dir", "/src", "--substitute-path", "/build/linux=/src=old", "-e", "info"],
+        COMMANDS,
+    )
     assert options.source_folders == ("/src",)
     assert options.substitutions == (("/build/linux", "/src=old"),)
     with pytest.raises(UsageError, match=r"FROM=TO.*/build"):
@@ -123,7 +130,9 @@ def test_files_as_in_crash(files):
         options = parse_options([files[first], files[second]], COMMANDS)
         assert set(options.target.files) == both
         assert options.script is None
-    options = parse_options([files["vmlinux"], "-e", "info", files["vmcore.kdump"], "-e", "tasks"], COMMANDS)
+    options = parse_options(
+        [files["vmlinux"], "-e", "info", files["vmcore.kdump"], "-e", "tasks"], COMMANDS
+    )
     assert set(options.target.files) == {files["vmlinux"], files["vmcore.kdump"]}
     assert options.commands == ("info", "tasks")
     options = parse_options([files["vmcore"], "tasks", "-a", "--json", "x"], COMMANDS)
@@ -136,7 +145,13 @@ def test_files_as_in_crash(files):
 
 
 @pytest.mark.parametrize(
-    "text", ["ffffffff8108cb35\n", "0xffffffff8108cb35,\n", "\ufeff8\n-2130195659\n", "18446744071579388725\n"]
+    "text",
+    [
+        "ffffffff8108cb35\n",
+        "0xffffffff8108cb35,\n",
+        "\ufeff8\n-2130195659\n",
+        "18446744071579388725\n",
+    ],
 )
 def test_a_list_of_pcs_is_no_script(files, tmp_path, text):
     trace = tmp_path / "run.hex"
@@ -149,7 +164,12 @@ def test_a_list_of_pcs_is_no_script(files, tmp_path, text):
 
 
 def test_a_command_has_the_rest_for_itself():
-    assert parse_options(["-c", "tasks", "info", "-e", "-c", "help"], COMMANDS).words == ("info", "-e", "-c", "help")
+    assert parse_options(["-c", "tasks", "info", "-e", "-c", "help"], COMMANDS).words == (
+        "info",
+        "-e",
+        "-c",
+        "help",
+    )
     assert parse_options(["-qe", "tasks"], COMMANDS).commands == ("tasks",)
     assert parse_options(["-etasks", "-q"], COMMANDS).commands == ("tasks",)
     assert parse_options(["--color", "never", "saved"], COMMANDS).words == ("saved",)
@@ -184,7 +204,9 @@ def words_of(message):
 
 
 def test_a_script_through_a_pipe(files, tmp_path):
-    """A script from the shell's <(…): nothing of it is read before it is run, and it is one only by the option."""
+    """A script from the shell's <(…): nothing of it is read before it is run, and it is one only by
+    the option.
+    """
     os.mkfifo(tmp_path / "pipe")
     options = parse_options([files["vmcore"], "--script", str(tmp_path / "pipe")], COMMANDS)
     assert options.script == str(tmp_path / "pipe")
@@ -210,7 +232,20 @@ def test_a_command(cli, opened):
 
 
 def test_several_commands_share_a_target_and_the_highest_status(cli, opened):
-    out = cli("-c", "dump", "-e", "info", "-e", "exit-with 1", "-e", "nonsense", "-e", "exit-with", "-e", "info | cat")
+    out = cli(
+        "-c",
+        "dump",
+        "-e",
+        "info",
+        "-e",
+        "exit-with 1",
+        "-e",
+        "nonsense",
+        "-e",
+        "exit-with",
+        "-e",
+        "info | cat",
+    )
     assert out.count("status") == 2
     assert re.match(r"kcovdbg: .*\bnonsense\b", cli.err)
     assert cli.status == 2
@@ -267,7 +302,11 @@ def test_standard_input_is_a_script(cli):
 
 
 def test_a_script(cli, files):
-    for arguments in ([files["script"]], ["--script", files["script"]], ["--script", files["commands"]]):
+    for arguments in (
+        [files["script"]],
+        ["--script", files["script"]],
+        ["--script", files["commands"]],
+    ):
         assert cli(*arguments) == "status 0\nstatus 1\n"
         assert cli.status == 1
     assert cli("--script", "-", stdin="exit-with\nexit-with 1\n") == "status 0\nstatus 1\n"
@@ -295,7 +334,11 @@ def test_only_a_named_script_acts(cli, files, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "commands").write_text("! touch made\n")
     (tmp_path / "look").write_text(f"#!/usr/bin/env kcovdbg\nexit-with\n{line}\nexit-with\n")
-    for arguments, stdin in ([str(tmp_path / "look")], ""), ([], f"exit-with\n{line}\nexit-with\n"), ([], f"{line}\n"):
+    for arguments, stdin in (
+        ([str(tmp_path / "look")], ""),
+        ([], f"exit-with\n{line}\nexit-with\n"),
+        ([], f"{line}\n"),
+    ):
         cli(*arguments, stdin=stdin)
         assert (cli.status, "--script" in cli.err) == (2, True)
         assert cli.out.count("status 0") == (0 if stdin.startswith(line) else 1)
@@ -306,16 +349,25 @@ def test_only_a_named_script_acts(cli, files, tmp_path, monkeypatch, line):
 def test_a_named_script_acts(cli, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "look").write_text(f"{line}\n")
-    for arguments, stdin in (["--script", "look"], ""), (["--script", "-"], f"{line}\n"), (["-e", line], ""):
+    for arguments, stdin in (
+        (["--script", "look"], ""),
+        (["--script", "-"], f"{line}\n"),
+        (["-e", line], ""),
+    ):
         cli(*arguments, stdin=stdin)
         assert (cli.status, cli.err) == (0, "")
         (tmp_path / "made").unlink()
 
 
-LOG = "[    0.000000] Linux version 6.12\n[    0.100000] Command line: quiet\n[    1.000000]  ksys_read+0x70/0x100\n"
+LOG = (
+    "[    0.000000] Linux version 6.12\n[    0.100000] Command line: quiet\n[    1.000000]  "
+    "ksys_read+0x70/0x100\n"
+)
 
 
-@pytest.mark.parametrize("first", ["", "help > made\n", "! touch made\n", "exit-with\n", "#!/usr/bin/kcovdbg\n"])
+@pytest.mark.parametrize(
+    "first", ["", "help > made\n", "! touch made\n", "exit-with\n", "#!/usr/bin/kcovdbg\n"]
+)
 def test_a_log_is_no_script(files, tmp_path, first):
     """Neither is one whose first lines are commands: who writes a log writes all of it."""
     path = tmp_path / "serial.log"
@@ -326,18 +378,29 @@ def test_a_log_is_no_script(files, tmp_path, first):
 
 
 @pytest.mark.parametrize(
-    "line", ["sym vfs_read+0x15/0x40", "sym 0xffffffff81000005 0xffffffff81000015", "tasks?", "top 41 | head"]
+    "line",
+    [
+        "sym vfs_read+0x15/0x40",
+        "sym 0xffffffff81000005 0xffffffff81000015",
+        "tasks?",
+        "top 41 | head",
+    ],
 )
 def test_commands_about_code_are_a_script(tmp_path, line):
     path = tmp_path / "look"
-    path.write_text(f"#!/usr/bin/env kcovdbg\n{line}\n# [    0.000000] Linux\n{line}\nsmy vfs_read+0x15/0x40\n")
+    path.write_text(
+        f"#!/usr/bin/env kcovdbg\n{line}\n# [    0.000000] Linux\n{line}\nsmy vfs_read+0x15/0x40\n"
+    )
     assert parse_options([str(path)], COMMANDS).script == str(path)
 
 
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (b"diff --git a/fs/a.c b/fs/a.c\n--- a/fs/a.c\n+++ b/fs/a.c\n@@ -1,1 +1,1 @@\n-a\n+b\n", "patch"),
+        (
+            b"diff --git a/fs/a.c b/fs/a.c\n--- a/fs/a.c\n+++ b/fs/a.c\n@@ -1,1 +1,1 @@\n-a\n+b\n",
+            "patch",
+        ),
         (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\0" + bytes(64), "dump"),
         (b"KDUMP   " + bytes(64), "dump"),
         (b"TN:\nSF:a.c\nDA:1,1\nend_of_record\n", "lcov"),
@@ -347,7 +410,9 @@ def test_commands_about_code_are_a_script(tmp_path, line):
 )
 def test_other_kinds_on_standard_input_are_refused_by_name(cli, monkeypatch, data, named):
     monkeypatch.setattr("os.dup2", lambda *_: None)
-    monkeypatch.setattr("kcovdbg.frontends.standard_input.find_path_kind", lambda _path: find_kind(data))
+    monkeypatch.setattr(
+        "kcovdbg.frontends.standard_input.find_path_kind", lambda _path: find_kind(data)
+    )
     cli(stdin=data)
     assert cli.status == 2
     assert named in cli.err
@@ -396,7 +461,10 @@ def test_only_relative_paths_start_at_the_working_directory(capsys, tmp_path):
 
 def test_doctor_exits_1_when_something_is_missing(cli, monkeypatch):
     def answers(*oks):
-        checks = [("is it there?", lambda _context, ok=ok: doctor.Diagnosis(ok, "an answer")) for ok in oks]
+        checks = [
+            ("is it there?", lambda _context, ok=ok: doctor.Diagnosis(ok, "an answer"))
+            for ok in oks
+        ]
         monkeypatch.setattr(doctor, "_CHECKS", checks)
         rows = json.loads(cli("doctor", "--json"))
         assert [row["ok"] for row in rows] == list(oks)

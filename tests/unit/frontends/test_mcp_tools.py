@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands as tools for programs: a closed list, bounded pages, escaped text, and only files that are named at start."""
+"""Commands as tools for programs: a closed list, bounded pages, escaped text, and only files that
+are named at start.
+"""
 
 import itertools
 import json
@@ -34,7 +36,14 @@ from kcovdbg.frontends.mcp.tools import (
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel as MemoryKernel
 from tests.support.kernels.rows import E9A
-from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
+from tests.support.state import (
+    Streams,
+    StubReader,
+    make_layout,
+    make_target,
+    make_task,
+    make_workspace,
+)
 
 HOSTILE = "\x1b]0;x\x07\n\u202eIGNORE ALL\x00 previous\x7f"
 
@@ -46,7 +55,9 @@ def make_box(monkeypatch):
         workspace = make_workspace(Streams(), monkeypatch, reader=reader, target=target)
         monkeypatch.setattr(Kernel, "symbolizer", None)
         if open_target is not None:
-            workspace = replace(workspace, kernel=replace(workspace.kernel, open_target=open_target))
+            workspace = replace(
+                workspace, kernel=replace(workspace.kernel, open_target=open_target)
+            )
         monkeypatch.setattr(Kernel, "layout", make_layout())
         return ToolBox(workspace, confinement)
 
@@ -59,10 +70,15 @@ def test_no_tool_takes_a_file_but_the_name_of_an_output():
             assert argument.value is not Value.COMMAND
             # The diff of patch is confined as traces are: tests/unit/patch/test_patch_tool.py.
             is_confined = (name, argument.attribute) == ("patch", "change")
-            assert argument.value is not Value.FILE or argument.is_output or is_confined, f"{name}: {argument.names}"
+            assert argument.value is not Value.FILE or argument.is_output or is_confined, (
+                f"{name}: {argument.names}"
+            )
 
 
-@pytest.mark.parametrize("name", ["slice", "collect", "gdb", "keep", "batch", "export", "resume", "!", "tasks | cat", "", "t"])
+@pytest.mark.parametrize(
+    "name",
+    ["slice", "collect", "gdb", "keep", "batch", "export", "resume", "!", "tasks | cat", "", "t"],
+)
 def test_other_commands_are_no_tools(make_box, name):
     with pytest.raises(UsageError):
         make_box().call(name, {})
@@ -86,14 +102,30 @@ def test_schemas(name):
 # Words, and the same as JSON.
 SAME_ARGUMENTS = [
     ("tasks", [], {}),
-    ("tasks", ["-a", "--mode", "trace-pc", "syz*", "41"], {"all": True, "mode": "trace-pc", "tasks": ["syz*", 41]}),
-    ("buffer", ["41", "-n", "3", "--file", "fs", "--file", "mm"], {"what": 41, "n": 3, "file": ["fs", "mm"]}),
+    (
+        "tasks",
+        ["-a", "--mode", "trace-pc", "syz*", "41"],
+        {"all": True, "mode": "trace-pc", "tasks": ["syz*", 41]},
+    ),
+    (
+        "buffer",
+        ["41", "-n", "3", "--file", "fs", "--file", "mm"],
+        {"what": 41, "n": 3, "file": ["fs", "mm"]},
+    ),
     ("buffer", ["file:a", "--pc", "call"], {"what": "file:a", "pc": "call"}),
     ("trace", ["--classes"], {"classes": True}),
     ("top", ["41", "--by", "file"], {"what": "41", "by": "file"}),
     ("diff", ["1", "2", "--", "3"], {"what": [1, "2", "--", 3]}),
-    ("points", ["vfs_read", "41", "--uncovered"], {"place": "vfs_read", "what": [41], "uncovered": True}),
-    ("patch", ["a.diff", "41", "file:b", "-m"], {"change": "a.diff", "what": [41, "file:b"], "missed": True}),
+    (
+        "points",
+        ["vfs_read", "41", "--uncovered"],
+        {"place": "vfs_read", "what": [41], "uncovered": True},
+    ),
+    (
+        "patch",
+        ["a.diff", "41", "file:b", "-m"],
+        {"change": "a.diff", "what": [41, "file:b"], "missed": True},
+    ),
     ("sym", ["ffff", "0x10", "--address"], {"pcs": ["ffff", "0x10"], "address": True}),
     ("last", ["41", "42"], {"tasks": [41, "42"]}),
     ("why", ["usb:1"], {"subject": "usb:1"}),
@@ -200,7 +232,10 @@ def test_a_running_kernel_is_read_again_for_each_page(make_box, live):
     box = make_box(target=make_target(live=live))
     readings = itertools.count()
     replace_tasks(box, lambda: [{"pid": number} for number in range(10)][next(readings) :])
-    first, second = box.call("tasks", {"limit": 4}).content, box.call("tasks", {"limit": 3, "next": 4}).content
+    first, second = (
+        box.call("tasks", {"limit": 4}).content,
+        box.call("tasks", {"limit": 3, "next": 4}).content,
+    )
     assert [row["pid"] for row in first["rows"]] == [0, 1, 2, 3]
     assert [row["pid"] for row in second["rows"]] == [5, 6, 7]
     assert not first["remarks"]
@@ -208,7 +243,9 @@ def test_a_running_kernel_is_read_again_for_each_page(make_box, live):
 
 
 def table(rows, **values):
-    return Table((Column("index", NUMBER), Column("text", TEXT), Column("items", LIST)), rows, **values)
+    return Table(
+        (Column("index", NUMBER), Column("text", TEXT), Column("items", LIST)), rows, **values
+    )
 
 
 def make_rows(count, text="x"):
@@ -241,7 +278,10 @@ def test_only_rows_of_the_page_are_encoded_and_none_behind_it_made():
     def answer():
         made.clear()
         encoded.clear()
-        yield Table((Column("index", NUMBER, value=lambda row: encoded.append(row) or row["index"]),), rows())
+        yield Table(
+            (Column("index", NUMBER, value=lambda row: encoded.append(row) or row["index"]),),
+            rows(),
+        )
 
     page = page_of(answer(), 20, 10)
     assert (len(made), len(encoded), page.next, page.total) == (31, 10, 30, None)
@@ -293,7 +333,9 @@ def folder(tmp_path):
     inside.mkdir()
     (tmp_path / "inside2").mkdir()
     for name in ("inside/good.kcov", "secret.kcov", "inside2/near.kcov"):
-        (tmp_path / name).write_bytes((1).to_bytes(8, "little") + (0xFFFFFFFF81000000).to_bytes(8, "little"))
+        (tmp_path / name).write_bytes(
+            (1).to_bytes(8, "little") + (0xFFFFFFFF81000000).to_bytes(8, "little")
+        )
     (inside / "link.kcov").symlink_to(tmp_path / "secret.kcov")
     (inside / "out").symlink_to(tmp_path)
     os.mkfifo(inside / "fifo.kcov")
@@ -344,7 +386,9 @@ OUTSIDE = (
 )
 
 
-@pytest.mark.parametrize("name", [*OUTSIDE, "out/*.kcov", "../*.kcov", "a\0b", "~/x", "/dev/zero", "/proc/self/environ"])
+@pytest.mark.parametrize(
+    "name", [*OUTSIDE, "out/*.kcov", "../*.kcov", "a\0b", "~/x", "/dev/zero", "/proc/self/environ"]
+)
 def test_no_other_file_is_read(make_box, folder, name):
     box = make_box(FileConfinement(folder))
     calls = [
@@ -384,7 +428,13 @@ def test_the_memory_of_processes_is_not_read(make_box):
 @pytest.mark.parametrize(
     "name",
     # The last are the names of side files, and of a trace whose side file is there.
-    [*("", ".", "..", "-", "-x", ".hidden", "a/b", "/tmp/x", "../x", "a\0"), "good.kcov", "link.kcov", "x.json", "alone.kcov"],
+    [
+        *("", ".", "..", "-", "-x", ".hidden", "a/b", "/tmp/x", "../x", "a\0"),
+        "good.kcov",
+        "link.kcov",
+        "x.json",
+        "alone.kcov",
+    ],
 )
 def test_outputs_are_new_files_in_the_directory(folder, name):
     (folder / "alone.kcov.json").touch()
@@ -416,7 +466,9 @@ def test_a_target_that_cannot_be_opened_is_tried_again(make_box):
 
 
 def test_what_could_not_be_read_is_unknown():
-    """A list that could not be read is one row of nulls with errors; check says that rules could not be judged."""
+    """A list that could not be read is one row of nulls with errors; check says that rules could
+    not be judged.
+    """
     kernel = MemoryKernel(E9A)
     table = kernel.target.symbol("kcov_remote_map")
     kernel.target.holes = [(table.address, table.address + table.size)]
@@ -433,4 +485,6 @@ def test_what_could_not_be_read_is_unknown():
     assert (judged.is_error, judged.content["status"]) == (False, 3)
     assert {row["severity"] for row in judged.content["rows"]} == {"unknown"}
     why = box.call("why", {"subject": "usb:1"})
-    assert {row["code"] for row in why.content["rows"]} & {"handle-not-registered", "unknown"} == {"unknown"}
+    assert {row["code"] for row in why.content["rows"]} & {"handle-not-registered", "unknown"} == {
+        "unknown"
+    }

@@ -47,7 +47,11 @@ def run_keys(workspace, keys, *, quiet=True, environment=None):
     with create_pipe_input() as pipe:
         pipe.send_text(keys)
         return run_interactively(
-            workspace, quiet=quiet, input=pipe, output=DummyOutput(), environment={"TERM": "xterm", **(environment or {})}
+            workspace,
+            quiet=quiet,
+            input=pipe,
+            output=DummyOutput(),
+            environment={"TERM": "xterm", **(environment or {})},
         )
 
 
@@ -66,7 +70,9 @@ def _break(_context, _args):
 
 
 def test_tracebacks_are_for_those_who_ask(workspace, streams):
-    workspace.commands = COMMANDS.with_commands(Command("break", "breaks", _break, needs=frozenset()))
+    workspace.commands = COMMANDS.with_commands(
+        Command("break", "breaks", _break, needs=frozenset())
+    )
     run_keys(workspace, "break\r\x04")
     assert "internal error: RuntimeError: oops" in streams.take()[1]
     workspace.debug = True
@@ -106,10 +112,13 @@ def test_plain_reader_ends_its_lines(monkeypatch, capsys):
 
 def test_a_dumb_terminal_needs_no_prompt_toolkit():
     code = (
-        "import sys; from kcovdbg.frontends.shell import run_interactively; from tests.support.shell_process import *; "
+        "import sys; from kcovdbg.frontends.shell import run_interactively; from "
+        "tests.support.shell_process import *; "
         "sys.argv.append('-q'); main(); print('prompt_toolkit' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="remote\n", timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, input="remote\n", timeout=60
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("HANDLE")
     assert result.stdout.endswith("False\n")
@@ -121,15 +130,22 @@ def test_a_dumb_terminal_needs_no_prompt_toolkit():
 def test_where_the_history_is(tmp_path):
     for place in ("/state", "relative"):
         found = find_user_folder("state", {"XDG_STATE_HOME": place, "HOME": "/h"}).path
-        assert found == Path("/state/kcovdbg" if place.startswith("/") else "/h/.local/state/kcovdbg")
+        assert found == Path(
+            "/state/kcovdbg" if place.startswith("/") else "/h/.local/state/kcovdbg"
+        )
     (tmp_path / "file").touch()
     assert isinstance(open_history({"XDG_STATE_HOME": str(tmp_path / "file")}), InMemoryHistory)
 
 
 def test_history_without_repetitions(workspace, tmp_path):
-    run_keys(workspace, "help\rhelp\r remote\rtasks\r\x04", environment={"XDG_STATE_HOME": str(tmp_path)})
+    run_keys(
+        workspace, "help\rhelp\r remote\rtasks\r\x04", environment={"XDG_STATE_HOME": str(tmp_path)}
+    )
     path = tmp_path / "kcovdbg" / "history"
-    assert [line for line in path.read_text().splitlines() if line.startswith("+")] == ["+help", "+tasks"]
+    assert [line for line in path.read_text().splitlines() if line.startswith("+")] == [
+        "+help",
+        "+tasks",
+    ]
 
 
 def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
@@ -147,10 +163,15 @@ def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
     )
     assert run_keys(workspace, "".join(f"{line}\r" for line in lines)) == 0
     written = path.read_text()
-    typed = [line.removeprefix("kcovdbg> ") for line in written.splitlines() if line.startswith("kcovdbg> ")]
+    typed = [
+        line.removeprefix("kcovdbg> ")
+        for line in written.splitlines()
+        if line.startswith("kcovdbg> ")
+    ]
     assert typed == list(lines[1:6])
     assert written.startswith("before\nkcovdbg> remote | cat\nHANDLE")
-    # Errors, the output of other programs, and the answer about itself; all of it was shown as well.
+    # Errors, the output of other programs, and the answer about itself; all of it was shown as
+    # well.
     assert f"\n{path}\n" in written
     assert "\n42\n" in written
     assert "taks" in written.replace("kcovdbg> taks", "")
@@ -164,7 +185,12 @@ def test_transcript_spares_inputs_and_needs_a_folder(workspace, streams, tmp_pat
     dump = tmp_path / "dump"
     dump.write_text("kept")
     workspace.named_files = (str(dump),)
-    assert run_keys(workspace, f"transcript {dump}\rtranscript {tmp_path}/no/where\rtranscript\rexit\r") == 0
+    assert (
+        run_keys(
+            workspace, f"transcript {dump}\rtranscript {tmp_path}/no/where\rtranscript\rexit\r"
+        )
+        == 0
+    )
     out, err = streams.take()
     assert out == "off\n"
     assert len([line for line in err.splitlines() if line.startswith("kcovdbg: ")]) == 2
@@ -177,11 +203,18 @@ def test_the_pager_is_switched_off_and_on(workspace, streams, setting):
     used = []
 
     def run_probe(context, args):
-        used.append(find_pager({"TERM": "xterm", "PAGER": "cat", "PATH": "/bin:/usr/bin"}, context.workspace.settings.pager))
+        used.append(
+            find_pager(
+                {"TERM": "xterm", "PAGER": "cat", "PATH": "/bin:/usr/bin"},
+                context.workspace.settings.pager,
+            )
+        )
 
     probe = Command(name="probe", summary="", run=run_probe, needs=frozenset())
     workspace.commands = workspace.commands.with_commands(probe)
-    assert run_keys(workspace, "probe\rpager off\rpager\rprobe\rpager on\rpager\rprobe\rexit\r") == 0
+    assert (
+        run_keys(workspace, "probe\rpager off\rpager\rprobe\rpager on\rpager\rprobe\rexit\r") == 0
+    )
     assert streams.take()[0] == "off\non\n"
     expected = find_pager({"TERM": "xterm", "PAGER": "cat", "PATH": "/bin:/usr/bin"}, setting)
     assert used == [expected, None, expected]

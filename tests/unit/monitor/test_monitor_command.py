@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``monitor`` as a command: its errors, its output, and the summary of the recording in the examples."""
+"""``monitor`` as a command: its errors, its output, and the summary of the recording in the
+examples.
+"""
 
 import io
 import json
@@ -33,10 +35,15 @@ EXAMPLE = str(Path(__file__).parents[3] / "examples/fuzz.jsonl")
 def kernel(monkeypatch):
     def make(*answers, is_terminal=False, **values):
         def make_source(_target, _layout, _names, *options):
-            return FakeSource(*answers, **dict(zip(("interval", "share", "record", "machine"), options, strict=True)))
+            return FakeSource(
+                *answers,
+                **dict(zip(("interval", "share", "record", "machine"), options, strict=True)),
+            )
 
         monkeypatch.setattr(command, "LiveSource", make_source)
-        target = make_target(**{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values})
+        target = make_target(
+            **{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values}
+        )
         workspace = Workspace(COMMANDS, Kernel(lambda: target))
         workspace.kernel.__dict__["layout"] = make_layout()
         stdout = io.StringIO()
@@ -113,7 +120,9 @@ def clock(monkeypatch):
 
 @pytest.mark.usefixtures("clock")
 def test_rows_are_printed_one_by_one(kernel):
-    status, printed = run(kernel(*looks()), "--jsonl", "--seconds", "0.5", "--interval", "0.125", "--cpu", "100")
+    status, printed = run(
+        kernel(*looks()), "--jsonl", "--seconds", "0.5", "--interval", "0.125", "--cpu", "100"
+    )
     rows = [json.loads(line) for line in printed.splitlines()]
     assert status == 0
     assert [row["tasks"][0]["count"] for row in rows] == [0, 100, 200, 300, 400]
@@ -124,7 +133,9 @@ def test_rows_are_printed_one_by_one(kernel):
 def test_a_recording_without_a_terminal(kernel, tmp_path):
     path = tmp_path / "run.jsonl"
     made = kernel(*looks())
-    status, printed = run(made, "--record", str(path), "--seconds", "0.5", "--interval", "0.125", "--cpu", "100")
+    status, printed = run(
+        made, "--record", str(path), "--seconds", "0.5", "--interval", "0.125", "--cpu", "100"
+    )
     assert status == 0
     assert list(read_samples(str(path))) == looks()[:5]
     assert "5 looks in" in printed
@@ -137,7 +148,8 @@ def record(made, path, *words):
 
 
 @pytest.mark.parametrize(
-    ("end", "states"), [(KeyboardInterrupt(), ["running"] * 2), (GoneError("guest"), ["running", "running", "gone"])]
+    ("end", "states"),
+    [(KeyboardInterrupt(), ["running"] * 2), (GoneError("guest"), ["running", "running", "gone"])],
 )
 def test_the_end_of_a_recording_keeps_it(kernel, tmp_path, end, states):
     found = record(kernel(*looks(2), end), tmp_path / "run.jsonl")
@@ -162,7 +174,10 @@ def test_a_signal_ends_a_recording_and_keeps_it(kernel, tmp_path, words):
 
 @pytest.mark.parametrize(
     ("ends", "states"),
-    [((RunEnd.TIME, RunEnd.TIME, RunEnd.OTHER), ["running"] * 3 + ["stopped"]), ((RunEnd.INTERRUPT,), ["running"])],
+    [
+        ((RunEnd.TIME, RunEnd.TIME, RunEnd.OTHER), ["running"] * 3 + ["stopped"]),
+        ((RunEnd.INTERRUPT,), ["running"]),
+    ],
 )
 def test_a_machine_behind_a_stub_runs_between_looks(kernel, tmp_path, ends, states):
     machine = FakeMachine(*ends)
@@ -207,7 +222,12 @@ def test_summary_of_the_example(kernel):
     (row,) = rows
     # The programs that ran in the guest: tests/lab/programs/rounds.c, called with 5 and 4.
     (filled,) = [buffer for buffer in row["buffers"] if "rounds-fill" in buffer["tasks"][0]]
-    assert (filled["size"], filled["overflows"], filled["rounds"], filled["needed_size"]) == (512, 5, 5, 2048)
+    assert (filled["size"], filled["overflows"], filled["rounds"], filled["needed_size"]) == (
+        512,
+        5,
+        5,
+        2048,
+    )
     assert [(section["handle"], section["begun"]) for section in row["sections"]] == [("0x5ec7", 4)]
     assert sum(place["share"] for place in row["functions"]) == pytest.approx(1)
 
@@ -249,8 +269,12 @@ def test_names_in_a_page_cannot_become_markup(kernel, tmp_path):
     assert "&lt;script&gt;x" in page.read_text()
 
 
-@pytest.mark.parametrize("key", ["time", "state", "reads", "seconds", "tasks", "errors", "target", "release"])
-@pytest.mark.parametrize("value", ["1e9", "NaN", "1e999", '"x"', "[]", "{}", "true", "null", "[null]", "9" * 5000])
+@pytest.mark.parametrize(
+    "key", ["time", "state", "reads", "seconds", "tasks", "errors", "target", "release"]
+)
+@pytest.mark.parametrize(
+    "value", ["1e9", "NaN", "1e999", '"x"', "[]", "{}", "true", "null", "[null]", "9" * 5000]
+)
 def test_a_row_that_means_harm_is_refused_or_read(tmp_path, capsys, key, value):
     rows = Path(EXAMPLE).read_text().splitlines()
     row = json.loads(rows[1])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The monitor's screen in a terminal that exists in memory only, its sources, and its recordings."""
+"""The monitor's screen in a terminal that exists in memory only, its sources, and its
+recordings.
+"""
 
 import contextlib
 import json
@@ -18,7 +20,17 @@ from kcovdbg.monitor.screen_state import EVENTS, MonitorState, bar_text
 from kcovdbg.monitor.summary import handles_text, short_number, syzkaller_size
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
-from tests.support.samples import OTHER, USB, FakeMachine, FakeSource, kcov, owner, sample, section, task
+from tests.support.samples import (
+    OTHER,
+    USB,
+    FakeMachine,
+    FakeSource,
+    kcov,
+    owner,
+    sample,
+    section,
+    task,
+)
 from tests.support.screen import KeyTerminal
 from tests.support.state import make_task
 
@@ -26,7 +38,9 @@ CALLS = ("read(3, 0x7f0000001000, 512)", "close(3)")
 
 
 def sequence(count=40):
-    """Samples of a task that fills its buffer in ten looks and empties it, of an idle one, and of a section now and then."""
+    """Samples of a task that fills its buffer in ten looks and empties it, of an idle one, and of a
+    section now and then.
+    """
     for number in range(count):
         filled = min(number % 12 * 60, 511)
         tasks = [
@@ -72,7 +86,12 @@ def test_screens_of_all_sizes(columns, rows):
         assert "3 tracing" not in frame[1]
         assert any("RECORDS" in line for line in frame) is (columns >= 100)
         heading = next(line for line in frame if "PID" in line)
-        assert heading.index("PID") < heading.index("COMM") < heading.index("MODE") < heading.index("FILL")
+        assert (
+            heading.index("PID")
+            < heading.index("COMM")
+            < heading.index("MODE")
+            < heading.index("FILL")
+        )
         row = next(line for line in frame if " 41  syz-executor" in line)
         assert "FULL" in row
         assert "TRACE_PC" in row
@@ -138,7 +157,14 @@ def test_moving():
     tasks = [task(pid, pid=pid) for pid in range(1, 101)]
     state = MonitorState(live(sample(0, *tasks), interval=3600))
     terminal = show(state)
-    for keys, cursor in (("G", 99), ("g", 0), ("jjk", 1), ("\x1b[6~", None), ("\x1b[F", 99), ("\x1b[H", 0)):
+    for keys, cursor in (
+        ("G", 99),
+        ("g", 0),
+        ("jjk", 1),
+        ("\x1b[6~", None),
+        ("\x1b[F", 99),
+        ("\x1b[H", 0),
+    ):
         (frame,) = terminal.run(keys)
         if cursor is not None:
             assert state.row == cursor
@@ -245,7 +271,9 @@ def test_enter_names_the_buffer_to_view():
 
 def test_names_from_the_kernel_are_escaped():
     evil = task(1, comm="evil\x1b[2J\u202e\n", syscall="x\x1b]0;y\x07")
-    state = MonitorState(live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60))
+    state = MonitorState(
+        live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60)
+    )
     terminal = show(state, 140, 30)
     terminal.run("\t", "\t", "\t")
     assert "\x1b[2J\u202e" not in terminal.sink.raw
@@ -274,7 +302,9 @@ def test_all_that_a_look_leads_to_is_of_the_budget(clock):
 
 def test_a_machine_is_stopped_for_a_share_of_the_time(clock):
     near = next(sequence())._replace(objects=None)
-    source = live(lambda: clock.sleep(0.03) or near, interval=0.25, share=0.04, machine=FakeMachine())
+    source = live(
+        lambda: clock.sleep(0.03) or near, interval=0.25, share=0.04, machine=FakeMachine()
+    )
     # 2 % of it, whole looks included.
     assert source.pause == pytest.approx(1.97)
 
@@ -294,7 +324,9 @@ def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
 
 
 def test_a_count_that_no_section_can_have_is_unknown():
-    in_section = make_task(7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True)
+    in_section = make_task(
+        7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True
+    )
     # User space can write its own.
     local = make_task(8, count=1 << 60, capacity=511, full=True)
     found = make_task_samples(State(None, {"tasks": (in_section, local), "device_sessions": ()}))
@@ -313,7 +345,10 @@ def record(path, samples):
 def test_a_recording_is_what_was_seen(tmp_path):
     path = tmp_path / "a.jsonl"
     of_device = task(3, kcov=OTHER, kcov_mode="DATAFLOW", device="dataflow")
-    samples = [*sequence(300), sample(1e6, task(7), of_device, objects=(kcov(OTHER)._replace(device="dataflow"),))]
+    samples = [
+        *sequence(300),
+        sample(1e6, task(7), of_device, objects=(kcov(OTHER)._replace(device="dataflow"),)),
+    ]
     record(path, samples)
     assert list(read_samples(str(path))) == samples
 
@@ -348,7 +383,16 @@ def test_what_ends_a_recording_keeps_it(tmp_path, error):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"not json\n", b"[]\n", b"{}\n", b'{"time": "now"}\n', b"\x00\xff\xfe", b"[" * 100_000, b'{"time": 1e999'],
+    [
+        b"",
+        b"not json\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"time": "now"}\n',
+        b"\x00\xff\xfe",
+        b"[" * 100_000,
+        b'{"time": 1e999',
+    ],
 )
 def test_what_is_no_recording(tmp_path, content):
     path = tmp_path / "a"
@@ -357,7 +401,9 @@ def test_what_is_no_recording(tmp_path, content):
         list(read_samples(str(path)))
 
 
-@pytest.mark.parametrize("change", [{"pid": "41"}, {"kcov": "zz"}, {"full": 1}, {"count": True}, {"comm": []}])
+@pytest.mark.parametrize(
+    "change", [{"pid": "41"}, {"kcov": "zz"}, {"full": 1}, {"count": True}, {"comm": []}]
+)
 def test_rows_with_wrong_values_are_refused(tmp_path, change):
     path = tmp_path / "a.jsonl"
     record(path, sequence(1))

@@ -54,12 +54,17 @@ def test_looks_agree_with_the_state(row, monkeypatch):
     kernel = build(row.name)
     source = make_source(kernel)
     whole = look(source)
-    state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS | Part.OBJECTS | Part.REMOTE)
+    state = read_state(
+        kernel.target, detect_layout(kernel.target), Part.TASKS | Part.OBJECTS | Part.REMOTE
+    )
     objects = [found for found in whole.objects if found.device is None]
-    assert {task.pid for task in whole.tasks if task.device is None} == {task.fields.pid for task in state.tasks}
+    assert {task.pid for task in whole.tasks if task.device is None} == {
+        task.fields.pid for task in state.tasks
+    }
     assert {found.kcov for found in objects} <= set(state.objects)
     assert {found.kcov: found.handles for found in objects} == {
-        found.kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(found.kcov, ()))) for found in objects
+        found.kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(found.kcov, ())))
+        for found in objects
     }
     near = look(source)
     assert near.objects is None
@@ -80,9 +85,15 @@ def test_records_are_sampled_where_buffers_grew(row):
     grown = [
         task
         for task in whole.tasks
-        if task.count and task.capacity and task.count <= task.capacity and task.role is not None and task.device is None
+        if task.count
+        and task.capacity
+        and task.count <= task.capacity
+        and task.role is not None
+        and task.device is None
     ]
-    source._last = {key: dataclasses.replace(task, count=0, full=False) for key, task in source._last.items()}
+    source._last = {
+        key: dataclasses.replace(task, count=0, full=False) for key, task in source._last.items()
+    }
     near = look(source)
     total = sum(min(task.count, task.capacity) for task in grown)
     sampled = sum(share.records for share in near.shares)
@@ -103,7 +114,9 @@ def test_a_device_is_sampled_beside_kcov(monkeypatch):
 
     whole = look(source)
     tasks = {task.pid: task for task in of_device(whole.tasks)}
-    assert {pid: (task.kcov, task.role, task.count, task.kcov_area) for pid, task in tasks.items()} == {
+    assert {
+        pid: (task.kcov, task.role, task.count, task.kcov_area) for pid, task in tasks.items()
+    } == {
         LOCAL: (device.objects["local"], "local", 18, device.areas["local"]),
         WORKER: (device.objects["remote"], "remote-section", 4, device.areas["section"]),
     }
@@ -150,4 +163,13 @@ def test_whole_looks_come_as_often_as_the_budget_allows(monkeypatch, clock):
         kinds.append(look(source).objects is not None)
         clock.now += 0.25
     # 20 ms for a whole look, of which a quarter of 4 % of a core is 2 s.
-    assert [number for number, is_whole in enumerate(kinds) if is_whole] == [0, 8, 16, 24, 32, 40, 48, 56]
+    assert [number for number, is_whole in enumerate(kinds) if is_whole] == [
+        0,
+        8,
+        16,
+        24,
+        32,
+        40,
+        48,
+        56,
+    ]

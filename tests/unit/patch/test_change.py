@@ -42,7 +42,13 @@ index 1111111..2222222 100644
 def added(text):
     """Return (file, number, text) of each added line."""
     changes = read_diff(text, "a diff")
-    return [(one.file, line.number, line.text) for one in changes for hunk in one.hunks for line in hunk if line.is_added]
+    return [
+        (one.file, line.number, line.text)
+        for one in changes
+        for hunk in one.hunks
+        for line in hunk
+        if line.is_added
+    ]
 
 
 def test_mails():
@@ -53,14 +59,28 @@ def test_mails():
 
 
 def test_of_a_tree_in_git(tmp_path):
-    """What git itself writes: names with blanks, renames, modes, binary files, ends without a newline."""
+    """What git itself writes: names with blanks, renames, modes, binary files, ends without a
+    newline.
+    """
 
     def git(*words):
         command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
 
     body = "".join(f"line {number}\n" for number in range(30))
-    names = ("plain.c", "with blank.c", 'ünder "quote".c', "tab\there.c", "old name.c", "gone.c", "mode.c", "crlf.c", "end.c")
+    names = (
+        "plain.c",
+        "with blank.c",
+        'ünder "quote".c',
+        "tab\there.c",
+        "old name.c",
+        "gone.c",
+        "mode.c",
+        "crlf.c",
+        "end.c",
+    )
     git("init", "-q")
     for name in names:
         (tmp_path / name).write_text(body)
@@ -97,15 +117,24 @@ def test_of_diff(tmp_path):
     for name, text in (("a", "1\n2\n3\n"), ("b", "1\n2\nthree\n")):
         (tmp_path / name / "fs").mkdir(parents=True)
         (tmp_path / name / "fs" / "open.c").write_text(text)
-    done = subprocess.run(["diff", "-ru", "a", "b"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["diff", "-ru", "a", "b"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert added(done.stdout) == [("fs/open.c", 3, "three")]
     single = subprocess.run(
-        ["diff", "-u", "a/fs/open.c", "b/fs/open.c"], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["diff", "-u", "a/fs/open.c", "b/fs/open.c"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert added(single.stdout) == [("fs/open.c", 3, "three")]
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", MAIL.partition("@@ -10")[0], "diff --git a/x b/y\nrename from x\nrename to y\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n\n", MAIL.partition("@@ -10")[0], "diff --git a/x b/y\nrename from x\nrename to y\n"],
+)
 def test_nothing_is_added(text):
     assert added(text) == []
 
@@ -120,7 +149,8 @@ def test_nothing_is_added(text):
         MAIL.replace("-10,3 +10,3", "-10,1 +10,1"),
         MAIL.replace("-10,3 +10,3", f"-10,3 +{'9' * 5000},3"),
         "+++ b/x\n@@ -1 +1 @@\n+a\n",
-        "diff --cc fs/open.c\nindex 1,2..3\n--- a/fs/open.c\n+++ b/fs/open.c\n@@@ -1,1 -1,1 +1,2 @@@\n  a\n++b\n",
+        "diff --cc fs/open.c\nindex 1,2..3\n--- a/fs/open.c\n+++ b/fs/open.c\n@@@ -1,1 -1,1 "
+        "+1,2 @@@\n  a\n++b\n",
     ],
 )
 def test_what_is_no_diff_is_refused(text):
@@ -128,7 +158,9 @@ def test_what_is_no_diff_is_refused(text):
         added(text)
 
 
-@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "a/../../x.c", "..", '"b/x\\ny.c"', '"b/x\\000y.c"'])
+@pytest.mark.parametrize(
+    "path", ["../../etc/passwd", "/etc/passwd", "a/../../x.c", "..", '"b/x\\ny.c"', '"b/x\\000y.c"']
+)
 def test_paths_out_of_the_tree(path):
     target = path if path.startswith('"') else f"b/{path}"
     text = f"--- /dev/null\n+++ {target}\n@@ -0,0 +1 @@\n+a\n"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of a change: where they are in the source of the kernel, what builds their file, and their states."""
+"""Lines of a change: where they are in the source of the kernel, what builds their file, and their
+states.
+"""
 
 import random
 
@@ -19,11 +21,19 @@ TEXT = tuple(f"\tcall_{number}(argument);" if number % 5 else "}" for number in 
 def hunk_of(text, first, last, context=3):
     """A hunk that adds some lines of a text."""
     start, end = max(first - context, 1), min(last + context, len(text))
-    return [TargetLine(number, text[number - 1], first <= number <= last) for number in range(start, end + 1)]
+    return [
+        TargetLine(number, text[number - 1], first <= number <= last)
+        for number in range(start, end + 1)
+    ]
 
 
 def test_lines_at_their_numbers():
-    assert place_lines([hunk_of(TEXT, 7, 9), hunk_of(TEXT, 40, 40)], TEXT) == {7: 7, 8: 8, 9: 9, 40: 40}
+    assert place_lines([hunk_of(TEXT, 7, 9), hunk_of(TEXT, 40, 40)], TEXT) == {
+        7: 7,
+        8: 8,
+        9: 9,
+        40: 40,
+    }
 
 
 @pytest.mark.parametrize("context", [0, 1, 3])
@@ -56,7 +66,10 @@ def test_a_further_change_beside_the_lines():
 def test_random_changes_never_have_a_wrong_place():
     random.seed(1)
     for _ in range(300):
-        original = [random.choice(["}", "{", "", "\treturn 0;", f"\tf{random.randrange(40)}();"]) for _ in range(60)]
+        original = [
+            random.choice(["}", "{", "", "\treturn 0;", f"\tf{random.randrange(40)}();"])
+            for _ in range(60)
+        ]
         marked = list(enumerate(original, 1))
         for _ in range(random.randrange(6)):
             del marked[random.randrange(len(marked))]
@@ -87,7 +100,9 @@ def test_states_of_lines():
         6: JoinedLine(LineState.NOT_INSTRUMENTED, 0, ()),
     }
     text = ("a", "b", "c", "d", "e", "f")
-    found = judge_file(change_of(text, 1, 6), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text))
+    found = judge_file(
+        change_of(text, 1, 6), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text)
+    )
     assert [row.state.value for row in found.rows] == [
         *("executed", "partly", "not-executed", "unknown", "no-code", "not-instrumented")
     ]
@@ -98,17 +113,23 @@ def test_states_of_lines():
 
 
 def test_a_source_of_another_kernel():
-    """Code at an empty line: the text is not what the kernel was built from, and nothing of the file is judged."""
+    """Code at an empty line: the text is not what the kernel was built from, and nothing of the
+    file is judged.
+    """
     text = ("a", "", "c", "d")
     states = {2: JoinedLine(LineState.EXECUTED, 1, ())}
-    found = judge_file(change_of(text, 1, 4), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text))
+    found = judge_file(
+        change_of(text, 1, 4), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text)
+    )
     assert {row.state for row in found.rows} == {ChangeState.UNKNOWN}
     assert {row.built_line for row in found.rows} == {None}
 
 
 def test_a_source_that_is_not_at_hand():
     states = {2: JoinedLine(LineState.EXECUTED, 1, ())}
-    found = judge_file(change_of(("a", "b"), 1, 2), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, ()))
+    found = judge_file(
+        change_of(("a", "b"), 1, 2), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, ())
+    )
     assert [row.state.value for row in found.rows] == ["no-code", "executed"]
     assert not found.is_compared
 
@@ -138,7 +159,12 @@ def test_names_in_debug_info():
     assert inside.find("include/a.h") == ["./include/a.h"]
     assert inside.find("fs/b.c") == ["drivers/../fs/b.c"]
     assert inside.find("lib/string.c") == ()
-    names = ["/src/linux/fs/a.c", "/src/linux/arch/x86/lib/string.c", "/src/linux/arch/x86/a.c", "include/generated/a.h"]
+    names = [
+        "/src/linux/fs/a.c",
+        "/src/linux/arch/x86/lib/string.c",
+        "/src/linux/arch/x86/a.c",
+        "include/generated/a.h",
+    ]
     elsewhere = BuiltFiles(names)
     assert elsewhere.find("fs/a.c") == ["/src/linux/fs/a.c"]
     assert elsewhere.find("lib/string.c") == ()
@@ -148,10 +174,13 @@ def test_names_in_debug_info():
 
 MAKEFILES = {
     "Kbuild": "obj-y += fs/\nobj-$(CONFIG_NET) += net/\nobj-y += maybe/\n",
-    "fs/Makefile": "obj-y := a.o \\\n  b.o # c.o\nobj-$(CONFIG_D) += d.o\nobj-$(CONFIG_E)+=e/\nlib-$(CONFIG_L) += l.o\n",
+    "fs/Makefile": "obj-y := a.o \\\n  b.o # c.o\nobj-$(CONFIG_D) += "
+    "d.o\nobj-$(CONFIG_E)+=e/\nlib-$(CONFIG_L) += l.o\n",
     "fs/e/Makefile": "obj-$(CONFIG_E) += e.o\ne-y := f.o\ne-$(CONFIG_G) += g.o\ne-objs += h.o\n",
     "net/Makefile": "obj-y += n.o\nobj-$(CONFIG_TWICE) += t.o\nobj-$(CONFIG_AGAIN) += t.o\n",
-    "maybe/Makefile": "ifeq ($(CONFIG_M),y)\nobj-y += m.o\nobj-$(CONFIG_O) += o.o\nendif\nobj-$(CONFIG_P) += p.o\n",
+    "maybe/Makefile": "ifeq ($(CONFIG_M),y)\nobj-y += m.o\nobj-$(CONFIG_O) += "
+    "o.o\nendif\nobj-$(CONFIG_P) += "
+    "p.o\n",
 }
 
 

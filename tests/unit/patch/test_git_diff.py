@@ -30,7 +30,13 @@ def tree(tmp_path):
 
 
 def added(text):
-    return [line.text for one in read_diff(text, "a diff") for hunk in one.hunks for line in hunk if line.is_added]
+    return [
+        line.text
+        for one in read_diff(text, "a diff")
+        for hunk in one.hunks
+        for line in hunk
+        if line.is_added
+    ]
 
 
 def test_ranges(tree):
@@ -63,12 +69,27 @@ def test_nothing_of_the_tree_is_run(tree, tmp_path):
         git("config", f"filter.f.{name}", str(script))
         git("config", f"filter.with.dot.{name}", str(script))
     git("config", "filter.f.required", "true")
-    (folder / ".git" / "included").write_text(f'[filter "included"]\n\tclean = {script}\n\trequired = true\n')
+    (folder / ".git" / "included").write_text(
+        f'[filter "included"]\n\tclean = {script}\n\trequired = true\n'
+    )
     git("config", "include.path", "included")
-    (folder / ".gitattributes").write_text("a.c filter=f diff=d\nb.c filter=with.dot diff=d\nc.c filter=included\n")
+    (folder / ".gitattributes").write_text(
+        "a.c filter=f diff=d\nb.c filter=with.dot diff=d\nc.c filter=included\n"
+    )
     for name in ("b.c", "c.c"):
         (folder / name).write_text("text\n")
-    git("-c", "filter.f.required=false", "-c", "filter.f.process=", "-c", "filter.f.clean=", "add", "-N", "b.c", "c.c")
+    git(
+        "-c",
+        "filter.f.required=false",
+        "-c",
+        "filter.f.process=",
+        "-c",
+        "filter.f.clean=",
+        "add",
+        "-N",
+        "b.c",
+        "c.c",
+    )
     hooks = folder / ".git" / "hooks"
     for name in ("post-index-change", "reference-transaction", "pre-auto-gc"):
         (hooks / name).write_text(script.read_text())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``patch`` as a user types it, on an image that was compiled from the source that the diffs are of."""
+"""``patch`` as a user types it, on an image that was compiled from the source that the diffs are
+of.
+"""
 
 import io
 import json
@@ -26,10 +28,14 @@ def diff_of(file, text, first=1, last=None, *, context=3):
     lines = text.splitlines()
     last = len(lines) if last is None else last
     start, end = max(first - context, 1), min(last + context, len(lines))
-    body = [("+" if first <= number <= last else " ") + lines[number - 1] for number in range(start, end + 1)]
+    body = [
+        ("+" if first <= number <= last else " ") + lines[number - 1]
+        for number in range(start, end + 1)
+    ]
     before = len(body) - (last - first + 1)
-    return f"--- a/{file}\n+++ b/{file}\n@@ -{start if before else 0},{before} +{start},{len(body)} @@\n" + "".join(
-        line + "\n" for line in body
+    return (
+        f"--- a/{file}\n+++ b/{file}\n@@ -{start if before else 0},{before} "
+        f"+{start},{len(body)} @@\n" + "".join(line + "\n" for line in body)
     )
 
 
@@ -45,12 +51,18 @@ class Built:
 
     def points(self, function):
         (symbol,) = [one for one in self.table.functions_named(function) if one.name == function]
-        return [pc for pc in self.table.pcs(PointKind.PC) if symbol.address < pc <= symbol.address + symbol.size]
+        return [
+            pc
+            for pc in self.table.pcs(PointKind.PC)
+            if symbol.address < pc <= symbol.address + symbol.size
+        ]
 
     def trace(self, name, *functions):
         """A set of PCs: all of some functions."""
         path = self.folder / name
-        path.write_text("".join(f"{pc:#x}\n" for function in functions for pc in self.points(function)))
+        path.write_text(
+            "".join(f"{pc:#x}\n" for function in functions for pc in self.points(function))
+        )
         return f"file:{path}"
 
     def diff(self, text, name="change.diff"):
@@ -60,7 +72,19 @@ class Built:
 
     def ask(self, *words):
         """Return the exit status, the rows and the notes."""
-        status = main(["-s", str(self.image), "--source-dir", str(self.folder), "patch", *words, "--pc", "raw", "--json"])
+        status = main(
+            [
+                "-s",
+                str(self.image),
+                "--source-dir",
+                str(self.folder),
+                "patch",
+                *words,
+                "--pc",
+                "raw",
+                "--json",
+            ]
+        )
         out, said = self._capsys.readouterr()
         return status, json.loads(out) if out else None, said
 
@@ -79,24 +103,40 @@ def states(rows):
 
 
 def test_states_and_attribution(built):
-    diff = built.diff(diff_of("src/first.c", FIRST) + diff_of("src/second.c", SECOND) + diff_of("sub/inlined.h", HEADER))
+    diff = built.diff(
+        diff_of("src/first.c", FIRST)
+        + diff_of("src/second.c", SECOND)
+        + diff_of("sub/inlined.h", HEADER)
+    )
     second, both = built.trace("second.txt", "second"), built.trace("both.txt", "second", "first")
     status, rows, _ = built.ask(diff, second, both)
     found = states(rows)
     jsonschema.validate(rows, strict_schema("patch"))
     assert status == 1
-    assert found["src/first.c", line_of(FIRST, "static __attribute__((noinline, cold)) int rare")] == "not-executed"
-    assert found["src/first.c", line_of(FIRST, "__attribute__((no_sanitize_coverage")] == "not-instrumented"
+    assert (
+        found["src/first.c", line_of(FIRST, "static __attribute__((noinline, cold)) int rare")]
+        == "not-executed"
+    )
+    assert (
+        found["src/first.c", line_of(FIRST, "__attribute__((no_sanitize_coverage")]
+        == "not-instrumented"
+    )
     assert found["src/first.c", line_of(FIRST, "#include")] == "no-code"
     loop = ("src/second.c", line_of(SECOND, "sum += chained"))
     assert found[loop] in ("executed", "partly")
     # A header counts at each copy.
-    assert found["sub/inlined.h", line_of(HEADER, "return twice(number - 1)")] in ("executed", "partly")
+    assert found["sub/inlined.h", line_of(HEADER, "return twice(number - 1)")] in (
+        "executed",
+        "partly",
+    )
     by_line = {(row["file"], row["line"]): row for row in rows}
     assert [one["trace"] for one in by_line[loop]["traces"]] == [second, both]
     only = by_line["src/first.c", line_of(FIRST, "if (__builtin_expect")]
     assert [one["trace"] for one in only["traces"]] == [both]
-    assert all(row["text"] in (*FIRST.splitlines(), *SECOND.splitlines(), *HEADER.splitlines()) for row in rows)
+    assert all(
+        row["text"] in (*FIRST.splitlines(), *SECOND.splitlines(), *HEADER.splitlines())
+        for row in rows
+    )
 
 
 def test_each_trace_of_a_directory(built):
@@ -112,7 +152,9 @@ def test_each_trace_of_a_directory(built):
 
 def test_all_was_executed(built):
     number = line_of(SECOND, "sum += chained")
-    status, rows, _ = built.ask(built.diff(diff_of("src/second.c", SECOND, number, number)), built.trace("t.txt", "second"))
+    status, rows, _ = built.ask(
+        built.diff(diff_of("src/second.c", SECOND, number, number)), built.trace("t.txt", "second")
+    )
     assert (status, len(rows), rows[0]["built_line"]) == (0, 1, number)
 
 
@@ -128,7 +170,9 @@ def test_a_diff_of_another_state_of_the_tree(built):
     diff = built.diff(diff_of("src/second.c", "\n/* more */\n" + SECOND, 6, 10))
     _, rows, _ = built.ask(diff, built.trace("t.txt", "second"))
     assert {row["line"] - row["built_line"] for row in rows} == {2}
-    diff = built.diff(diff_of("src/second.c", SECOND.replace("sum += chained(i)", "sum += changed(i)"), 7, 7))
+    diff = built.diff(
+        diff_of("src/second.c", SECOND.replace("sum += chained(i)", "sum += changed(i)"), 7, 7)
+    )
     status, rows, _ = built.ask(diff, built.trace("t.txt", "second"))
     assert [(row["state"], row["built_line"]) for row in rows] == [("unknown", None)]
     # Nothing is known.
@@ -144,7 +188,9 @@ def test_a_tree_that_was_changed_after_the_build(built):
 
 def test_a_file_that_is_not_built(built):
     (built.folder / "src" / "Makefile").write_text("obj-$(CONFIG_THIRD) += third.o\n")
-    status, rows, _ = built.ask(built.diff(diff_of("src/third.c", "int x;\n")), built.trace("t.txt", "second"))
+    status, rows, _ = built.ask(
+        built.diff(diff_of("src/third.c", "int x;\n")), built.trace("t.txt", "second")
+    )
     assert (status, rows[0]["state"], rows[0]["option"]) == (0, "not-built", "CONFIG_THIRD")
 
 
@@ -178,7 +224,9 @@ def test_what_git_has(built):
         _, rows, _ = built.ask(*words)
         assert [row["text"] for row in rows] == ["        sum += chained(i);"]
     git("commit", "-qam", "2")
-    assert [row["line"] for row in built.ask("HEAD~1..", trace)[1]] == [line_of(SECOND, "sum += chained")]
+    assert [row["line"] for row in built.ask("HEAD~1..", trace)[1]] == [
+        line_of(SECOND, "sum += chained")
+    ]
     assert built.ask(trace)[:2] == (0, [])
 
 
@@ -189,14 +237,28 @@ def test_a_script_that_nobody_named_runs_no_git(built, monkeypatch, capsys):
     for words, status in (("HEAD~1..", 2), (diff, 0)):
         line = f"patch {words} {trace} --pc raw\n"
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line.encode())))
-        assert main(["-s", str(built.image), "--source-dir", str(built.folder)]) == status, capsys.readouterr().err
+        assert main(["-s", str(built.image), "--source-dir", str(built.folder)]) == status, (
+            capsys.readouterr().err
+        )
 
 
 def test_text(built, capsys):
     diff = built.diff(diff_of("src/second.c", SECOND))
     trace = built.trace("t.txt", "second")
     capsys.readouterr()
-    assert main(["-s", str(built.image), "--source-dir", str(built.folder), "patch", diff, trace, "--pc", "raw"]) in (0, 1)
+    assert main(
+        [
+            "-s",
+            str(built.image),
+            "--source-dir",
+            str(built.folder),
+            "patch",
+            diff,
+            trace,
+            "--pc",
+            "raw",
+        ]
+    ) in (0, 1)
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("src/second.c")
     (line,) = [line for line in out if "sum += chained" in line]
@@ -207,7 +269,13 @@ def test_text(built, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [("change.diff",), ("missing.diff", "{trace}"), ("src/second.c", "{trace}"), ("no..range", "{trace}")]
+    "words",
+    [
+        ("change.diff",),
+        ("missing.diff", "{trace}"),
+        ("src/second.c", "{trace}"),
+        ("no..range", "{trace}"),
+    ],
 )
 def test_wrong_words(built, words, monkeypatch):
     monkeypatch.chdir(built.folder)
@@ -248,18 +316,29 @@ def test_a_line_that_code_is_inlined_at(tmp_path, capsys, monkeypatch):
     assert (row["state"], row["reason"]) == ("unknown", "inlined")
     trace = built.trace("own.txt", "caller")
     (row,) = built.ask(diff, trace)[1]
-    assert (row["state"], row["reason"], [one["trace"] for one in row["traces"]]) == ("executed", None, [trace])
+    assert (row["state"], row["reason"], [one["trace"] for one in row["traces"]]) == (
+        "executed",
+        None,
+        [trace],
+    )
 
 
 def test_a_page(built, capsys):
-    diff, trace = built.diff(diff_of("src/second.c", SECOND) + diff_of("src/first.c", FIRST)), built.trace("t.txt", "second")
+    diff, trace = (
+        built.diff(diff_of("src/second.c", SECOND) + diff_of("src/first.c", FIRST)),
+        built.trace("t.txt", "second"),
+    )
     words = ["-s", str(built.image), "--source-dir", str(built.folder), "report", "--pc", "raw"]
     page = built.folder / "page.html"
     assert main([*words, "--patch", diff, trace, "-o", str(page)]) == 0
     text = page.read_text()
     section = text[text.index('id="patch"') :]
     section = section[: section.index("</section>")]
-    for style, part in (("c-none", "return rare(number)"), ("c-none", "int rare(int number)"), ("c-", "sum += chained")):
+    for style, part in (
+        ("c-none", "return rare(number)"),
+        ("c-none", "int rare(int number)"),
+        ("c-", "sum += chained"),
+    ):
         (row,) = [row for row in section.split("<tr") if part in re.sub("<[^>]*>", "", row)]
         assert style in row
     assert main([*words, "--patch", diff, "-o", str(built.folder / "other.html")]) == 2

@@ -44,13 +44,28 @@ def test_the_text_of_a_diff(box):
     assert content["status"] == 1
     assert content["total"] == len(FIRST.splitlines()) + len(SECOND.splitlines())
     assert content["next"] == len(content["rows"]) > 0
-    following = box.call("patch", {"change": DIFF, "what": ["file:t.txt"], "pc": "raw", "next": content["next"], "limit": 1000})
+    following = box.call(
+        "patch",
+        {
+            "change": DIFF,
+            "what": ["file:t.txt"],
+            "pc": "raw",
+            "next": content["next"],
+            "limit": 1000,
+        },
+    )
     rows = content["rows"] + following.content["rows"]
     assert len(rows) == content["total"]
 
 
 def test_only_missed_lines_with_few_keys(box):
-    given = {"change": DIFF, "what": ["file:t.txt"], "pc": "raw", "missed": True, "fields": ["file", "line", "state"]}
+    given = {
+        "change": DIFF,
+        "what": ["file:t.txt"],
+        "pc": "raw",
+        "missed": True,
+        "fields": ["file", "line", "state"],
+    }
     answer = box.call("patch", given)
     assert {row["state"] for row in answer.content["rows"]} <= {"not-executed", "partly", "unknown"}
     assert answer.content["rows"][0].keys() == {"file", "line", "state"}
@@ -58,10 +73,18 @@ def test_only_missed_lines_with_few_keys(box):
 
 def test_a_diff_in_the_folder(box):
     (box.folder / "a.diff").write_text(DIFF)
-    assert box.call("patch", {"change": "a.diff", "what": ["file:t.txt"], "pc": "raw"}).content["status"] == 1
+    assert (
+        box.call("patch", {"change": "a.diff", "what": ["file:t.txt"], "pc": "raw"}).content[
+            "status"
+        ]
+        == 1
+    )
 
 
-@pytest.mark.parametrize("change", ["HEAD", "HEAD~1..", "../outside.diff", "{folder}/../outside.diff", "link.diff", "-", None])
+@pytest.mark.parametrize(
+    "change",
+    ["HEAD", "HEAD~1..", "../outside.diff", "{folder}/../outside.diff", "link.diff", "-", None],
+)
 def test_what_a_client_may_not_name(box, change, monkeypatch):
     (box.folder.parent / "outside.diff").write_text(DIFF)
     (box.folder / "link.diff").symlink_to(box.folder.parent / "outside.diff")

@@ -74,7 +74,11 @@ def test_folds_give_back_all_runs(groups):
 def test_a_loop_over_functions_is_one_fold():
     groups = [9, *[1, 1, 2, 3] * 5, 8]
     folds = list(fold_runs(find_runs(groups, lambda value: value)))
-    assert [(len(fold.runs), fold.rounds, fold.length) for fold in folds] == [(1, 1, 1), (3, 5, 20), (1, 1, 1)]
+    assert [(len(fold.runs), fold.rounds, fold.length) for fold in folds] == [
+        (1, 1, 1),
+        (3, 5, 20),
+        (1, 1, 1),
+    ]
 
 
 @given(SMALL.filter(bool))
@@ -82,7 +86,9 @@ def test_rounds(words):
     def is_round(period):
         return all(word == words[index % period] for index, word in enumerate(words))
 
-    expected = next((period for period in range(1, len(words) // 2 + 1) if is_round(period)), len(words))
+    expected = next(
+        (period for period in range(1, len(words) // 2 + 1) if is_round(period)), len(words)
+    )
     assert round_length(words) == expected
 
 
@@ -100,7 +106,10 @@ def test_differences(left, right):
     assert found.common == len(everywhere)
     assert by_side[DiffSide.LEFT] == only_left
     assert by_side[DiffSide.RIGHT] == only_right
-    assert by_side[DiffSide.FLICKER] == set.union(*lefts, *rights) - everywhere - only_left - only_right
+    assert (
+        by_side[DiffSide.FLICKER]
+        == set.union(*lefts, *rights) - everywhere - only_left - only_right
+    )
     for row in found.differences:
         assert row.records == sum(run.count(row.pc) for run in (*left, *right))
         assert row.left_runs == sum(row.pc in run for run in lefts)
@@ -139,13 +148,19 @@ def test_rows_of_comparisons_differ_by_their_operands():
     left = [5, 1, 2, pc(1)] * 3
     right = [*left[:5], 9, *left[6:]]
     rows = ViewRows(align_by_index(left, right, 4))
-    assert [rows.row(number).mark for number in range(len(rows))] == [Mark.EQUAL, Mark.CHANGED, Mark.EQUAL]
+    assert [rows.row(number).mark for number in range(len(rows))] == [
+        Mark.EQUAL,
+        Mark.CHANGED,
+        Mark.EQUAL,
+    ]
     assert rows.find_differences() == [1]
 
 
 def find_starts(different):
     return [
-        number for number, is_different in enumerate(different) if is_different and (not number or not different[number - 1])
+        number
+        for number, is_different in enumerate(different)
+        if is_different and (not number or not different[number - 1])
     ]
 
 
@@ -182,7 +197,9 @@ def test_filtered_and_grouped_rows(words, function):
     ]
     groups = rows.fold_groups([int(known.symbol(word)[3:]) for word in words])
     expected = [(run.first, run.length) for run in find_runs(words, known.symbol)]
-    assert [(groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))] == expected
+    assert [
+        (groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))
+    ] == expected
     for run_number, (first, length) in enumerate(expected):
         assert all(groups.find(index) == run_number for index in range(first, first + length))
 

@@ -28,7 +28,14 @@ def events(text):
 
 def show(text):
     return [
-        (chr(64 + (call.pc - pc(0)) // 256), call.depth, call.kind.value, call.first, call.last, call.points)
+        (
+            chr(64 + (call.pc - pc(0)) // 256),
+            call.depth,
+            call.kind.value,
+            call.first,
+            call.last,
+            call.points,
+        )
         for call in build_calls(events(text))
     ]
 
@@ -47,14 +54,21 @@ def test_calls():
 @given(st.text("ABCabc.", max_size=40))
 def test_calls_are_always_balanced(text):
     calls = build_calls(events(text))
-    assert sum(call.kind is not CallKind.BEGUN_EARLIER for call in calls) == sum(map(str.isupper, text))
-    assert sum(call.kind is not CallKind.UNFINISHED for call in calls) == sum(map(str.islower, text))
+    assert sum(call.kind is not CallKind.BEGUN_EARLIER for call in calls) == sum(
+        map(str.isupper, text)
+    )
+    assert sum(call.kind is not CallKind.UNFINISHED for call in calls) == sum(
+        map(str.islower, text)
+    )
     assert all(0 <= call.first <= call.last < len(text) and call.depth >= 0 for call in calls)
     # Deeper calls are within less deep ones, and calls of one depth do not overlap.
     for call in calls:
         if call.depth:
             assert any(
-                other.depth == call.depth - 1 and other.first <= call.first and call.last <= other.last for other in calls
+                other.depth == call.depth - 1
+                and other.first <= call.first
+                and call.last <= other.last
+                for other in calls
             )
     for depth in {call.depth for call in calls}:
         spans = sorted((call.first, call.last) for call in calls if call.depth == depth)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces are written whole or not at all, and read back as they were; text of other tools both ways."""
+"""Traces are written whole or not at all, and read back as they were; text of other tools both
+ways.
+"""
 
 import errno
 import os
@@ -11,7 +13,13 @@ import pytest
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect.requests import Step, explain_errno, explain_not_followed
-from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text_file, write_trace
+from kcovdbg.collect.trace_writer import (
+    make_header,
+    text_bytes,
+    trace_bytes,
+    write_text_file,
+    write_trace,
+)
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
@@ -26,7 +34,18 @@ PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]
 def make(words=PCS, mode="TRACE_PC", codec=PC, big_endian=False):
     encoding = record.make_encoding(codec, 8, big_endian)
     count = len(words) // encoding.record_words
-    return Buffer("41", encoding, array("Q", words), count, count, 511, size=512, mode=mode, pid=41, comm="a\nb")
+    return Buffer(
+        "41",
+        encoding,
+        array("Q", words),
+        count,
+        count,
+        511,
+        size=512,
+        mode=mode,
+        pid=41,
+        comm="a\nb",
+    )
 
 
 @pytest.mark.parametrize("big_endian", [False, True])
@@ -34,19 +53,29 @@ def make(words=PCS, mode="TRACE_PC", codec=PC, big_endian=False):
 def test_round_trip(tmp_path, big_endian, mode, codec):
     path = tmp_path / "a.kcov"
     buffer = make(PCS[:48], mode, codec, big_endian)
-    header = make_header(buffer, argv=("ls", "/"), pid=40, release="6.12", build_id="aa", kaslr_offset=0x1000)
+    header = make_header(
+        buffer, argv=("ls", "/"), pid=40, release="6.12", build_id="aa", kaslr_offset=0x1000
+    )
     write_trace(path, buffer, header)
     found = read_trace(path)
-    assert (list(found.words), found.count, found.encoding) == (PCS[:48], buffer.count, buffer.encoding)
+    assert (list(found.words), found.count, found.encoding) == (
+        PCS[:48],
+        buffer.count,
+        buffer.encoding,
+    )
     assert read_header(path) == header
     assert (header.pid, header.tid, header.comm, header.kaslr_offset) == (40, 41, "a\nb", 0x1000)
     assert not found.remarks
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.kcov", "a.kcov.json"]
 
 
-@pytest.mark.parametrize(("mode", "codec", "named"), [("TRACE_PC", PC_EXT, "TRACE_PC_EXT"), ("INIT", CMP, "TRACE_CMP")])
+@pytest.mark.parametrize(
+    ("mode", "codec", "named"), [("TRACE_PC", PC_EXT, "TRACE_PC_EXT"), ("INIT", CMP, "TRACE_CMP")]
+)
 def test_the_side_file_names_the_format_of_the_records(tmp_path, mode, codec, named):
-    """In a dump, a flag beside the mode may tell the format, or a guess where the buffer is not enabled."""
+    """In a dump, a flag beside the mode may tell the format, or a guess where the buffer is not
+    enabled.
+    """
     buffer = make(PCS[:48], mode, codec)
     write_trace(tmp_path / "a.kcov", buffer, make_header(buffer))
     found = read_trace(tmp_path / "a.kcov")
@@ -56,7 +85,10 @@ def test_the_side_file_names_the_format_of_the_records(tmp_path, mode, codec, na
 def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
     path = tmp_path / "a.kcov"
     buffer = make()
-    monkeypatch.setattr("os.fsync", lambda _fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(
+        "os.fsync",
+        lambda _fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")),
+    )
     with pytest.raises(CollectError, match="No space left") as caught:
         write_trace(path, buffer, make_header(buffer))
     assert caught.value.status == 125
@@ -68,7 +100,9 @@ def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
 def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatch, failing, kind):
-    """If any of the renames fails, the older trace is still complete; without an older one, nothing is left."""
+    """If any of the renames fails, the older trace is still complete; without an older one, nothing
+    is left.
+    """
     path = tmp_path / "a.kcov"
     plain = os.rename
     for older in (None, make(PCS[:7])):
@@ -132,13 +166,18 @@ def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
     (tmp_path / "syz").write_bytes(text_bytes(buffer, call_length=5, is_syzkaller=True))
     assert (tmp_path / "raw").read_text().splitlines()[0] == f"{PCS[-1]:#x}"
     assert (tmp_path / "syz").read_text().splitlines() == [f"{pc - 5:#x}" for pc in PCS]
-    kernel = TraceKernel(machine="x86_64", find_points=lambda: [list_points([*PCS, 0xFFFFFFFF82000000])])
+    kernel = TraceKernel(
+        machine="x86_64", find_points=lambda: [list_points([*PCS, 0xFFFFFFFF82000000])]
+    )
     raw, syz = (read_trace(tmp_path / name, kernel) for name in ("raw", "syz"))
     assert list(raw.words) == [*PCS[::-1], PCS[0]]
     assert list(syz.words) == PCS
     assert "100%" in raw.remarks[0]
     assert "100%" in syz.remarks[0]
-    assert list(read_trace(tmp_path / "raw", kernel, ReadingOptions(pc="call")).words)[-1] == PCS[0] + 5
+    assert (
+        list(read_trace(tmp_path / "raw", kernel, ReadingOptions(pc="call")).words)[-1]
+        == PCS[0] + 5
+    )
     assert "--pc call" in read_trace(tmp_path / "syz").remarks[0]
     assert not read_trace(tmp_path / "syz", options=ReadingOptions(pc="raw")).remarks
     others = TraceKernel(machine="x86_64", find_points=lambda: [list_points([1 << 63])])
@@ -155,7 +194,10 @@ def test_a_call_before_the_first_address_is_none():
 
 def test_who_holds_a_handle():
     taken = explain_errno(
-        Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42], find_holder=lambda h: "task 7" if h == 0x42 else None
+        Step.REMOTE_ENABLE,
+        errno.EEXIST,
+        handles=[1 << 56 | 2, 0x42],
+        find_holder=lambda h: "task 7" if h == 0x42 else None,
     )
     assert str(taken) == "handle common:0x42: task 7"
     unknown = str(explain_errno(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42]))
@@ -163,7 +205,9 @@ def test_who_holds_a_handle():
     twice = str(explain_errno(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2] * 2))
     assert "usb:2" in twice
     assert "EEXIST" not in twice
-    assert "0x10000000002" in str(explain_errno(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2]))
+    assert "0x10000000002" in str(
+        explain_errno(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2])
+    )
     assert "257" in str(explain_errno(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
 
 

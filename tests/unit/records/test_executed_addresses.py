@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of executed addresses: formats of tools that write them, how others are recognized, and states of blocks by them."""
+"""Lists of executed addresses: formats of tools that write them, how others are recognized, and
+states of blocks by them.
+"""
 
 import struct
 from array import array
@@ -8,7 +10,14 @@ import pytest
 
 from kcovdbg.abi.record import EXACT, decode_record, make_encoding
 from kcovdbg.records.executed_addresses import KernelCode, is_instruction_run, read_exactly
-from kcovdbg.records.line_states import ALL_EXECUTED_CODE, EXECUTED_CODE, FunctionState, LineState, TraceRecords, quality_of
+from kcovdbg.records.line_states import (
+    ALL_EXECUTED_CODE,
+    EXECUTED_CODE,
+    FunctionState,
+    LineState,
+    TraceRecords,
+    quality_of,
+)
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
@@ -28,7 +37,8 @@ def qemu(pc, style):
         "2.5": f"Trace 0x7f3c40000000 [{pc:016x}] start_kernel\n",
         "2.10": f"Trace 0x7f3c40000000 [0: {pc:016x}] start_kernel\n",
         "4": f"Trace 0: 0x7f3c40000000 [0000000000000000/{pc:016x}/0x4093] start_kernel\n",
-        "7": f"Trace 0: 0x7f3c40000000 [0000000000000000/{pc:016x}/00004093/ff000000] start_kernel\n",
+        "7": f"Trace 0: 0x7f3c40000000 [0000000000000000/{pc:016x}/00004093/ff000000] "
+        f"start_kernel\n",
     }[style]
 
 
@@ -92,10 +102,13 @@ PERF = {
 swapper     0 [000]   100.000002:     250000 cycles:{" "}
 \t{SECOND:x} native_halt+0x5 ([kernel.kallsyms])
 """,
-    "branches": f"ls  99 [000]  1.02:  1  branches:  {FIRST:x} f+0x5 ([kernel.kallsyms]) => {SECOND:x} g ([kernel.kallsyms])\n",
+    "branches": f"ls  99 [000]  1.02:  1  branches:  {FIRST:x} f+0x5 ([kernel.kallsyms]) => "
+    f"{SECOND:x} g "
+    f"([kernel.kallsyms])\n",
     "instructions": f"ls  99 [000]  1.000002:  {FIRST:x} f+0x5 ([kernel.kallsyms])\t\tinsn: f4\n"
     f"ls  99 [000]  1.000003:  {SECOND:x} f+0x6 ([kernel.kallsyms])\t\tinsn: c3\n",
-    "addresses alone": f"        {FIRST:x} f+0x5 ([kernel.kallsyms])\n        {SECOND:x} f+0x6 ([kernel.kallsyms])\n",
+    "addresses alone": f"        {FIRST:x} f+0x5 ([kernel.kallsyms])\n        {SECOND:x} f+0x6 "
+    f"([kernel.kallsyms])\n",
 }
 
 
@@ -109,8 +122,11 @@ def test_perf(name):
 
 GDB = {
     "next instructions": f"=> {FIRST:#x} <f+5>:\thlt\n=> {SECOND:#x}:\tret\n",
-    "display": f"1: x/i $pc\n=> {FIRST:#x} <f+5>:\thlt\n(gdb) \n1: x/i $pc\n=> {SECOND:#x} <f+16>:\tret\n",
-    "breakpoints": f"\nBreakpoint 1, {FIRST:#x} in f ()\n\nThread 2 hit Breakpoint 2.1, {SECOND:#x} in g ()\n",
+    "display": f"1: x/i $pc\n=> {FIRST:#x} <f+5>:\thlt\n(gdb) \n1: x/i $pc\n=> {SECOND:#x} "
+    f"<f+16>:\tret\n",
+    "breakpoints": f"\nBreakpoint 1, {FIRST:#x} in f ()\n\nThread 2 hit Breakpoint 2.1, "
+    f"{SECOND:#x} in g "
+    f"()\n",
     "record": f"14\t   {FIRST:#x} <f+5>:\thlt\n15\t   {SECOND:#x} <f+16>:\tret\n",
 }
 
@@ -122,7 +138,10 @@ def test_gdb(name):
     assert found.is_exact
 
 
-@pytest.mark.parametrize("text", [qemu(USER, "7"), IN_ASM[: IN_ASM.index("IN: f")], PERF["samples"].splitlines()[1].strip()])
+@pytest.mark.parametrize(
+    "text",
+    [qemu(USER, "7"), IN_ASM[: IN_ASM.index("IN: f")], PERF["samples"].splitlines()[1].strip()],
+)
 def test_logs_without_the_kernel(text):
     with pytest.raises(NotATraceError):
         read_pc_file("x", text.encode())
@@ -213,19 +232,28 @@ def test_edges_are_recognized(tmp_path):
 
 def test_drcov_of_a_guest(tmp_path):
     path = tmp_path / "guest.drcov"
-    head = "DRCOV VERSION: 2\nDRCOV FLAVOR: qemu\nModule Table: version 2, count 1\nColumns: id, base, end, entry, path\n"
+    head = (
+        "DRCOV VERSION: 2\nDRCOV FLAVOR: qemu\nModule Table: version 2, count 1\nColumns: id, "
+        "base, end, entry, path\n"
+    )
     module = f"  0, {BASE:#x}, {BASE + 0x400000:#x}, 0x0, vmlinux\nBB Table: {len(SOME)} bbs\n"
     data = b"".join(struct.pack("<IHH", address - BASE, 5, 0) for address in SOME)
     path.write_bytes((head + module).encode() + data)
     buffer = read_trace(path, KERNEL)
-    assert (buffer.encoding.codec, list(buffer.words), buffer.order.is_known) == (EXACT, SOME, False)
+    assert (buffer.encoding.codec, list(buffer.words), buffer.order.is_known) == (
+        EXACT,
+        SOME,
+        False,
+    )
 
 
 def test_list_of_another_kernel_is_low(tmp_path):
     text = "".join(qemu(address + 0x10000000, "7") for address in SOME[:9])
     path = tmp_path / "log"
     path.write_text(text)
-    code = CODE._replace(starts=array("I", [start * 3 for start in STARTS[::40]]), code=(BASE, BASE + 0x100000))
+    code = CODE._replace(
+        starts=array("I", [start * 3 for start in STARTS[::40]]), code=(BASE, BASE + 0x100000)
+    )
     assert read_trace(path, TraceKernel("aa", 0, "x86_64", find_code=lambda: code)).fit.is_low
 
 
@@ -280,7 +308,12 @@ LINE = (Block((1,), ENTRY), Block((2,)), Block((), EXIT))
         (DIAMOND, [(0, 0)], [0, 1, 3], "++-+"),
         # After an exception what is behind it may be listed, and was not executed.
         (DIAMOND, [(0, 0), (2, 0)], [0, 1, 2, 3], "+?++"),
-        ((Block((1, 2), ENTRY), Block((), EXIT), Block((), EXIT)), [(0, 0), (2, 0)], [0, 1, 2], "+?+"),
+        (
+            (Block((1, 2), ENTRY), Block((), EXIT), Block((), EXIT)),
+            [(0, 0), (2, 0)],
+            [0, 1, 2],
+            "+?+",
+        ),
         # A loop that nothing leaves.
         ((Block((1,), ENTRY), Block((1,))), [(0, 0)], None, "++"),
     ],
@@ -298,8 +331,16 @@ def test_unknown_edges():
 
 def test_lines_of_functions_without_points():
     lines = ((10, 1), (11, 1))
-    finder = make_finder((Block((1, 2), ENTRY, lines=lines[:1]), Block((), EXIT, lines=lines[1:]), Block((), EXIT)), flags=0)
-    trace = TraceRecords({BASE + 0x1000 + EXACT.lead: 3, BASE + 1: 1}, ALL_EXECUTED_CODE, frozenset(), listed=[BASE + 0x1000])
+    finder = make_finder(
+        (Block((1, 2), ENTRY, lines=lines[:1]), Block((), EXIT, lines=lines[1:]), Block((), EXIT)),
+        flags=0,
+    )
+    trace = TraceRecords(
+        {BASE + 0x1000 + EXACT.lead: 3, BASE + 1: 1},
+        ALL_EXECUTED_CODE,
+        frozenset(),
+        listed=[BASE + 0x1000],
+    )
     found = finder.find_lines(trace)
     assert [(line.line, line.state, line.hits) for line in found.files["file.c"]] == [
         (10, LineState.EXECUTED, 3),
@@ -312,4 +353,6 @@ def test_lines_of_functions_without_points():
 def test_starts_of_all_blocks():
     finder = make_finder(DIAMOND, LINE)
     starts = [0x1000 + SIZE * block for block in range(4)]
-    assert list(finder.find_starts()) == starts + [starts[-1] + SIZE + 64 + SIZE * block for block in range(3)]
+    assert list(finder.find_starts()) == starts + [
+        starts[-1] + SIZE + 64 + SIZE * block for block in range(3)
+    ]

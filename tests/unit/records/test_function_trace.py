@@ -20,13 +20,18 @@ HEADER = ("list_add", "list.h")
     [
         # A line of a header is in its function; functions of one name stay apart.
         ([("show", "a.c"), ("show", "rcupdate.h"), ("show", "a.c")], [A, A, A]),
-        ([("show", "a.c"), ("show", "a.h"), OTHER, ("show", "b.h"), ("show", "b.c")], [A, A, OTHER, B, B]),
+        (
+            [("show", "a.c"), ("show", "a.h"), OTHER, ("show", "b.h"), ("show", "b.c")],
+            [A, A, OTHER, B, B],
+        ),
         ([HEADER, HEADER], [HEADER, HEADER]),
         # Points without a name are alone.
         ([(None, None), (None, None)], [0, 1]),
     ],
 )
-def test_points_of_one_function(places: list[tuple[str | None, str | None]], groups: list[object]) -> None:
+def test_points_of_one_function(
+    places: list[tuple[str | None, str | None]], groups: list[object]
+) -> None:
     found = group_by_function({pc: Frame(*place, 1, None) for pc, place in enumerate(places)})
     assert [found[pc] for pc in range(len(places))] == groups
     steps = list_functions(find_runs(range(len(places)), found.__getitem__))

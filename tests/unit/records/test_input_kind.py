@@ -18,9 +18,15 @@ PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
 HEX = "".join(f"{pc:#x}\n" for pc in PCS)
 BOOT = "[    0.000000] Linux version 6.12\n[    0.100000] Command line: quiet\n"
 STACK = " ksys_read+0x99/0x150\n do_syscall_64+0x54/0xb0\n"
-OOPS = f"BUG: kernel NULL pointer dereference, address: 0\nCPU: 0 PID: 41 Comm: kc Not tainted\nCall Trace:\n <TASK>\n{STACK}"
+OOPS = (
+    f"BUG: kernel NULL pointer dereference, address: 0\nCPU: 0 PID: 41 Comm: kc Not tainted\nCall "
+    f"Trace:\n <TASK>\n{STACK}"
+)
 DIFF = "--- a/fs/read_write.c\n+++ b/fs/read_write.c\n@@ -1,2 +1,2 @@\n-int a;\n+int b;\n"
-MAIL = f"From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] fs\n\n{OOPS}\n---\n{DIFF}"
+MAIL = (
+    f"From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] "
+    f"fs\n\n{OOPS}\n---\n{DIFF}"
+)
 SAMPLE = (ROOT / "examples" / "fuzz.jsonl").read_text()
 SIDE = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little"}
 ELF = b"\x7fELF\x02\x01\x01" + bytes(9)
@@ -41,30 +47,48 @@ KINDS = {
     "list in dmesg": ("".join(f"[   12.34] {line}\n" for line in HEX.split()), InputKind.TRACE),
     "functions": ("vfs_read+0x18/0x11a\nksys_read+0x70/0x100 [kcov]\n" * 3, InputKind.TRACE),
     "/proc/PID/stack": ("[<0>] do_poll+0x18/0x11a\n[<0>] ksys_read+0x70/0x100\n", InputKind.TRACE),
-    "CSV": ("index,pc\n" + "".join(f"{index},{pc:#x}\n" for index, pc in enumerate(PCS)), InputKind.TRACE),
+    "CSV": (
+        "index,pc\n" + "".join(f"{index},{pc:#x}\n" for index, pc in enumerate(PCS)),
+        InputKind.TRACE,
+    ),
     "JSON": (json.dumps([{"pc": hex(pc)} for pc in PCS]), InputKind.TRACE),
     "boot log": (BOOT, InputKind.LOG),
     "oops": (OOPS, InputKind.LOG),
     "oops behind a boot": (BOOT * 500 + OOPS, InputKind.LOG),
-    "log of a serial line": (b"\0\0\xff" + BOOT.encode() * 20 + b"\x1b[0m\0" + OOPS.encode(), InputKind.LOG),
+    "log of a serial line": (
+        b"\0\0\xff" + BOOT.encode() * 20 + b"\x1b[0m\0" + OOPS.encode(),
+        InputKind.LOG,
+    ),
     "log that begins as commands": (f"info > x\n! touch x\n{BOOT * 2}", InputKind.LOG),
     "old stack": (
-        "Call Trace:\n" + "".join(f" [<{pc:016x}>] ? vfs_read+0x15/0x40\n" * 3 for pc in PCS[:1]) + OOPS,
+        "Call Trace:\n"
+        + "".join(f" [<{pc:016x}>] ? vfs_read+0x15/0x40\n" * 3 for pc in PCS[:1])
+        + OOPS,
         InputKind.LOG,
     ),
     "stack of GDB": (
-        "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
+        "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  "
+        "0xffffffff814de834 in do_syscall_64 ()\n",
         InputKind.LOG,
     ),
     "report": (OOPS.replace("Comm: kc", "Comm: syz-executor.0"), InputKind.REPORT),
     "newer report": (OOPS.replace("Comm: kc", "Comm: syz.0.17"), InputKind.REPORT),
-    "log of syzkaller": (f"2026/07/01 10:00:00 executing program 0 (id=1):\ngetpid()\n\n{BOOT}{OOPS}", InputKind.REPORT),
-    "long log of syzkaller": ("executing program 0 (id=1):\ngetpid()\n\n" * 9000 + OOPS, InputKind.REPORT),
+    "log of syzkaller": (
+        f"2026/07/01 10:00:00 executing program 0 (id=1):\ngetpid()\n\n{BOOT}{OOPS}",
+        InputKind.REPORT,
+    ),
+    "long log of syzkaller": (
+        "executing program 0 (id=1):\ngetpid()\n\n" * 9000 + OOPS,
+        InputKind.REPORT,
+    ),
     "log without times": ("usb 1-1: new device\n" * 9000 + OOPS, InputKind.LOG),
     "recording": (SAMPLE, InputKind.RECORDING),
     "side file": (json.dumps(SIDE), InputKind.SIDE_FILE),
     "side file in lines": (json.dumps(SIDE, indent=1), InputKind.SIDE_FILE),
-    "configuration": ('# mine\n{\n "target": "linux/amd64",\n "workdir": "/syz"\n}\n', InputKind.WORKDIR),
+    "configuration": (
+        '# mine\n{\n "target": "linux/amd64",\n "workdir": "/syz"\n}\n',
+        InputKind.WORKDIR,
+    ),
     "patch": (DIFF, InputKind.PATCH),
     "patch of Git": (f"diff --git a/fs/a.c b/fs/a.c\nindex 1..2 100644\n{DIFF}", InputKind.PATCH),
     "patch that quotes an oops": (MAIL, InputKind.PATCH),
@@ -87,7 +111,10 @@ def test_content(tmp_path, name):
     path = tmp_path / "x"
     forms = [data, gzip.compress(data), lzma.compress(data)] if data.strip() else [data]
     if isinstance(content, str) and content:
-        forms += [content.encode(encoding) for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")]
+        forms += [
+            content.encode(encoding)
+            for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")
+        ]
     for form in forms:
         # What is compressed cannot be executed either.
         expected = InputKind.OTHER if kind is InputKind.SCRIPT and form is not data else kind

@@ -10,7 +10,16 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.buffer import Buffer, Order
 from kcovdbg.records.joined_states import NamedTrace, join_states, quality_text
-from kcovdbg.records.line_states import INCOMPLETE, OPEN, SET, WHOLE, LineState, Quality, TraceRecords, quality_of
+from kcovdbg.records.line_states import (
+    INCOMPLETE,
+    OPEN,
+    SET,
+    WHOLE,
+    LineState,
+    Quality,
+    TraceRecords,
+    quality_of,
+)
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
@@ -26,8 +35,12 @@ def table(tmp_path):
 
 def trace(table, name, function, quality):
     (symbol,) = [one for one in table.functions_named(function) if one.name == function]
-    pcs = [pc for pc in table.pcs(PointKind.PC) if symbol.address < pc <= symbol.address + symbol.size]
-    return NamedTrace(name, TraceRecords(dict.fromkeys(pcs, 2), quality, frozenset({PointKind.PC})), "")
+    pcs = [
+        pc for pc in table.pcs(PointKind.PC) if symbol.address < pc <= symbol.address + symbol.size
+    ]
+    return NamedTrace(
+        name, TraceRecords(dict.fromkeys(pcs, 2), quality, frozenset({PointKind.PC})), ""
+    )
 
 
 def line_of(text, part):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States of blocks and lines: each rule, and random walks through random functions, of which none may be misjudged."""
+"""States of blocks and lines: each rule, and random walks through random functions, of which none
+may be misjudged.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
             out += number(zigzag(to - index))
         out += number(len(block.lines))
         for line, begins in block.lines:
-            out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first) + (number(0) if is_first else b"")
+            out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first) + (
+                number(0) if is_first else b""
+            )
             before, is_first = line, False
     return out
 
@@ -91,9 +95,13 @@ def make_finder(*functions, flags=FunctionFlag.INSTRUMENTED):
         ends.append(len(code))
         starts.append(at)
         sizes.append(SIZE * len(blocks))
-        offsets.extend(at + SIZE * index + MIDDLE for index, block in enumerate(blocks) if block.has_point)
+        offsets.extend(
+            at + SIZE * index + MIDDLE for index, block in enumerate(blocks) if block.has_point
+        )
         at += SIZE * len(blocks) + 64
-    columns = BlockColumns(BASE, starts, sizes, array("I", range(len(functions))), ends, code, ("file.c",))
+    columns = BlockColumns(
+        BASE, starts, sizes, array("I", range(len(functions))), ends, code, ("file.c",)
+    )
     return StateFinder(columns, offsets, array("Q", bytes(8 * len(offsets))))
 
 
@@ -102,8 +110,12 @@ def point(index):
     return BASE + 0x1000 + SIZE * index + MIDDLE
 
 
-def states_of(blocks, counts, quality=WHOLE, place=None, flags=FunctionFlag.INSTRUMENTED, last=None):
-    trace = TraceRecords({point(index): count for index, count in counts.items()}, quality, KINDS, place, last)
+def states_of(
+    blocks, counts, quality=WHOLE, place=None, flags=FunctionFlag.INSTRUMENTED, last=None
+):
+    trace = TraceRecords(
+        {point(index): count for index, count in counts.items()}, quality, KINDS, place, last
+    )
     return make_finder(blocks, flags=flags).find_blocks(trace, 0)
 
 
@@ -120,7 +132,12 @@ DIAMOND = (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), 0, True), Block(
     [
         # 1: nothing leads there; 2: it leads nowhere; 3: the only way on; 4: the only way there.
         ((Block((1,), ENTRY, True), Block((), EXIT)), {}, SET, "--"),
-        ((Block((1, 2), ENTRY, True), Block((3,)), Block((), EXIT, True), Block((), EXIT, True)), {0: 1, 2: 1}, SET, "+-+-"),
+        (
+            (Block((1, 2), ENTRY, True), Block((3,)), Block((), EXIT, True), Block((), EXIT, True)),
+            {0: 1, 2: 1},
+            SET,
+            "+-+-",
+        ),
         ((Block((1,), ENTRY, True), Block((), EXIT)), {0: 1}, SET, "++"),
         ((Block((1, 2), ENTRY), Block((), EXIT, True), Block((), EXIT, True)), {1: 1}, SET, "++-"),
         # 5: the number of records says what a set does not.
@@ -128,7 +145,12 @@ DIAMOND = (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), 0, True), Block(
         (DIAMOND, {0: 3, 2: 3}, WHOLE, "+-++"),
         (DIAMOND, {0: 3, 2: 1}, SET, "+?++"),
         # A loop whose blocks lead to each other only.
-        ((Block((1, 3), ENTRY, True), Block((2,)), Block((1, 3)), Block((), EXIT)), {}, SET, "----"),
+        (
+            (Block((1, 3), ENTRY, True), Block((2,)), Block((1, 3)), Block((), EXIT)),
+            {},
+            SET,
+            "----",
+        ),
         # Without all records, nothing is known not to be executed.
         (DIAMOND, {0: 3}, INCOMPLETE, "+???"),
     ],
@@ -152,7 +174,9 @@ def test_contradiction(blocks):
     counts = {0: 1} if len(blocks) == 3 else {1: 1}
     found = states_of(blocks, counts)
     assert found.is_contradicted
-    assert letters(found) == "".join("+" if index in counts else "?" for index in range(len(blocks)))
+    assert letters(found) == "".join(
+        "+" if index in counts else "?" for index in range(len(blocks))
+    )
 
 
 def test_two_points_of_a_block_disagree():
@@ -177,7 +201,8 @@ def test_the_block_that_a_task_is_in():
     blocks = (Block((1,), ENTRY, True), Block((2,), 0, True), Block((), EXIT, True))
     here = Place([BASE + 0x1000 + SIZE + 2], [])
     assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, here)) == "+!-"
-    # Where it is unknown, what is in front of the next callback is, too, and what is behind the last one.
+    # Where it is unknown, what is in front of the next callback is, too, and what is behind the
+    # last one.
     assert letters(states_of(blocks, {0: 1}, OPEN)) == "+?-"
     assert letters(states_of(blocks, {0: 1}, OPEN, last=point(0))) == "!?-"
 
@@ -194,9 +219,14 @@ def test_a_task_that_ends():
     caller = (Block((1,), ENTRY | CALL, True), Block((), EXIT))
     finder = make_finder(caller, caller)
     code = encode(caller) + encode(caller, FunctionFlag.INSTRUMENTED | FunctionFlag.ENDS_TASK)
-    ended = StateFinder(finder._blocks._replace(code=code), array("I", [0x1008, 0x1068]), array("Q", [0, 0]))
+    ended = StateFinder(
+        finder._blocks._replace(code=code), array("I", [0x1008, 0x1068]), array("Q", [0, 0])
+    )
     assert letters(ended.find_blocks(TraceRecords({point(0): 1}, SET, KINDS), 0)) == "++"
-    assert letters(ended.find_blocks(TraceRecords({point(0): 1, BASE + 0x1068: 1}, SET, KINDS), 0)) == "+?"
+    assert (
+        letters(ended.find_blocks(TraceRecords({point(0): 1, BASE + 0x1068: 1}, SET, KINDS), 0))
+        == "+?"
+    )
 
 
 LINES = (
@@ -227,7 +257,10 @@ def test_lines():
     assert {state for state, _ in line_states({}).values()} == {LineState.NOT_EXECUTED}
     assert line_states({0: 4, 2: 1}, SET)[13][0] is LineState.MOVED
     assert line_states({}, INCOMPLETE)[10][0] is LineState.UNDECIDED
-    assert line_states({0: 1}, flags=FunctionFlag.INSTRUMENTED | FunctionFlag.VOID)[15][0] is LineState.EDGES
+    assert (
+        line_states({0: 1}, flags=FunctionFlag.INSTRUMENTED | FunctionFlag.VOID)[15][0]
+        is LineState.EDGES
+    )
     assert line_states({}, flags=FunctionFlag(0))[10][0] is LineState.NOT_INSTRUMENTED
 
 
@@ -243,9 +276,14 @@ def test_line_with_code_in_functions_without_points():
 
 
 def random_function(generator):
-    """Return blocks, and the edges that control really takes; all others are there because nobody knows better."""
+    """Return blocks, and the edges that control really takes; all others are there because nobody
+    knows better.
+    """
     count = generator.randrange(2, 12)
-    real = [sorted({generator.randrange(count) for _ in range(generator.randrange(3))}) for _ in range(count)]
+    real = [
+        sorted({generator.randrange(count) for _ in range(generator.randrange(3))})
+        for _ in range(count)
+    ]
     blocks = []
     reached = {to for edges in real for to in edges}
     for index in range(count):
@@ -281,7 +319,11 @@ def test_random_walks(seed):
         blocks, real = random_function(generator)
         # Each has a line of its own.
         blocks = [block._replace(lines=((index + 1, 1),)) for index, block in enumerate(blocks)]
-        paths = [path for _ in range(generator.randrange(5)) if (path := walk(generator, blocks, real)) is not None]
+        paths = [
+            path
+            for _ in range(generator.randrange(5))
+            if (path := walk(generator, blocks, real)) is not None
+        ]
         finder = make_finder(blocks)
         is_open = bool(paths) and generator.random() < 0.4
         executed = {index for path in paths for index in path}
@@ -303,7 +345,11 @@ def test_random_walks(seed):
                 # In a call that the block ends in, or at an instruction.
                 end = BASE + 0x1000 + SIZE * (stopped + 1)
                 is_call = is_behind and blocks[stopped].flags & CALL
-                place = Place([BASE + 0x9000], [end]) if is_call else Place([end - (2 if is_behind else 12)], [])
+                place = (
+                    Place([BASE + 0x9000], [end])
+                    if is_call
+                    else Place([end - (2 if is_behind else 12)], [])
+                )
                 if is_call:
                     executed.add(stopped)
             elif order:
@@ -317,7 +363,12 @@ def test_random_walks(seed):
                 assert index in executed, (blocks, paths, quality, place, index)
             if block.state is BlockState.NOT_EXECUTED:
                 assert index not in executed, (blocks, paths, quality, place, index)
-                assert index != stopped or (place is not None and not place.positions), (blocks, paths, place, index)
+                assert index != stopped or (place is not None and not place.positions), (
+                    blocks,
+                    paths,
+                    place,
+                    index,
+                )
         walks = [*paths[:-1], path] if is_open else paths
         edges = {pair for walked in walks for pair in pairwise(walked)}
         columns = finder.find_columns(TraceRecords(counts, quality, KINDS, place, last))
@@ -333,10 +384,18 @@ def test_random_walks(seed):
                 assert index not in executed
         (entry,) = columns.entry_state
         if entry != FunctionState.UNKNOWN:
-            assert (entry == FunctionState.EXECUTED) == bool(paths and (executed or stopped is not None))
+            assert (entry == FunctionState.EXECUTED) == bool(
+                paths and (executed or stopped is not None)
+            )
         assert entry == FunctionState.EXECUTED or not records
-    assert decided[BlockState.EXECUTED] + decided[BlockState.NOT_EXECUTED] > decided[BlockState.UNKNOWN]
-    assert branches[BranchState.EXECUTED] + branches[BranchState.NOT_EXECUTED] > branches[BranchState.UNKNOWN]
+    assert (
+        decided[BlockState.EXECUTED] + decided[BlockState.NOT_EXECUTED]
+        > decided[BlockState.UNKNOWN]
+    )
+    assert (
+        branches[BranchState.EXECUTED] + branches[BranchState.NOT_EXECUTED]
+        > branches[BranchState.UNKNOWN]
+    )
 
 
 def test_damaged_blocks_are_left_out():
@@ -347,7 +406,9 @@ def test_damaged_blocks_are_left_out():
         for _ in range(generator.randrange(1, 4)):
             code[generator.randrange(len(code))] = generator.randrange(256)
         code = code[: generator.randrange(len(code) + 1)] if generator.random() < 0.3 else code
-        columns = make_finder(LINES)._blocks._replace(code=bytes(code), code_end=array("Q", [len(code)]))
+        columns = make_finder(LINES)._blocks._replace(
+            code=bytes(code), code_end=array("Q", [len(code)])
+        )
         finder = StateFinder(columns, array("I", [0x1008, 0x1028]), array("Q", [0, 0]))
         trace = TraceRecords({point(0): 1}, WHOLE, KINDS)
         lines = finder.find_lines(trace)
@@ -372,7 +433,10 @@ def test_blocks_of_a_table(tmp_path):
     assert {found[5], found[8], found[9]} <= {LineState.EXECUTED, LineState.PARTLY}
     assert found[3] is LineState.NOT_INSTRUMENTED
     nothing = finder.find_lines(TraceRecords({}, SET, kinds))
-    assert {line.state for line in nothing.files[first]} == {LineState.NOT_EXECUTED, LineState.NOT_INSTRUMENTED}
+    assert {line.state for line in nothing.files[first]} == {
+        LineState.NOT_EXECUTED,
+        LineState.NOT_INSTRUMENTED,
+    }
 
 
 def test_table_without_blocks(tmp_path):
@@ -412,13 +476,17 @@ def test_place_of_a_task():
 
 
 def test_lines_of_executed_functions_count_other_code(tmp_path):
-    """A line of an inlined function is not executed only if it is so in every function that it is inlined in."""
+    """A line of an inlined function is not executed only if it is so in every function that it is
+    inlined in.
+    """
     image = compile_image(tmp_path)
     with ElfFile(image) as elf:
         make_table(elf).write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
     (second,) = table.functions_named("second")
-    inside = [pc for pc in table.pcs(PointKind.PC) if second.address < pc <= second.address + second.size]
+    inside = [
+        pc for pc in table.pcs(PointKind.PC) if second.address < pc <= second.address + second.size
+    ]
     trace = TraceRecords(dict.fromkeys(inside, 1), SET, frozenset({PointKind.PC}))
     found = find_line_states(table, trace)
     everything = find_line_states(table, trace, has_unexecuted=True)

@@ -42,7 +42,17 @@ def test_what_is_in_front_of_a_line(prefix, caller):
 
 
 @pytest.mark.parametrize(
-    "escape", ["\x1b[32m", "\x1b[0;1m", "\x1b[K", "\x1b(B", "^[[0m", "\\x1b[7m", "#033[0m", "\x1b]0;title\x07"]
+    "escape",
+    [
+        "\x1b[32m",
+        "\x1b[0;1m",
+        "\x1b[K",
+        "\x1b(B",
+        "^[[0m",
+        "\\x1b[7m",
+        "#033[0m",
+        "\x1b]0;title\x07",
+    ],
 )
 def test_sequences_of_a_terminal(escape):
     text = f"{escape}[   12.345678] {escape}RIP: {escape}0010:ksys{escape}_read+0x99/0x150{escape}"
@@ -71,9 +81,14 @@ def test_a_quoted_line():
 
 
 def test_lines_of_several_cpus():
-    text = "[    1.0][    T1] a\n[    1.0][    C0] x\n[    1.0][    T1] b\nlost\n[    1.0][    C0] y\n"
+    text = (
+        "[    1.0][    T1] a\n[    1.0][    C0] x\n[    1.0][    T1] b\nlost\n[    1.0][    C0] y\n"
+    )
     found = untangle(split_log(text))
-    assert [(index, [line.message for line in lines]) for index, lines in found] == [(0, ["a", "b", "lost"]), (1, ["x", "y"])]
+    assert [(index, [line.message for line in lines]) for index, lines in found] == [
+        (0, ["a", "b", "lost"]),
+        (1, ["x", "y"]),
+    ]
 
 
 def test_records():
@@ -110,7 +125,15 @@ def test_binary_data_is_no_log():
 
 
 @pytest.mark.parametrize(
-    "line", ["\x1b[" + "1;" * 50_000, "[" * 100_000, " " * 100_000, "a" * 100_000, "WARNING: " * 10_000, "#1 [" * 9_999]
+    "line",
+    [
+        "\x1b[" + "1;" * 50_000,
+        "[" * 100_000,
+        " " * 100_000,
+        "a" * 100_000,
+        "WARNING: " * 10_000,
+        "#1 [" * 9_999,
+    ],
 )
 def test_hostile_lines_take_no_time(line):
     split_log(f"{line}\n" * 5)

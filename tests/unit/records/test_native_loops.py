@@ -44,7 +44,10 @@ def test_numbers(buffers, extra):
 
 def test_long_buffers_and_short_ones_together():
     rng = random.Random(4)
-    pcs = [rng.choice([rng.randrange(*TEXT), rng.randrange(2**64), TEXT[0] + 7]) for _ in range(140_000)]
+    pcs = [
+        rng.choice([rng.randrange(*TEXT), rng.randrange(2**64), TEXT[0] + 7])
+        for _ in range(140_000)
+    ]
     numbering = Numbering(TEXT)
     buffers = [array("Q", pcs), array("Q", [TEXT[0] + 1, 3])]
     for _ in range(2):
@@ -57,7 +60,11 @@ def test_long_buffers_and_short_ones_together():
 @pytest.mark.parametrize("text", [(0, 0), TEXT, (5, 4), (0, 2**64), (2**64 - 99, 2**64 + 99)])
 def test_any_text(text):
     numbering = Numbering(text)
-    assert numbering.number(array("Q", [9, 2**64 - 1, 9, TEXT[0]])).tolist() == [9, TEXT[0], 2**64 - 1]
+    assert numbering.number(array("Q", [9, 2**64 - 1, 9, TEXT[0]])).tolist() == [
+        9,
+        TEXT[0],
+        2**64 - 1,
+    ]
 
 
 def test_32_bit_words():

@@ -12,7 +12,16 @@ PC = 0xFFFFFFFF8108CB35
 
 @pytest.mark.parametrize(
     "text",
-    [f"{PC:x}", f"{PC:#x}", f"{PC:X}", f"{PC:x},", f"{PC}", f"{PC - (1 << 64)}", f"[<{PC:x}>]", f"[<{PC:016x}>],"],
+    [
+        f"{PC:x}",
+        f"{PC:#x}",
+        f"{PC:X}",
+        f"{PC:x},",
+        f"{PC}",
+        f"{PC - (1 << 64)}",
+        f"[<{PC:x}>]",
+        f"[<{PC:016x}>],",
+    ],
 )
 def test_addresses(text):
     (word,) = parse_words(text)
@@ -60,7 +69,9 @@ def test_several():
     ]
 
 
-@pytest.mark.parametrize("text", ["zz!", "a b&c", "0xffffffffffffffffff", "99999999999999999999", "a+", "<a>"])
+@pytest.mark.parametrize(
+    "text", ["zz!", "a b&c", "0xffffffffffffffffff", "99999999999999999999", "a+", "<a>"]
+)
 def test_what_is_no_place(text):
     with pytest.raises(ValueError, match=r"\S"):
         list(parse_words(text))
@@ -177,7 +188,11 @@ def test_registers_and_stacks_of_each_machine(line, found, prefix):
     (words,) = find_log_words(split_log(prefix + line))
     assert [(word.text, word.is_exact) for word in words] == found
     assert all((prefix + line)[slice(*word.span)] in word.text for word in words)
-    assert all(word.is_oops for word in words if word.address is not None and (prefix or "[" not in line[:20]) and prefix)
+    assert all(
+        word.is_oops
+        for word in words
+        if word.address is not None and (prefix or "[" not in line[:20]) and prefix
+    )
 
 
 def test_the_line_after_a_banner():
@@ -206,7 +221,9 @@ def test_words_that_are_cut_off(line):
     assert [word.is_torn for word in words] == [True]
 
 
-@pytest.mark.parametrize("after", ["", ",", ")", "]", ">", ":", ".", "()", " x", "\t", "<-g", " [mod]", "'"])
+@pytest.mark.parametrize(
+    "after", ["", ",", ")", "]", ">", ":", ".", "()", " x", "\t", "<-g", " [mod]", "'"]
+)
 def test_what_may_follow_a_word(after):
     *_, words = find_log_words(split_log(f"[   12.3] g+0x1/0x2\n f+0x1/0x2{after}"))
     assert [(word.function, word.is_torn) for word in words] == [("f", False)]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Counting in columns gives the same as the locations themselves, in C and in Python, with and without a location table."""
+"""Counting in columns gives the same as the locations themselves, in C and in Python, with and
+without a location table.
+"""
 
 from array import array
 from collections import Counter, defaultdict
@@ -38,28 +40,47 @@ FRAMES = st.builds(
 CHAINS = st.tuples() | st.builds(
     lambda inner, outer: (*inner, outer),
     st.lists(FRAMES, max_size=3),
-    st.builds(Frame, st.sampled_from(["f", "g", "h"]), st.sampled_from(["a.c", "dir/c.c"]), st.integers(1, 4), st.none()),
+    st.builds(
+        Frame,
+        st.sampled_from(["f", "g", "h"]),
+        st.sampled_from(["a.c", "dir/c.c"]),
+        st.integers(1, 4),
+        st.none(),
+    ),
 )
 PCS = st.integers(BASE + 1, BASE + 60)
 ROWS = st.dictionaries(PCS, st.tuples(st.sampled_from(PointKind), CHAINS), max_size=40)
 # Some PCs are in no table: in the text, in a module, or in no code.
-TRACES = st.lists(PCS | st.sampled_from([BASE + 0x2000, 0xFFFFFFFFC0000010, 5, (1 << 64) - 1]), max_size=80)
+TRACES = st.lists(
+    PCS | st.sampled_from([BASE + 0x2000, 0xFFFFFFFFC0000010, 5, (1 << 64) - 1]), max_size=80
+)
 
 
 def make_names(folder, rows):
-    """Return names by a table of these rows; what it lacks is in a module, or nowhere. None for no table."""
+    """Return names by a table of these rows; what it lacks is in a module, or nowhere.
+
+    None for no table.
+    """
 
     def fallback(address):
-        return (Frame("in_module", "module.c", 3, None),) if address >= 0xFFFFFFFFC0000000 and address % 2 else ()
+        return (
+            (Frame("in_module", "module.c", 3, None),)
+            if address >= 0xFFFFFFFFC0000000 and address % 2
+            else ()
+        )
 
     if rows is None:
-        symbolizer = Symbolizer(fallback=lambda address: (Frame(f"f{address % 3}", "a.c", address % 5 or None, None),))
+        symbolizer = Symbolizer(
+            fallback=lambda address: (Frame(f"f{address % 3}", "a.c", address % 5 or None, None),)
+        )
         return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
     writer = TableWriter("00" * 20, [TEXT])
     for pc, (kind, frames) in rows.items():
         writer.add_frames(pc, kind, frames)
     for number in range(6):
-        writer.add_function(FunctionSymbol(f"s{number}", BASE + 10 * number, 8, unit="a.c" if number else None))
+        writer.add_function(
+            FunctionSymbol(f"s{number}", BASE + 10 * number, 8, unit="a.c" if number else None)
+        )
     writer.write(folder / "table")
     symbolizer = Symbolizer(table=LocationTable(folder / "table"), fallback=fallback)
     return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
@@ -67,7 +88,9 @@ def make_names(folder, rows):
 
 def random_traces(test):
     given_data = given(rows=ROWS | st.none(), words=TRACES)
-    return settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))(given_data(test))
+    return settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))(
+        given_data(test)
+    )
 
 
 @random_traces
@@ -101,7 +124,8 @@ def test_ranking(tmp_path_factory, by, patterns, rows, words):
     for pc in filter(wanted, sorted(counts)):
         groups[key(pc)].append(pc)
     expected = [
-        (sum(counts[pc] for pc in pcs), len(pcs), max(pcs, key=lambda pc: (counts[pc], -pc))) for pcs in groups.values()
+        (sum(counts[pc] for pc in pcs), len(pcs), max(pcs, key=lambda pc: (counts[pc], -pc)))
+        for pcs in groups.values()
     ]
     known = as_counts(counts)
     columns = names.columns(known.pcs)
@@ -109,8 +133,14 @@ def test_ranking(tmp_path_factory, by, patterns, rows, words):
     found = rank(columns, known.records, zeros("Q", len(columns)), by, chosen)
     expected.sort(key=lambda share: (-share[0], share[2]))
     assert [(share.records, share.points, share.pc) for share in found.shares] == expected
-    assert (found.groups, found.records, found.repeats) == (len(expected), sum(share[0] for share in expected), 0)
-    assert rank(columns, known.records, zeros("Q", len(columns)), by, chosen, 2) == found._replace(shares=found.shares[:2])
+    assert (found.groups, found.records, found.repeats) == (
+        len(expected),
+        sum(share[0] for share in expected),
+        0,
+    )
+    assert rank(columns, known.records, zeros("Q", len(columns)), by, chosen, 2) == found._replace(
+        shares=found.shares[:2]
+    )
     if expected:
         assert abs(sum(share.share for share in found.shares) - 1) < 1e-9
 
@@ -138,12 +168,16 @@ def test_lines_of_executed_functions(tmp_path_factory, file, rows, words):
             add(frames, 0)
     known = as_counts(Counter(words))
     columns = names.columns(known.pcs)
-    found = find_lines(columns, known.records, kinds, None if file is None else lambda frame: frame.file == file)
+    found = find_lines(
+        columns, known.records, kinds, None if file is None else lambda frame: frame.file == file
+    )
     assert [tuple(line) for part in found for line in part.rows()] == [
         (*place, *counted) for place, counted in sorted(expected.items())
     ]
     assert all(part.lines for part in found)
-    assert sum(part.covered_lines for part in found) == sum(covered > 0 for _, _, covered in expected.values())
+    assert sum(part.covered_lines for part in found) == sum(
+        covered > 0 for _, _, covered in expected.values()
+    )
 
 
 @random_traces
@@ -154,7 +188,11 @@ def test_functions(tmp_path_factory, rows, words):
     groups = list(points.group(table.functions(), TEXT.start, TEXT.end, 5))
     # The call is in the function, the return address is not.
     of_function = {
-        number: [pc for pc in sorted(rows) if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8]
+        number: [
+            pc
+            for pc in sorted(rows)
+            if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8
+        ]
         for number in range(6)
     }
     assert {group.function.name: points.select(group)[0] for group in groups} == {
@@ -163,11 +201,15 @@ def test_functions(tmp_path_factory, rows, words):
     known = as_counts(Counter(words))
     seen = native_loops.find_chains(known.pcs, table.columns).seen
     assert [tuple(row) for row in count_functions(groups, points, seen)] == [
-        ("a.c", f"s{number}", sum(pc in known for pc in pcs), len(pcs)) for number, pcs in of_function.items() if pcs and number
+        ("a.c", f"s{number}", sum(pc in known for pc in pcs), len(pcs))
+        for number, pcs in of_function.items()
+        if pcs and number
     ]
 
 
-@given(st.dictionaries(st.integers(0, (1 << 64) - 1), st.integers(1, 9)), st.integers(0, (1 << 64) - 1))
+@given(
+    st.dictionaries(st.integers(0, (1 << 64) - 1), st.integers(1, 9)), st.integers(0, (1 << 64) - 1)
+)
 def test_counts_are_a_mapping(counts, other):
     found = as_counts(counts)
     assert isinstance(found, PcCounts)
@@ -176,13 +218,17 @@ def test_counts_are_a_mapping(counts, other):
     for pc in (*counts, other):
         assert found.get(pc, 0) == counts.get(pc, 0)
         assert (pc in found) == (pc in counts)
-    assert found.select(bytes(pc % 2 for pc in found)) == {pc: count for pc, count in counts.items() if pc % 2}
+    assert found.select(bytes(pc % 2 for pc in found)) == {
+        pc: count for pc, count in counts.items() if pc % 2
+    }
 
 
-NUMBERS = st.lists(st.integers(0, 12) | st.just(NO_ID), max_size=12).map(lambda numbers: array("I", numbers))
-WORDS = st.lists(st.builds(chain_word, st.integers(0, 5), st.integers(0, 14), st.integers(0, 4)), max_size=10).map(
-    lambda words: array("Q", words)
+NUMBERS = st.lists(st.integers(0, 12) | st.just(NO_ID), max_size=12).map(
+    lambda numbers: array("I", numbers)
 )
+WORDS = st.lists(
+    st.builds(chain_word, st.integers(0, 5), st.integers(0, 14), st.integers(0, 4)), max_size=10
+).map(lambda words: array("Q", words))
 
 
 @settings(deadline=None)
@@ -190,17 +236,28 @@ WORDS = st.lists(st.builds(chain_word, st.integers(0, 5), st.integers(0, 14), st
 def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
     """Chains beyond the frames, and frames beyond their columns."""
     frames = FrameColumns(chain_frame, values, values, values, values, ())
-    hits = array("Q", data.draw(st.lists(st.integers(0, 9), min_size=len(chains), max_size=len(chains))))
+    hits = array(
+        "Q", data.draw(st.lists(st.integers(0, 9), min_size=len(chains), max_size=len(chains)))
+    )
     flags = bytes(value & 7 for value in values)
     plain = [frames_of_chain(frames, chain) for chain in chains]
-    assert list(native_loops.find_innermost(frames, chains)) == [chain[0] if len(chain) else NO_ID for chain in plain]
-    assert list(native_loops.find_outermost(frames, chains)) == [chain[-1] if len(chain) else NO_ID for chain in plain]
+    assert list(native_loops.find_innermost(frames, chains)) == [
+        chain[0] if len(chain) else NO_ID for chain in plain
+    ]
+    assert list(native_loops.find_outermost(frames, chains)) == [
+        chain[-1] if len(chain) else NO_ID for chain in plain
+    ]
     lengths, flat = native_loops.flatten_chains(frames, chains)
-    assert (list(lengths), list(flat)) == ([*map(len, plain)], [frame for chain in plain for frame in chain])
+    assert (list(lengths), list(flat)) == (
+        [*map(len, plain)],
+        [frame for chain in plain for frame in chain],
+    )
     assert list(combine_flags(frames, chains, flags)) == [
         reduce(or_, (flags[frame] for frame in chain if frame < len(flags)), 0) for chain in plain
     ]
-    assert list(gather(chain_frame, values, 77)) == [values[at] if at < len(values) else 77 for at in chain_frame]
+    assert list(gather(chain_frame, values, 77)) == [
+        values[at] if at < len(values) else 77 for at in chain_frame
+    ]
     sums = native_loops.add_lines(frames, [(chains, hits), (chains, None)], values, 9)
     lines = [{values[frame] for frame in chain if frame < len(values)} for chain in plain]
     for line in range(9):

@@ -60,11 +60,16 @@ def test_one_convention(convention, offset, count):
     for known in (0, OFFSET):
         found = find(words, kaslr_offset=known)
         assert list(found.words) == pcs
-        assert [(one.convention, one.records, one.kaslr_offset) for one in found.readings] == [(convention, len(pcs), offset)]
+        assert [(one.convention, one.records, one.kaslr_offset) for one in found.readings] == [
+            (convention, len(pcs), offset)
+        ]
         assert (found.share, list(found.damaged), found.unjudged) == (1, [], 0)
 
 
-@pytest.mark.parametrize(("length", "conventions"), [(4, ("raw", "call", "minus1")), (6, ("raw", "call")), (8, ("call",))])
+@pytest.mark.parametrize(
+    ("length", "conventions"),
+    [(4, ("raw", "call", "minus1")), (6, ("raw", "call")), (8, ("call",))],
+)
 def test_other_lengths_of_calls(length, conventions):
     for convention in conventions:
         correction = length if convention == "call" else CORRECTIONS[convention]
@@ -80,7 +85,13 @@ def test_the_only_word():
 
 
 @pytest.mark.parametrize(
-    "kinds", [("raw", "call"), ("call", "minus1"), ("raw", "twice", "call"), ("raw", "call", "minus1", "twice")]
+    "kinds",
+    [
+        ("raw", "call"),
+        ("call", "minus1"),
+        ("raw", "twice", "call"),
+        ("raw", "call", "minus1", "twice"),
+    ],
 )
 @pytest.mark.parametrize("is_shuffled", [False, True])
 def test_several_conventions_in_one_file(kinds, is_shuffled):
@@ -102,7 +113,9 @@ def test_a_word_in_two_ways_is_the_point_of_a_basic_block():
     tails = [pc + 5 for pc in pcs[:10]]
     every = sorted(pcs + tails)
     kinds = [0 if pc in pcs else 2 for pc in every]
-    image = PointSet(BASE, array("I", (pc - BASE for pc in every)), (BASE, BASE + 0x4000), kinds=kinds)
+    image = PointSet(
+        BASE, array("I", (pc - BASE for pc in every)), (BASE, BASE + 0x4000), kinds=kinds
+    )
     words = pcs[:30] + [pc - 5 for pc in pcs]
     found = find(words, (image,))
     assert list(found.words) == pcs[:30] + pcs
@@ -127,7 +140,10 @@ def make_tails(count, taken):
     """Return points that are points in no other convention."""
     known = set(POINTS)
     alone = [
-        pc for pc in POINTS if pc not in taken and not any(pc + delta in known for delta in (-10, -9, -5, -4, -1, 1, 4, 5, 9))
+        pc
+        for pc in POINTS
+        if pc not in taken
+        and not any(pc + delta in known for delta in (-10, -9, -5, -4, -1, 1, 4, 5, 9))
     ]
     return random.Random(22).sample(alone, count)
 
@@ -163,7 +179,14 @@ def test_a_trace_of_another_kernel_is_suspicious():
 def test_few_words_do_not_make_an_offset(count):
     """Among 65,536 offsets, there is one for any word."""
     words = [BASE + 0x40000 + 4096 * index for index in range(count)]
-    found = find(words, (list_points([pc for pc in POINTS if pc % 65536 not in {word % 65536 for word in words}] + [BASE]),))
+    found = find(
+        words,
+        (
+            list_points(
+                [pc for pc in POINTS if pc % 65536 not in {word % 65536 for word in words}] + [BASE]
+            ),
+        ),
+    )
     assert list(found.words) == words
     assert not any(one.kaslr_offset for one in found.readings)
 
@@ -204,7 +227,11 @@ def test_a_module_without_known_points_goes_with_the_others():
 def test_upper_halves_that_were_cut_off():
     pcs = trace(1)
     found = find([pc - 5 & 0xFFFFFFFF for pc in pcs])
-    assert (list(found.words), found.restored, found.readings[0].convention) == (pcs, len(pcs), "call")
+    assert (list(found.words), found.restored, found.readings[0].convention) == (
+        pcs,
+        len(pcs),
+        "call",
+    )
 
 
 KERNEL = TraceKernel("aa", OFFSET, "x86_64", lambda: (IMAGE, KEEP), lambda: (PLACE,))
@@ -220,7 +247,10 @@ def test_remarks_on_a_file(tmp_path):
     pcs = trace(1)
     buffer = read_trace(write(tmp_path, [pc - 1 + OFFSET for pc in pcs]), KERNEL)
     assert (list(buffer.words), buffer.kaslr_offset) == (pcs, OFFSET)
-    assert "100% of them are return addresses minus 1, with the KASLR offset 0x22600000" in buffer.remarks[0]
+    assert (
+        "100% of them are return addresses minus 1, with the KASLR offset 0x22600000"
+        in buffer.remarks[0]
+    )
 
 
 @pytest.mark.parametrize(("pc", "correction"), CORRECTIONS.items())
@@ -239,12 +269,16 @@ def test_an_offset_that_the_user_names(tmp_path):
     buffer = read_trace(path, KERNEL, ReadingOptions(kaslr_offset=0x1000))
     assert list(buffer.words) == pcs
     assert "calls of coverage points, with the KASLR offset 0x1000" in buffer.remarks[0]
-    assert list(read_trace(write(tmp_path, pcs), KERNEL, ReadingOptions(kaslr_offset=0)).words) == pcs
+    assert (
+        list(read_trace(write(tmp_path, pcs), KERNEL, ReadingOptions(kaslr_offset=0)).words) == pcs
+    )
 
 
 def test_addresses_of_data_are_refused(tmp_path):
     with pytest.raises(NotATraceError):
-        read_trace(write(tmp_path, [0xFFFF888004A1E000 + 64 * index for index in range(50)]), KERNEL)
+        read_trace(
+            write(tmp_path, [0xFFFF888004A1E000 + 64 * index for index in range(50)]), KERNEL
+        )
 
 
 def test_a_kernel_in_the_lower_half(tmp_path):
@@ -283,7 +317,11 @@ def test_few_pcs_do_not_decide(tmp_path, convention, correction, count):
         assert f"{len(pcs)} are" in buffer.remarks[0]
         assert f"--pc {convention}" in buffer.remarks[0]
         assert buffer.fit.is_low == (convention != "raw")
-        assert buffer.fit.hint is None if convention == "raw" else buffer.fit.hint.startswith(f"--pc {convention}")
+        assert (
+            buffer.fit.hint is None
+            if convention == "raw"
+            else buffer.fit.hint.startswith(f"--pc {convention}")
+        )
     named = read_trace(path, KERNEL, ReadingOptions(pc=convention))
     assert list(named.words) == pcs
     assert named.fit.points == named.fit.judged == len(pcs)
@@ -349,5 +387,7 @@ def test_formats_that_list_points_have_no_order(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
         assert read_trace(tmp_path / name, KERNEL).order.is_known is False, name
-    (tmp_path / "b.json").write_text(json.dumps([{"index": at, "pc": hex(pc)} for at, pc in enumerate(shuffled)]))
+    (tmp_path / "b.json").write_text(
+        json.dumps([{"index": at, "pc": hex(pc)} for at, pc in enumerate(shuffled)])
+    )
     assert read_trace(tmp_path / "b.json", KERNEL).order.is_known is True

@@ -41,27 +41,38 @@ TEXTS = {
     "constants of C": "".join(f"\t{pc:#x}UL,\n" for pc in PCS),
     "negative, hexadecimal": "".join(f"-{(1 << 64) - pc:#x}\n" for pc in PCS),
     "memory in GDB": "".join(
-        f"{0xFFFFC90000000000 + 8 * at:#x} <area+{8 * at}>:\t{PCS[at]:#x}\t{PCS[at + 1]:#x}\n" for at in range(0, 12, 2)
+        f"{0xFFFFC90000000000 + 8 * at:#x} <area+{8 * at}>:\t{PCS[at]:#x}\t{PCS[at + 1]:#x}\n"
+        for at in range(0, 12, 2)
     ),
     "memory in crash": "".join(
-        f"{0xFFFFC90000000000 + 8 * at:x}:  {PCS[at]:x} {PCS[at + 1]:x}   ...T....\n" for at in range(0, 12, 2)
+        f"{0xFFFFC90000000000 + 8 * at:x}:  {PCS[at]:x} {PCS[at + 1]:x}   ...T....\n"
+        for at in range(0, 12, 2)
     ),
     "a list of JSON": json.dumps(list(map(hex, PCS))),
     "dmesg": "".join(f"[   12.{index:06}] {pc:#x}\n" for index, pc in enumerate(PCS)),
-    "a console": "".join(f"<6>[   12.3][ T{index}] kcov: {pc:016x}\n" for index, pc in enumerate(PCS)),
+    "a console": "".join(
+        f"<6>[   12.3][ T{index}] kcov: {pc:016x}\n" for index, pc in enumerate(PCS)
+    ),
     "syslog": "".join(f"Jul  1 10:00:00 host kernel: [ 12.3] {pc:#x}\n" for pc in PCS),
     "colors": "".join(f"\x1b[32m {pc:#x} \x1b[0m\n" for pc in PCS),
-    "addr2line's answer": "".join(f"{pc:#x}: vfs_read at /src/fs/read_write.c:{pc & 0xFFF}\n" for pc in PCS),
+    "addr2line's answer": "".join(
+        f"{pc:#x}: vfs_read at /src/fs/read_write.c:{pc & 0xFFF}\n" for pc in PCS
+    ),
     "addr2line's input": "".join(f"vmlinux {pc:#x}\n" for pc in PCS),
     "rawcoverfiles": "PC,Module,Offset,Filename,Inline,StartLine,EndLine\n"
-    + "".join(f"{pc:#x},,{pc:#x},fs/a.c,{inline},1,1\n" for pc in PCS for inline in ("false", "true")),
+    + "".join(
+        f"{pc:#x},,{pc:#x},fs/a.c,{inline},1,1\n" for pc in PCS for inline in ("false", "true")
+    ),
     "jsonl": "".join(
         f'{{"file_path":"a.c","func_name":"\\"pc\\":7","sl":1,"sc":0,"el":1,"ec":-1,"hit_count":1,"inline":{inline},"pc":{pc}}}\n'
         for pc in PCS
         for inline in ("true", "false")
     ),
-    "JSON of kcovdbg": json.dumps([{"index": 0, "pc": hex(pc), "address": hex(pc + 0x1000000), "kind": "pc"} for pc in PCS]),
-    "CSV of kcovdbg": "index,pc,address,kind\n" + "".join(f"{pc & 7},{pc:#x},{pc + 16:#x},pc\n" for pc in PCS),
+    "JSON of kcovdbg": json.dumps(
+        [{"index": 0, "pc": hex(pc), "address": hex(pc + 0x1000000), "kind": "pc"} for pc in PCS]
+    ),
+    "CSV of kcovdbg": "index,pc,address,kind\n"
+    + "".join(f"{pc & 7},{pc:#x},{pc + 16:#x},pc\n" for pc in PCS),
     "a corpus": json.dumps({"calls": [{"call": "read", "cover": PCS[:6]}, {"Cover": PCS[6:]}]}),
     "an oops": "".join(f" [<{pc:016x}>] vfs_read+0x15/0x40\n" for pc in PCS),
 }
@@ -75,7 +86,14 @@ def test_text(name):
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize(
-    ("encoding", "start"), [("utf-8-sig", ""), ("utf-16", ""), ("utf-16-be", ""), ("utf-16-be", "\ufeff"), ("utf-16-le", "")]
+    ("encoding", "start"),
+    [
+        ("utf-8-sig", ""),
+        ("utf-16", ""),
+        ("utf-16-be", ""),
+        ("utf-16-be", "\ufeff"),
+        ("utf-16-le", ""),
+    ],
 )
 def test_encodings(name, encoding, start):
     assert list(read((start + TEXTS[name]).encode(encoding)).words) == PCS
@@ -92,7 +110,9 @@ PACKINGS = {"gzip": gzip.compress, "xz": lzma.compress, "zstd": compress_zstd}
 @pytest.mark.parametrize("program", PACKINGS)
 def test_compressed(tmp_path, program):
     pack = PACKINGS[program]
-    assert list(read(pack(HEX.encode())).words) == list(read(pack(HEX.encode("utf-16"))).words) == PCS
+    assert (
+        list(read(pack(HEX.encode())).words) == list(read(pack(HEX.encode("utf-16"))).words) == PCS
+    )
     # As of concatenated files.
     assert list(read(pack(HEX.encode()) * 2).words) == PCS * 2
     whole = struct.pack("<13Q", 12, *PCS)
@@ -117,7 +137,8 @@ EMPTY = [
     b"PC,Module,Offset,Filename,Inline,StartLine,EndLine\n",
     b"index,pc,address,kind\n",
     b"from,to,count\n",
-    b"DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\nModule Table: version 2, count 0\nColumns: id, base, end, entry, path\n"
+    b"DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\nModule Table: version 2, count 0\nColumns: id, "
+    b"base, end, entry, path\n"
     b"BB Table: 0 bbs\nmodule id, start, size:\n",
     struct.pack("<Q", 0),
     struct.pack("<Q", 0xC0BFFFFFFFFFFF64),
@@ -140,7 +161,8 @@ def test_json_says_what_its_pcs_are():
 
 EDGES = {
     "kAFL": "".join(f"{PCS[at]:x},{PCS[at + 1]:x},{at + 1}\n" for at in range(11)),
-    "with a heading": "from,to,count\n" + "".join(f"{PCS[at + 1]:#x}, {PCS[at]:#x}, 9\n" for at in range(11)),
+    "with a heading": "from,to,count\n"
+    + "".join(f"{PCS[at + 1]:#x}, {PCS[at]:#x}, 9\n" for at in range(11)),
     "blanks": "".join(f"{PCS[at]:#x} {PCS[at + 1]:#x} 12345678\n" for at in range(11)) * 2,
 }
 
@@ -153,12 +175,19 @@ def test_ends_of_edges_are_records_once(name):
 
 
 STACKS = {
-    "GDB": "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
-    "GDB, wrapped": "#0  0xffffffff811dc419 in ksys_read (\n    fd=3)\n    at fs/a.c:712\n#1  0xffffffff814de834 in ()",
-    "GDB, no address": "#0  ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
-    "crash": " #1 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #2 [ffffc90000013ba0] do_syscall_64 at ffffffff814de834\n",
+    "GDB": "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  "
+    "0xffffffff814de834 "
+    "in do_syscall_64 ()\n",
+    "GDB, wrapped": "#0  0xffffffff811dc419 in ksys_read (\n    fd=3)\n    at fs/a.c:712\n#1  "
+    "0xffffffff814de834 in ()",
+    "GDB, no address": "#0  ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in "
+    "do_syscall_64 "
+    "()\n",
+    "crash": " #1 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #2 [ffffc90000013ba0] "
+    "do_syscall_64 at ffffffff814de834\n",
     "crash, with its heading": 'PID: 41  TASK: ffff888004a1e000  CPU: 0  COMMAND: "kc"\n'
-    " #0 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #1 [ffffc90000013ba0] do_syscall_64 at ffffffff814de834\n",
+    " #0 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #1 [ffffc90000013ba0] "
+    "do_syscall_64 at ffffffff814de834\n",
     "drgn": "#0  ksys_read+0x19/0x40\n#1  do_syscall_64 (arch/x86/entry/common.c:97:7)\n",
 }
 
@@ -191,7 +220,11 @@ def test_lines_without_an_address_are_counted():
 
 @pytest.mark.parametrize("count", ["12\n", "12\r\n", "0012\n"])
 def test_a_count_line(count):
-    for text, skipped in ((count + HEX, 0), (count + "".join(f"{pc}\n" for pc in PCS), 0), ("99\n" + HEX, 1)):
+    for text, skipped in (
+        (count + HEX, 0),
+        (count + "".join(f"{pc}\n" for pc in PCS), 0),
+        ("99\n" + HEX, 1),
+    ):
         found = read(text)
         assert (list(found.words), found.skipped) == (PCS, skipped)
 
@@ -213,10 +246,17 @@ def test_binaries(code, size, order):
         (struct.pack(f"{order}Q12{code}", magic, *pcs), None, pcs),
     ):
         found = read(text)
-        assert (found.buffer, list(found.words), found.word_size, found.big_endian) == (buffer, words, size, order == ">")
+        assert (found.buffer, list(found.words), found.word_size, found.big_endian) == (
+            buffer,
+            words,
+            size,
+            order == ">",
+        )
 
 
-@pytest.mark.parametrize("base", [0xFFFF800080000000, 0xC000000000100000, 0x9000000000200000, 0xFFFFFFFF80002000])
+@pytest.mark.parametrize(
+    "base", [0xFFFF800080000000, 0xC000000000100000, 0x9000000000200000, 0xFFFFFFFF80002000]
+)
 def test_binaries_of_other_machines(base):
     pcs = [base + 4 * index for index in range(50)]
     for order in "<>":
@@ -225,7 +265,11 @@ def test_binaries_of_other_machines(base):
 
 
 def test_a_cut_binary_is_a_binary():
-    for data in (struct.pack("<13Q", 4000, *PCS), struct.pack("<13Q", 12, *PCS) + b"\1\2", bytes(4096)):
+    for data in (
+        struct.pack("<13Q", 4000, *PCS),
+        struct.pack("<13Q", 12, *PCS) + b"\1\2",
+        bytes(4096),
+    ):
         assert read(data).buffer == data
 
 
@@ -236,7 +280,9 @@ def test_all_points_of_syzkaller_are_not_a_run():
 
 
 def test_offsets():
-    found = read("; Lighthouse\n" + "".join(f"vmlinux+{pc - BASE:x}\n" for pc in PCS) + "dir/ext4.ko+40\n")
+    found = read(
+        "; Lighthouse\n" + "".join(f"vmlinux+{pc - BASE:x}\n" for pc in PCS) + "dir/ext4.ko+40\n"
+    )
     assert list(found.words) == [pc - BASE for pc in PCS] + [0x40]
     assert [module.name for module in found.modules] == ["vmlinux", "ext4.ko"]
     assert list(found.module_of) == [0] * 12 + [1]
@@ -246,7 +292,8 @@ FUNCTIONS = {
     "by printk": "vfs_read+0x15/0x40\nksys_read+0x10/0x30\nvfs_read+0x15/0x40\n",
     "by /proc": "[<0>] vfs_read+0x15/0x40\n[<0>] ksys_read+0x10/0x30\n[<0>] vfs_read+0x15/0x40\n",
     "by ftrace": " => vfs_read+0x15/0x40\n => ksys_read+0x10/0x30\n => vfs_read+0x15/0x40\n",
-    "with a comment": "# from task 41\n\n  vfs_read+0x15/0x40\n  ksys_read+0x10/0x30  # seen\n  vfs_read+0x15/0x40\r\n",
+    "with a comment": "# from task 41\n\n  vfs_read+0x15/0x40\n  ksys_read+0x10/0x30  # seen\n  "
+    "vfs_read+0x15/0x40\r\n",
 }
 
 
@@ -261,8 +308,14 @@ def test_functions_with_offsets(name):
 
 
 def test_functions_of_modules_and_without_a_size():
-    found = read("f+0x15/0x40 [ext4]\ng+0x10 [ext4 0123abcd]\nread.part.0+0x8\n? h+0x1/0x2\nwords\n")
-    assert [(place.function, place.module) for place in found.places] == [("f", "ext4"), ("g", "ext4"), ("read.part.0", None)]
+    found = read(
+        "f+0x15/0x40 [ext4]\ng+0x10 [ext4 0123abcd]\nread.part.0+0x8\n? h+0x1/0x2\nwords\n"
+    )
+    assert [(place.function, place.module) for place in found.places] == [
+        ("f", "ext4"),
+        ("g", "ext4"),
+        ("read.part.0", None),
+    ]
     assert found.skipped == 2
     for text in ("vmlinux+0x1a2b3c\next4.ko+0x40\n", "vmlinux+1a2b3c\n"):
         assert read(text).modules
@@ -271,10 +324,12 @@ def test_functions_of_modules_and_without_a_size():
 
 DRCOV = "DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\n"
 TABLES = {
-    2: "Module Table: version 2, count 1\nColumns: id, base, end, entry, path\n  0, 0x{0:x}, 0x{1:x}, 0x0, vmlinux\n",
+    2: "Module Table: version 2, count 1\nColumns: id, base, end, entry, path\n  0, 0x{0:x}, "
+    "0x{1:x}, 0x0, vmlinux\n",
     3: "Module Table: version 3, count 1\nColumns: id, containing_id, start, end, entry, path\n"
     "  0,   0, 0x{0:x}, 0x{1:x}, 0x0, /boot/vmlinux\n",
-    5: "Module Table: version 5, count 1\nColumns: id, containing_id, start, end, entry, offset, preferred_base, path\n"
+    5: "Module Table: version 5, count 1\nColumns: id, containing_id, start, end, entry, offset, "
+    "preferred_base, path\n"
     "  0,   0, 0x{0:x}, 0x{1:x}, 0x0, 0x0, 0x0, C:\\vmlinux\n",
 }
 
@@ -292,7 +347,9 @@ def test_drcov(tmp_path, version, is_binary):
     path = tmp_path / "a.drcov"
     path.write_bytes(data)
     assert list(read_trace(path).words) == PCS
-    moved = read_trace(path, TraceKernel(find_base=lambda name: BASE + 0x100 if name == "vmlinux" else None))
+    moved = read_trace(
+        path, TraceKernel(find_base=lambda name: BASE + 0x100 if name == "vmlinux" else None)
+    )
     assert list(moved.words) == [pc + 0x100 for pc in PCS]
 
 
@@ -306,7 +363,10 @@ def test_offsets_without_a_kernel(tmp_path):
 OTHERS = {
     "lcov": (b"TN:41\nSF:a.c\nDA:1,2\nend_of_record\n", "lcov"),
     "lcov without a name": (b"SF:a.c\nDA:1,2\nend_of_record\n", "lcov"),
-    "Cobertura": (b'<?xml version="1.0" ?>\n<!DOCTYPE coverage SYSTEM "x">\n<coverage/>', "Cobertura"),
+    "Cobertura": (
+        b'<?xml version="1.0" ?>\n<!DOCTYPE coverage SYSTEM "x">\n<coverage/>',
+        "Cobertura",
+    ),
     "HTML": (b"  <!DOCTYPE html>\n<html>", "HTML"),
     "an answer of a server": (b"<html><body>404 page not found</body></html>\n", "HTML"),
     "ELF": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\0" + bytes(4000), "ELF"),
@@ -321,25 +381,47 @@ OTHERS = {
     "user addresses": (b"0x7f0000001000\n0x7f0000002000\n", "text"),
     "Python": (b"import os\nprint(os.getppid())\n", "text"),
     "corpus": (struct.pack("<II", 0xBADDB, 4) + b"\1\2" * 50, "corpus"),
-    "kallsyms": (b"ffffffff81000000 T _stext\nffffffff81000010 t run_init_process\t[ext4]\n" * 4, "symbols"),
-    "kallsyms, hidden": (b"0000000000000000 T _stext\n0000000000000000 t run_init_process\n", "symbols"),
+    "kallsyms": (
+        b"ffffffff81000000 T _stext\nffffffff81000010 t run_init_process\t[ext4]\n" * 4,
+        "symbols",
+    ),
+    "kallsyms, hidden": (
+        b"0000000000000000 T _stext\n0000000000000000 t run_init_process\n",
+        "symbols",
+    ),
     "nm of 32 bits": (b"c1000000 T _stext\nc1000010 t run_init_process\n", "symbols"),
     "objdump": (
-        b"\nvmlinux:     file format elf64-x86-64\n\n\nDisassembly of section .text:\n\nffffffff81000000 <_stext>:\n"
-        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 <__sanitizer_cov_trace_pc>\n",
+        b"\nvmlinux:     file format elf64-x86-64\n\n\nDisassembly of section "
+        b".text:\n\nffffffff81000000 <_stext>:\n"
+        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 "
+        b"<__sanitizer_cov_trace_pc>\n",
         "disassembly",
     ),
     "calls in objdump's output": (
-        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 <__sanitizer_cov_trace_pc>\n" * 9,
+        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 "
+        b"<__sanitizer_cov_trace_pc>\n" * 9,
         "disassembly",
     ),
     "disassembly of arm64": (b"ffff800080010000:\td503245f \tbti\tc\n" * 9, "disassembly"),
-    "pcap": (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + bytes(range(200)), "packets"),
+    "pcap": (
+        struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + bytes(range(200)),
+        "packets",
+    ),
     "pcapng": (struct.pack("<III", 0x0A0D0D0A, 28, 0x1A2B3C4D) + bytes(range(200)), "packets"),
-    "modules": (b"ext4 999424 1 - Live 0xffffffffc0000000 (OE)\nmbcache 16384 1 ext4, Live 0xffffffffc0100000\n", "modules"),
-    "vmallocinfo": (b"0xffffc90000000000-0xffffc90000002000    8192 hpet_enable+0x36/0x4a0 ioremap\n" * 4, "ranges"),
+    "modules": (
+        b"ext4 999424 1 - Live 0xffffffffc0000000 (OE)\nmbcache 16384 1 ext4, Live "
+        b"0xffffffffc0100000\n",
+        "modules",
+    ),
+    "vmallocinfo": (
+        b"0xffffc90000000000-0xffffc90000002000    8192 hpet_enable+0x36/0x4a0 ioremap\n" * 4,
+        "ranges",
+    ),
     "iomem": (b"ffffffff81000000-ffffffff82000000 : Kernel code\n", "ranges"),
-    "NumPy": (b"\x93NUMPY\1\0v\0" + b"{'descr': '<u8'}".ljust(118) + struct.pack("<12Q", *PCS), "NumPy"),
+    "NumPy": (
+        b"\x93NUMPY\1\0v\0" + b"{'descr': '<u8'}".ljust(118) + struct.pack("<12Q", *PCS),
+        "NumPy",
+    ),
     "erased memory": (b"\xff" * 4096, "binary"),
     "names alone": (b"vfs_read\nksys_read\n", "text"),
 }
@@ -376,7 +458,10 @@ def test_a_format_that_the_user_names():
         read(data)
     assert read(data, PcFormat.BINARY).buffer == data
     assert list(read(data, PcFormat.WORDS).words) == [3, 7, 8, 9]
-    assert list(read("2164260869\n2164260885\n", PcFormat.DECIMAL).words) == [0x81000005, 0x81000015]
+    assert list(read("2164260869\n2164260885\n", PcFormat.DECIMAL).words) == [
+        0x81000005,
+        0x81000015,
+    ]
     assert list(read(HEX, PcFormat.TEXT).words) == PCS
     for wanted in (PcFormat.SANCOV, PcFormat.DRCOV, PcFormat.CSV, PcFormat.JSON, PcFormat.MODOFF):
         with pytest.raises(NotATraceError):

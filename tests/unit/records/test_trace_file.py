@@ -29,12 +29,25 @@ def write(path, words, order="<", code="Q", **header):
 
 def test_with_side_file(tmp_path):
     path = write(
-        tmp_path / "a.kcov", [5, *PCS, 0, 0], mode="TRACE_PC", size=8, pid=3, tid=4, comm="syz", count=5, kaslr_offset="0x1000"
+        tmp_path / "a.kcov",
+        [5, *PCS, 0, 0],
+        mode="TRACE_PC",
+        size=8,
+        pid=3,
+        tid=4,
+        comm="syz",
+        count=5,
+        kaslr_offset="0x1000",
     )
     buffer = read_trace(path, TraceKernel(kaslr_offset=0x2000))
     assert list(buffer.words) == PCS
     assert (buffer.count, buffer.capacity, buffer.full) == (5, 7, False)
-    assert (buffer.pid, buffer.comm, buffer.mode, buffer.name) == (4, "syz", "TRACE_PC", f"file:{path}")
+    assert (buffer.pid, buffer.comm, buffer.mode, buffer.name) == (
+        4,
+        "syz",
+        "TRACE_PC",
+        f"file:{path}",
+    )
     assert buffer.kaslr_offset == 0x2000
     assert buffer.remarks == ()
     assert read_header(path).kaslr_offset == 0x1000
@@ -51,7 +64,15 @@ def test_modes(tmp_path, mode, words, expected):
 
 
 def test_big_endian_32_bit(tmp_path):
-    path = write(tmp_path / "a.kcov", [2, 0xC0000005, 0xC0000015], ">", "I", mode="TRACE_PC", word_size=4, byteorder="big")
+    path = write(
+        tmp_path / "a.kcov",
+        [2, 0xC0000005, 0xC0000015],
+        ">",
+        "I",
+        mode="TRACE_PC",
+        word_size=4,
+        byteorder="big",
+    )
     assert list(read_trace(path).words) == [0xC0000005, 0xC0000015]
 
 
@@ -60,7 +81,9 @@ def test_32_bit_words_of_a_64_bit_kernel(tmp_path, has_side_file):
     base = PCS[0] & ~0xFFFF
     image = PointSet(base, array("I", (pc - base for pc in PCS)), (base, base + 0x4000))
     header = {"mode": "TRACE_PC", "word_size": 4, "size": 8, "count": 5} if has_side_file else {}
-    path = write(tmp_path / "a.kcov", [5, *(pc & 0xFFFFFFFF for pc in PCS), 0, 0], code="I", **header)
+    path = write(
+        tmp_path / "a.kcov", [5, *(pc & 0xFFFFFFFF for pc in PCS), 0, 0], code="I", **header
+    )
     buffer = read_trace(path, TraceKernel(machine="x86_64", find_points=lambda: [image]))
     assert list(buffer.words) == PCS
     assert any("5 PCs" in remark for remark in buffer.remarks)
@@ -73,7 +96,9 @@ def test_raw_words_without_side_file(tmp_path):
     comparisons = read_trace(write(tmp_path / "c", [2, 5, 1, 2, PCS[0], 3, 1, 2, PCS[1]]))
     assert comparisons.encoding.codec is CMP
     assert comparisons.count == 2
-    entries = read_trace(write(tmp_path / "d", [2, PCS[0] & (1 << 56) - 1, PCS[1] & (1 << 56) - 1 | 1 << 60]))
+    entries = read_trace(
+        write(tmp_path / "d", [2, PCS[0] & (1 << 56) - 1, PCS[1] & (1 << 56) - 1 | 1 << 60])
+    )
     assert entries.encoding.codec is PC_EXT
     assert all("no side file" in buffer.remarks[0] for buffer in (big, comparisons, entries))
 
@@ -85,7 +110,9 @@ def test_damage(tmp_path):
     cut = read_trace(write(tmp_path / "b.kcov", [9, *PCS], mode="TRACE_PC", size=64))
     assert cut.count == 5
     assert "0x9" in cut.remarks[0]
-    record_cut = read_trace(write(tmp_path / "c.kcov", [2, 5, 1, 2, PCS[0], 5, 1], mode="TRACE_CMP", size=64))
+    record_cut = read_trace(
+        write(tmp_path / "c.kcov", [2, 5, 1, 2, PCS[0], 5, 1], mode="TRACE_CMP", size=64)
+    )
     assert record_cut.count == 1
     full = read_trace(write(tmp_path / "d.kcov", [5, *PCS], mode="TRACE_PC", size=6))
     assert full.full
@@ -130,7 +157,9 @@ def test_a_count_that_looks_like_a_magic_number_is_a_count(tmp_path):
 def test_compressed_data_ends_where_no_frame_follows(tmp_path, program, end):
     lines = [f"{0xFFFFFFFF81000000 + 16 * number:#x}\n".encode() for number in range(3000)]
     packed = [
-        subprocess.run([program, "-c"], input=b"".join(part), capture_output=True, check=True).stdout
+        subprocess.run(
+            [program, "-c"], input=b"".join(part), capture_output=True, check=True
+        ).stdout
         for part in (lines[:2000], lines[2000:])
     ]
     (tmp_path / "list").write_bytes(b"".join(packed) + end)

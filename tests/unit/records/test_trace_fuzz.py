@@ -18,7 +18,9 @@ LINES = st.lists(
     st.one_of(
         st.from_regex(rb"\s*(0[xX])?[0-9a-fA-F]{1,18}\s*(#.*)?", fullmatch=True),
         st.binary(max_size=12),
-        st.sampled_from([b"# comment", b"", b"   ", b"0x", b"0xffffffff81000005:0x2", b"-1", b"\xef\xbb\xbf0x1"]),
+        st.sampled_from(
+            [b"# comment", b"", b"   ", b"0x", b"0xffffffff81000005:0x2", b"-1", b"\xef\xbb\xbf0x1"]
+        ),
     ),
     max_size=20,
 )
@@ -58,8 +60,25 @@ def test_any_text(tmp_path, lines, end, pc):
     st.one_of(
         st.none(),
         st.dictionaries(
-            st.sampled_from(["format", "mode", "word_size", "byteorder", "size", "count", "pid", "argv", "kaslr_offset"]),
-            st.one_of(st.integers(-5, 1 << 65), st.text(max_size=8), st.sampled_from(["TRACE_CMP", "big", 1, 4, 8]), st.none()),
+            st.sampled_from(
+                [
+                    "format",
+                    "mode",
+                    "word_size",
+                    "byteorder",
+                    "size",
+                    "count",
+                    "pid",
+                    "argv",
+                    "kaslr_offset",
+                ]
+            ),
+            st.one_of(
+                st.integers(-5, 1 << 65),
+                st.text(max_size=8),
+                st.sampled_from(["TRACE_CMP", "big", 1, 4, 8]),
+                st.none(),
+            ),
         ),
     ),
 )

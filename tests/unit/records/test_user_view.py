@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The user's view of a buffer beside the kernel's: memory of this process, and a kernel in memory that changes."""
+"""The user's view of a buffer beside the kernel's: memory of this process, and a kernel in memory
+that changes.
+"""
 
 import ctypes
 import mmap
@@ -20,7 +22,9 @@ PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(SIZE)]
 
 
 class Memory:
-    """One buffer, mapped here, and the kernel's view of it: `before_kernel` and `before_user` happen before each look."""
+    """One buffer, mapped here, and the kernel's view of it: `before_kernel` and `before_user`
+    happen before each look.
+    """
 
     def __init__(self, flags=mmap.MAP_SHARED, codec=PC):
         # Of a file, as KCOV's: the kernel joins anonymous memory with its neighbors.
@@ -77,13 +81,17 @@ def test_what_only_one_side_has(codec, damage, numbers):
     memory.write(PCS[:3000])
     memory.damage = damage
     found = memory.compare()
-    assert [re.findall(r"\d+", finding) for finding in found.findings] == ([numbers] if numbers else [])
+    assert [re.findall(r"\d+", finding) for finding in found.findings] == (
+        [numbers] if numbers else []
+    )
     assert list(found.user.words) == PCS[:3000]
     assert (list(found.kernel.words) == PCS[:3000], memory.looks == 1) == (not damage, not damage)
 
 
 def test_a_collector_that_runs():
-    """Records are added between any two looks, and the last one is always on its way: its count is there and it isn't."""
+    """Records are added between any two looks, and the last one is always on its way: its count is
+    there and it isn't.
+    """
     memory = Memory()
     count = 0
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines that a patch changes, and words about them: a build that has no point on a line does not tell whether it ran."""
+"""The lines that a patch changes, and words about them: a build that has no point on a line does
+not tell whether it ran.
+"""
 
 import difflib
 import random

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The page that ``report`` writes, as markup: its parts, its numbers, and that no name in it is anything but text."""
+"""The page that ``report`` writes, as markup: its parts, its numbers, and that no name in it is
+anything but text.
+"""
 
 import base64
 import json
@@ -84,25 +86,36 @@ def parse(lines):
 
 def source_file(name, *traces):
     """Return a file of source: of each trace line -> hits, points and points covered."""
-    return SourceFile(name, [FileCoverage(name, [*lines], *map(list, zip(*lines.values(), strict=True))) for lines in traces])
+    return SourceFile(
+        name,
+        [
+            FileCoverage(name, [*lines], *map(list, zip(*lines.values(), strict=True)))
+            for lines in traces
+        ],
+    )
 
 
 @given(TEXT, TEXT, TEXT)
 def test_names_are_text(first, second, third):
     hostile = LocationCache(lambda pcs: [Location(pc, (Frame(first, second, 1, 1),)) for pc in pcs])
     causes = (Cause(second, third, Certainty.LIKELY, first),)
-    finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, causes)
+    finding = Finding(
+        "K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, causes
+    )
     lines = [
         *chart_markup([Share(3, 0.5, 1, 5, 1)], hostile, third),
         *listing_markup(source_file(first, {2: (1, 1, 1)}), [second, third, "x"], [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup(Report((finding,), 1, (), (third,))),
-        *trace_markup([first], word_chunks([Point(first, second, (third,))]), [array("I", [0])], ()),
+        *trace_markup(
+            [first], word_chunks([Point(first, second, (third,))]), [array("I", [0])], ()
+        ),
         *notes_markup([first]),
     ]
     page = parse(lines)
     known = (
-        "div table caption thead tbody tr th td span svg rect details summary ul li article wbr p strong code label input h3"
+        "div table caption thead tbody tr th td span svg rect details summary ul li article wbr p "
+        "strong code label input h3"
     )
     assert {tag for tag, _ in page.elements} <= {*known.split(), "kbd", "noscript", "script"}
     (data,) = [text for tag, text in page.texts if tag == "script"]
@@ -113,7 +126,11 @@ def test_names_are_text(first, second, third):
 def test_the_page_loads_nothing():
     markup = "\n".join(page_lines("title", "subtitle", [PageSection("a", "A", ["<p>x</p>"])]))
     page = Page(markup)
-    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        meta["content"]
+        for meta in page.all("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     assert not re.findall(r"(?:src|href)=\"(?!#|data:,)", markup)
@@ -130,7 +147,11 @@ def test_headings_and_captions_name_what_is_below():
 
 
 def test_long_tables_say_what_is_left_out():
-    page = parse(table_markup(Table((Column("a"),), [{"a": str(number)} for number in range(MAX_ROWS + 3)]), "rows"))
+    page = parse(
+        table_markup(
+            Table((Column("a"),), [{"a": str(number)} for number in range(MAX_ROWS + 3)]), "rows"
+        )
+    )
     assert len(page.all("tr")) == MAX_ROWS + 1
     assert "3 more rows" in page.text()
 
@@ -138,7 +159,11 @@ def test_long_tables_say_what_is_left_out():
 def test_lines_of_source():
     file = source_file("a.c", {2: (5, 2, 2), 3: (5, 2, 1), 20: (0, 1, 0)})
     page = parse(listing_markup(file, [f"line {number};" for number in range(1, 30)], ["41"]))
-    assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-all", "c-part", "c-none"]
+    assert [row["class"] for row in page.all("tr") if "class" in row] == [
+        "c-all",
+        "c-part",
+        "c-none",
+    ]
     assert len(page.all("tbody")) == 2
     assert "line 23;" in page.text()
     assert "line 12;" not in page.text()
@@ -147,15 +172,30 @@ def test_lines_of_source():
 
 def test_text_that_ends_before_the_lines():
     """Of another version of the kernel."""
-    page = parse(listing_markup(source_file("a.c", {9: (1, 1, 1), 12: (1, 1, 1)}), ["x"] * 10, ["41"]))
-    assert [row.get("class") for row in page.all("tr")[1:]] == [None, None, None, "c-all", None, None, "c-all"]
+    page = parse(
+        listing_markup(source_file("a.c", {9: (1, 1, 1), 12: (1, 1, 1)}), ["x"] * 10, ["41"])
+    )
+    assert [row.get("class") for row in page.all("tr")[1:]] == [
+        None,
+        None,
+        None,
+        "c-all",
+        None,
+        None,
+        "c-all",
+    ]
 
 
 def test_lines_of_two_traces():
     hit, miss = (1, 1, 1), (0, 1, 0)
     file = source_file("a.c", {1: hit, 2: hit, 4: miss}, {1: hit, 2: miss, 3: hit})
     page = parse(listing_markup(file, [], ["A", "B"]))
-    assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-both", "c-left", "c-right", "c-none"]
+    assert [row["class"] for row in page.all("tr") if "class" in row] == [
+        "c-both",
+        "c-left",
+        "c-right",
+        "c-none",
+    ]
     assert "only A" in page.text()
     assert "only B" in page.text()
 
@@ -177,9 +217,14 @@ WORDS = [pc(number % 7, number % 5) for number in range(100)]
 
 
 def test_two_traces(workspace, streams, trace, tmp_path):
-    left, right = trace("a", WORDS, comm=HOSTILE), trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]])
+    left, right = (
+        trace("a", WORDS, comm=HOSTILE),
+        trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]]),
+    )
     page = write_report(workspace, streams, tmp_path / "r.html", left, right)
-    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
+    data = json.loads(
+        next(text for tag, text in page.texts if tag == "script" and text.startswith("{"))
+    )
     # Little-endian words of as few bytes as hold them.
     assert [record["bits"] for record in data["records"]] == [16, 16]
     assert data["segments"] == [[0, 30, 0, 30, 1], [30, 3, 30, 2, 0], [33, 67, 32, 67, 1]]
@@ -198,7 +243,9 @@ def test_two_traces(workspace, streams, trace, tmp_path):
 def test_the_difference_comes_first(workspace, streams, trace, tmp_path):
     left, right = trace("a", WORDS), trace("b", [*WORDS, *[pc(9)] * 3, pc(30)])
     side = side_path(tmp_path / "a")
-    side.write_text(json.dumps({**json.loads(side.read_text()), "pid": 41, "argv": ["./test", "a b"]}))
+    side.write_text(
+        json.dumps({**json.loads(side.read_text()), "pid": 41, "argv": ["./test", "a b"]})
+    )
     page = write_report(workspace, streams, tmp_path / "r.html", left, right)
     assert next(section["id"] for section in page.all("section")) == "records"
     (heading,) = {text for tag, text in page.texts if tag == "h1"}
@@ -213,23 +260,45 @@ def test_the_difference_comes_first(workspace, streams, trace, tmp_path):
 
 
 def test_comparisons_and_calls(workspace, streams, trace, tmp_path):
-    page = write_report(workspace, streams, tmp_path / "c.html", trace("c", [5, 0x2A, 0xFFFFFFFF, pc(1)], "TRACE_CMP"))
-    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
+    page = write_report(
+        workspace,
+        streams,
+        tmp_path / "c.html",
+        trace("c", [5, 0x2A, 0xFFFFFFFF, pc(1)], "TRACE_CMP"),
+    )
+    data = json.loads(
+        next(text for tag, text in page.texts if tag == "script" and text.startswith("{"))
+    )
     assert data["points"] == [
         [
             "fn_1",
-            '32 bits, constant: 0x2a (42) "*", 0xffffffff (-1)  dir/file_0.c:100'.replace(' "*"', ""),
+            '32 bits, constant: 0x2a (42) "*", 0xffffffff (-1)  dir/file_0.c:100'.replace(
+                ' "*"', ""
+            ),
             f"{pc(1):#x}  32 bits, constant: 0x2a (42), 0xffffffff (-1)  fn_1 dir/file_0.c:100",
         ]
     ]
-    page = write_report(workspace, streams, tmp_path / "e.html", trace("e", [pc(1) & (1 << 56) - 1, pc(2), 0], "TRACE_PC_EXT"))
-    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
-    assert [point[0].partition(":")[0] for point in data["points"]] == ["→ fn_1", "fn_2", "no address"]
+    page = write_report(
+        workspace,
+        streams,
+        tmp_path / "e.html",
+        trace("e", [pc(1) & (1 << 56) - 1, pc(2), 0], "TRACE_PC_EXT"),
+    )
+    data = json.loads(
+        next(text for tag, text in page.texts if tag == "script" and text.startswith("{"))
+    )
+    assert [point[0].partition(":")[0] for point in data["points"]] == [
+        "→ fn_1",
+        "fn_2",
+        "no address",
+    ]
 
 
 def unpack(markup, kind):
     """Return what the chunks of a page hold."""
-    packed = re.findall(rf'<script type="application/zlib" id="{kind}-(\d+)">([^<]*)</script>', markup)
+    packed = re.findall(
+        rf'<script type="application/zlib" id="{kind}-(\d+)">([^<]*)</script>', markup
+    )
     assert [int(number) for number, _ in packed] == list(range(len(packed)))
     return [zlib.decompress(base64.b64decode(content)).decode() for _, content in packed]
 
@@ -269,23 +338,30 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     rows = Page(one_file(tmp_path / "r.html", "dir/file_0.c")).all("tr")[1:]
     assert (name, first, last) == ("dir/file_0.c", max(1, lines[0] - 3), first + len(rows) - 1)
     assert text.split("\n") == ["        if (a < 3) // one"] * len(rows)
-    kinds = json.loads(re.search('id="sources">([^<]*)<', (tmp_path / "s.html").read_text("utf-8"))[1])[1]
+    kinds = json.loads(
+        re.search('id="sources">([^<]*)<', (tmp_path / "s.html").read_text("utf-8"))[1]
+    )[1]
     of_line = {line: f"c-{kinds[state][0]}" for line, state in zip(lines, states, strict=True)}
-    assert [row.get("class") for row in rows] == [of_line.get(line) for line in range(first, last + 1)]
+    assert [row.get("class") for row in rows] == [
+        of_line.get(line) for line in range(first, last + 1)
+    ]
     assert [hit > 0 for hit in hits] == [kinds[state][0] != "none" for state in states]
 
 
 def one_file(path, file):
     """Return the markup of a file in a page."""
     parts = path.read_text("utf-8").split('<details class="file"')
-    (part,) = [part for part in parts[1:] if file in part.partition("</summary>")[0].replace("<wbr>", "")]
+    (part,) = [
+        part for part in parts[1:] if file in part.partition("</summary>")[0].replace("<wbr>", "")
+    ]
     return part.partition("</summary>")[2].partition("</details>")[0]
 
 
 def test_many_points_are_packed(monkeypatch):
     monkeypatch.setattr("kcovdbg.report.trace._IN_CHUNK", 4000)
     points = [
-        Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ") for number in range(9000)
+        Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ")
+        for number in range(9000)
     ]
     markup = "\n".join(trace_markup(["a"], word_chunks(points), [array("I", range(9000))], ()))
     data = json.loads(re.search('id="trace">([^<]*)<', markup)[1])
@@ -295,7 +371,9 @@ def test_many_points_are_packed(monkeypatch):
         for chunk in map(json.loads, unpack(markup, "points"))
         for number in range(len(chunk["words"]))
     ]
-    assert read == [[point.function, point.place, point.head + " ← ".join(point.frames)] for point in points]
+    assert read == [
+        [point.function, point.place, point.head + " ← ".join(point.frames)] for point in points
+    ]
 
 
 def read_chunk(chunk):
@@ -310,17 +388,29 @@ def read_chunk(chunk):
         functions = [chunk.strings[chunk.functions[number]] or "?" for number in numbers]
         files = [chunk.strings[chunk.files[number]] for number in numbers]
         places = [
-            f"{file}:{chunk.lines[n]}" if file and chunk.lines[n] else file for n, file in zip(numbers, files, strict=True)
+            f"{file}:{chunk.lines[n]}" if file and chunk.lines[n] else file
+            for n, file in zip(numbers, files, strict=True)
         ]
-        function = functions[0] if functions[0] == functions[-1] else f"{functions[0]} ← {functions[-1]}"
-        head = f"{pc:#x} at {pc + chunk.offset & (1 << 64) - 1:#x}  " if chunk.offset else f"{pc:#x}  "
+        function = (
+            functions[0] if functions[0] == functions[-1] else f"{functions[0]} ← {functions[-1]}"
+        )
+        head = (
+            f"{pc:#x} at {pc + chunk.offset & (1 << 64) - 1:#x}  " if chunk.offset else f"{pc:#x}  "
+        )
         texts = tuple(f"{name} {place}" for name, place in zip(functions, places, strict=True))
-        yield Point(f"{function} (approximate)" if at in chunk.tails else function, places[0], texts, head)
+        yield Point(
+            f"{function} (approximate)" if at in chunk.tails else function, places[0], texts, head
+        )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 @given(
-    words=st.sets(st.builds(pc, st.integers(0, 30), st.integers(0, 5)) | st.sampled_from([0, 5, BASE + (1 << 30)])),
+    words=st.sets(
+        st.builds(pc, st.integers(0, 30), st.integers(0, 5))
+        | st.sampled_from([0, 5, BASE + (1 << 30)])
+    ),
     offset=st.sampled_from([0, 0x1200000]),
 )
 def test_points_of_plain_traces_are_those_of_their_records(words, offset):
@@ -330,14 +420,17 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
         if location.frames:
             # Some are recorded by tail calls, and some are unknown.
             kind = PointKind.TAIL if location.address % 3 == 0 else PointKind.PC
-            writer.add_frames(location.address, kind, () if location.address % 7 == 0 else location.frames)
+            writer.add_frames(
+                location.address, kind, () if location.address % 7 == 0 else location.frames
+            )
     with tempfile.TemporaryDirectory() as folder:
         writer.write(Path(folder) / "table")
         symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
         known = LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
         buffer = make_buffer(sorted(words), kaslr_offset=offset)
         expected = [
-            make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding)) for index in range(buffer.count)
+            make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
+            for index in range(buffer.count)
         ]
         chunks = [list(read_chunk(chunk)) for chunk in plain_chunks(known, buffer, buffer.words, 7)]
         assert [point for chunk in chunks for point in chunk] == expected
@@ -355,7 +448,10 @@ def test_what_it_needs(workspace, trace, tmp_path):
     with pytest.raises(UsageError, match="output file"):
         run_line(workspace, f"report {trace('a', WORDS)}")
     with pytest.raises(UsageError, match="two buffers"):
-        run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
+        run_line(
+            workspace,
+            f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x",
+        )
     workspace.kernel.open_target = None
     with pytest.raises(KcovdbgError, match="no target"):
         run_line(workspace, f"report -o {tmp_path}/x")
@@ -385,7 +481,12 @@ def test_the_state_of_a_kernel(streams, monkeypatch, tmp_path):
     monkeypatch.setattr(report_command, "check", lambda *_args, **_options: checked)
     page = write_report(workspace, streams, tmp_path / "s.html")
     captions = {text for tag, text in page.texts if tag == "caption"}
-    assert {"Kernel", "Tasks with KCOV state", "Every struct kcov and the references to it", "Remote handles"} <= captions
+    assert {
+        "Kernel",
+        "Tasks with KCOV state",
+        "Every struct kcov and the references to it",
+        "Remote handles",
+    } <= captions
     assert "48 rules: 1 violation." in page.text()
     assert "evil\\x1b[2J\\u202e\\x0a" in page.text()
     assert checked.remarks[0] in page.text()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""docs/generations.md has the rows of the table in the code, and names the kernels that each was tested on."""
+"""docs/generations.md has the rows of the table in the code, and names the kernels that each was
+tested on.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def read_tables() -> list[dict[str, dict[str, str]]]:
     tables: list[dict[str, dict[str, str]]] = []
     titles: list[str] = []
     for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        cells = (
+            [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if line.startswith("|")
+            else []
+        )
         if not cells:
             titles = []
         elif not titles:
@@ -47,19 +53,26 @@ def names_in(row: dict[str, str], what: str) -> set[str]:
 
 def test_rows_are_those_of_the_code() -> None:
     eras, _ = read_tables()
-    assert {name: row["kernels"] for name, row in eras.items()} == {era.name: era.kernels for era in ERAS}
+    assert {name: row["kernels"] for name, row in eras.items()} == {
+        era.name: era.kernels for era in ERAS
+    }
 
 
 def test_kernels_and_imitations_are_those_that_are_kept() -> None:
     eras, variants = read_tables()
-    kept = {path.parent.name: read_truth(path.parent)["generation"] for path in DESTINATION.glob("*/truth.json.zst")}
+    kept = {
+        path.parent.name: read_truth(path.parent)["generation"]
+        for path in DESTINATION.glob("*/truth.json.zst")
+    }
     kernels = [(kernel, about["era"], tuple(about["variants"])) for kernel, about in kept.items()]
     imitations = [(name, era, tuple(series)) for name, (era, series, _) in RECOGNISED.items()]
     assert set(RECOGNISED) == set(IMITATIONS)
     for what, known in (("kernel", kernels), ("imitation", imitations)):
         for name, row in eras.items():
             # A kernel with a posted series is that series's.
-            assert names_in(row, what) == {one for one, era, series in known if era == name and not series}, name
+            assert names_in(row, what) == {
+                one for one, era, series in known if era == name and not series
+            }, name
         for name, row in variants.items():
             # A generation that a series declares begins with its name.
             begun = {one for one, era, series in known if name.startswith((*series, f"{era}:"))}
@@ -69,9 +82,18 @@ def test_kernels_and_imitations_are_those_that_are_kept() -> None:
 def test_every_row_is_made_in_memory() -> None:
     assert {row.era for row in in_memory.ROWS} == {era.name for era in table.eras()}
     begun = {start for row in in_memory.ROWS for start in row.variants}
-    assert [variant for variant in VARIANTS if not any(variant.text.startswith(start) for start in begun)] == []
+    assert [
+        variant
+        for variant in VARIANTS
+        if not any(variant.text.startswith(start) for start in begun)
+    ] == []
 
 
 def test_every_series_has_a_page() -> None:
-    modules = {module.name for module in iter_modules(kcovdbg.series.__path__)} - {"declaration", "table"}
-    assert {name.replace("_", "-") for name in modules} == {path.stem for path in PAGE.parent.glob("series/*.md")} - {"index"}
+    modules = {module.name for module in iter_modules(kcovdbg.series.__path__)} - {
+        "declaration",
+        "table",
+    }
+    assert {name.replace("_", "-") for name in modules} == {
+        path.stem for path in PAGE.parent.glob("series/*.md")
+    } - {"index"}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A posted series is one module: each can be taken out of the table, one can be added, and no other module knows its names."""
+"""A posted series is one module: each can be taken out of the table, one can be added, and no other
+module knows its names.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,10 @@ def test_kernel_of_a_missing_series_has_a_mainline_view(name, remove):
 
 
 def test_every_module_of_a_series_is_in_the_table():
-    modules = {info.name for info in pkgutil.iter_modules(kcovdbg.series.__path__)} - {"declaration", "table"}
+    modules = {info.name for info in pkgutil.iter_modules(kcovdbg.series.__path__)} - {
+        "declaration",
+        "table",
+    }
     declared = {importlib.import_module(f"kcovdbg.series.{name}").SERIES.name for name in modules}
     assert declared == set(NAMES)
     assert len(modules) == len(NAMES)
@@ -137,7 +142,9 @@ def test_names_of_a_series_are_in_its_module_only():
 def test_modules_of_series_are_imported_by_the_table_only():
     modules = "|".join(info.name for info in pkgutil.iter_modules(kcovdbg.series.__path__))
     modules = modules.replace("declaration|", "").replace("|table", "")
-    pattern = re.compile(rf"kcovdbg\.series\.({modules})\b|kcovdbg\.series import .*\b({modules})\b")
+    pattern = re.compile(
+        rf"kcovdbg\.series\.({modules})\b|kcovdbg\.series import .*\b({modules})\b"
+    )
     paths = [path for path in ROOT.rglob("*.py") if path != ROOT / "series" / "table.py"]
     assert [str(path.relative_to(ROOT)) for path in paths if pattern.search(path.read_text())] == []
 
@@ -175,7 +182,10 @@ def check_toy(state):
 def read_toy(target, state, read_buffer):
     del read_buffer
     member = find_member(target, TASK, ("kcov_toy",))
-    return {task.address: target.read(task.address + member.offset, member.size)[0] for task in state.task_fields}, ()
+    return {
+        task.address: target.read(task.address + member.offset, member.size)[0]
+        for task in state.task_fields
+    }, ()
 
 
 TOY_VARIANT = Variant(
@@ -223,10 +233,15 @@ def test_toy_is_seen_everywhere(toy):
     (task,) = asker.rows("tasks 200")[0]
     assert (task["kcov_mode"], task["role"], task["count"]) == ("TRACE_TOY", "local", 3)
     rows, _ = asker.rows("buffer 200")
-    assert [int(row["address"], 16) for row in rows] == [toy.text - 0x100000 + 0x10 * index for index in range(3)]
+    assert [int(row["address"], 16) for row in rows] == [
+        toy.text - 0x100000 + 0x10 * index for index in range(3)
+    ]
     (listed,) = [row for row in asker.rows("check --list")[0] if row["rule"] == "Y1"]
     assert listed["sentence"] == "a toy is even"
-    assert any(line.startswith("| KCOV_TOY (never) | `kcov_toy` | toys |") for line in table_of(table.SERIES))
+    assert any(
+        line.startswith("| KCOV_TOY (never) | `kcov_toy` | toys |")
+        for line in table_of(table.SERIES)
+    )
     assert "a toy is even" in write_rules()
 
 

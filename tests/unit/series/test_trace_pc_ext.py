@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of entries and exits: the mode of tasks, objects and saved sessions in both postings, and what shows the second."""
+"""Records of entries and exits: the mode of tasks, objects and saved sessions in both postings, and
+what shows the second.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,27 @@ def test_mode_is_shown_everywhere(row):
     types_of(kernel)
     asker = Asker(kernel.target)
     (task,), _ = asker.rows("tasks 200")
-    assert (task["kcov_mode"], task["role"], task["count"], task["errors"]) == ("TRACE_PC_EXT", "local", 3, [])
+    assert (task["kcov_mode"], task["role"], task["count"], task["errors"]) == (
+        "TRACE_PC_EXT",
+        "local",
+        3,
+        [],
+    )
     (same,), _ = asker.rows("tasks --mode trace-pc-ext")
     assert same["pid"] == 200
     (kcov,), _ = asker.rows(f"objects {kernel.objects['ext']:#x}")
-    assert (kcov["mode"], kcov["count"], kcov["full"], kcov["errors"]) == ("TRACE_PC_EXT", 3, False, [])
+    assert (kcov["mode"], kcov["count"], kcov["full"], kcov["errors"]) == (
+        "TRACE_PC_EXT",
+        3,
+        False,
+        [],
+    )
     for name in ("200", f"kcov:{kernel.objects['ext']:#x}", f"area:{kernel.buffers['ext']:#x}"):
         rows, _ = asker.rows(f"buffer {name}")
         assert [row["kind"] for row in rows] == ["entry", "pc", "exit"]
-        assert [int(row["address"], 16) for row in rows] == [kernel.text + 0x10 * number for number in (1, 2, 3)]
+        assert [int(row["address"], 16) for row in rows] == [
+            kernel.text + 0x10 * number for number in (1, 2, 3)
+        ]
     assert asker.rows("check")[0] == []
 
 

@@ -16,15 +16,26 @@ BITMAPS = {
 }
 
 
-OFFSETS = {"no KASLR offset": 0, "a KASLR offset that takes records out of the kernel's half": 0xFFFFFFFF80000000}
+OFFSETS = {
+    "no KASLR offset": 0,
+    "a KASLR offset that takes records out of the kernel's half": 0xFFFFFFFF80000000,
+}
 
 
 def idle(row, words, sequence=2):
-    """Return a kernel with an object that is initialized again, and whose buffer starts with these words."""
+    """Return a kernel with an object that is initialized again, and whose buffer starts with these
+    words.
+    """
     kernel = Kernel(row)
-    kernel.put(kernel.objects["stopped"], "struct kcov", **{kernel._path("kcov", "sequence").replace(".", "__"): sequence})
+    kernel.put(
+        kernel.objects["stopped"],
+        "struct kcov",
+        **{kernel._path("kcov", "sequence").replace(".", "__"): sequence},
+    )
     for number in range(8):
-        kernel.write_word(kernel.buffers["stopped"] + 8 * number, words[number] if number < len(words) else 0)
+        kernel.write_word(
+            kernel.buffers["stopped"] + 8 * number, words[number] if number < len(words) else 0
+        )
     return kernel
 
 

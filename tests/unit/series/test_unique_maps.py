@@ -10,7 +10,12 @@ from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import J
 
 # By task: the object of the same name, and the map that its mode records through.
-MAPS = {200: ("uniq", "map"), 201: ("edges", "map_edge"), 202: ("both", "map"), 203: ("uniq-cmp", "map")}
+MAPS = {
+    200: ("uniq", "map"),
+    201: ("edges", "map_edge"),
+    202: ("both", "map"),
+    203: ("uniq-cmp", "map"),
+}
 OTHER = {"map": "map_edge", "map_edge": "map"}
 
 
@@ -65,7 +70,9 @@ def test_mode_without_a_map():
 
 
 def test_memory_of_an_earlier_map_is_no_entry():
-    """Two pieces at the end of the memory are linked to each other, and to no bucket of this map."""
+    """Two pieces at the end of the memory are linked to each other, and to no bucket of this
+    map.
+    """
     kernel = Kernel(J)
     kcov_map = kernel.maps["uniq", "map"]
     head = kernel.allocate(64)
@@ -75,7 +82,8 @@ def test_memory_of_an_earlier_map_is_no_entry():
     assert answers(kernel, 200) == (False, False, ["coverage"])
 
 
-# What is unreadable of the last piece of memory, in bytes from its start, and whether the map is known to have no entry left.
+# What is unreadable of the last piece of memory, in bytes from its start, and whether the map is
+# known to have no entry left.
 @pytest.mark.parametrize(
     ("used", "start", "full"),
     [(1023, 0, False), (1024, 40, True), (1024, 0, None)],

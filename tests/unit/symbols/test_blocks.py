@@ -42,10 +42,26 @@ class Image:
 
     def __init__(self, folder, code):
         (folder / "code.s").write_text(COMMON + code)
-        run(["gcc", "-nostdlib", "-static", "-no-pie", "-Wl,-z,noexecstack", "-o", str(folder / "image"), "code.s"], folder)
+        run(
+            [
+                "gcc",
+                "-nostdlib",
+                "-static",
+                "-no-pie",
+                "-Wl,-z,noexecstack",
+                "-o",
+                str(folder / "image"),
+                "code.s",
+            ],
+            folder,
+        )
         with ElfFile(folder / "image") as elf:
             image = read_linked(elf, elf.symbols)
-            self.labels = {symbol.name: symbol.address for symbol in elf.symbols if symbol.section and symbol.name}
+            self.labels = {
+                symbol.name: symbol.address
+                for symbol in elf.symbols
+                if symbol.section and symbol.name
+            }
             self.base = min(section.address for section in image.sections)
             maker = BlockMaker(image)
         nothing = SourceRows(array("Q"), array("I"), array("I"), ())
@@ -57,7 +73,9 @@ class Image:
 
     def block(self, label):
         """The block that begins at a label, None where none does."""
-        found = [block for block in self.function(label).blocks if block.address == self.labels[label]]
+        found = [
+            block for block in self.function(label).blocks if block.address == self.labels[label]
+        ]
         return found[0] if found else None
 
     def flags(self, label):
@@ -69,7 +87,10 @@ class Image:
         for name, address in sorted(self.labels.items(), reverse=True):
             names[address] = name
         blocks = self.function(label).blocks
-        return {names.get(blocks[index].address, hex(blocks[index].address)) for index in self.block(label).successors}
+        return {
+            names.get(blocks[index].address, hex(blocks[index].address))
+            for index in self.block(label).successors
+        }
 
 
 @pytest.fixture
@@ -112,15 +133,23 @@ r: jmp u
 
 
 def test_alternative(make):
-    image = make(ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace("jmp t", ".byte 0xe9\n.long t - 1f\n1:"))
+    image = make(
+        ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace(
+            "jmp t", ".byte 0xe9\n.long t - 1f\n1:"
+        )
+    )
     assert image.successors("s") == {"e", "t", "u"}
     assert image.flags("s") == BlockFlag.NO_LINES | BlockFlag.CALL
     assert image.block("e") is not None
 
 
-@pytest.mark.parametrize("members", [".word 1, 0\n.byte 5, 5", ".word 1\n.byte 5, 5", ".word 1\n.byte 5, 5, 0"])
+@pytest.mark.parametrize(
+    "members", [".word 1, 0\n.byte 5, 5", ".word 1\n.byte 5, 5", ".word 1\n.byte 5, 5, 0"]
+)
 def test_layouts_of_alternatives(make, members):
-    code = ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace("jmp t", ".byte 0xe9\n.long t - 1f\n1:")
+    code = ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace(
+        "jmp t", ".byte 0xe9\n.long t - 1f\n1:"
+    )
     image = make(code.replace(".word 1, 0\n.byte 5, 5", members))
     assert image.successors("s") == {"e", "t", "u"}
 
@@ -160,7 +189,9 @@ __stop___jump_table:
 
 
 def test_static_call(make):
-    image = make("call __SCT__x\nb: jmp __SCT__x\nend f\nfunction __SCT__x\njmp other\nend __SCT__x\n")
+    image = make(
+        "call __SCT__x\nb: jmp __SCT__x\nend f\nfunction __SCT__x\njmp other\nend __SCT__x\n"
+    )
     assert image.successors("f") == {"b"}
     assert BlockFlag.EXIT in image.flags("b")
     assert BlockFlag.EXIT not in image.flags("f")
@@ -251,7 +282,10 @@ end f.cold
 
 
 def test_table_of_pointers(make):
-    image = make("jmp *table(,%rax,8)\na: ret\nb: ret\nend f\n.section .rodata\n.balign 8\ntable: .quad a, b\n")
+    image = make(
+        "jmp *table(,%rax,8)\na: ret\nb: ret\nend f\n.section .rodata\n.balign 8\ntable: .quad "
+        "a, b\n"
+    )
     assert image.successors("f") == {"a", "b"}
     assert BlockFlag.ENTRY not in image.flags("a")
     assert not image.function().flags & FunctionFlag.VOID
@@ -350,7 +384,10 @@ def test_padding_is_not_code(make):
 
 
 def test_where_recording_begins(make):
-    image = make("call kcov_remote_start\nb: nop\nret\nend f\nfunction kcov_remote_start\nret\nend kcov_remote_start\n")
+    image = make(
+        "call kcov_remote_start\nb: nop\nret\nend f\nfunction kcov_remote_start\nret\nend "
+        "kcov_remote_start\n"
+    )
     assert BlockFlag.EXIT in image.flags("f")
     assert BlockFlag.ENTRY in image.flags("b")
 
@@ -366,7 +403,11 @@ def test_jump_into_an_instruction(make):
 
 
 def test_other_sections_with_code(make):
-    image = make('ret\nend f\n.section .init.text, "ax"\nfunction g\n' + POINT + "je b\na: nop\nb: ret\nend g\n")
+    image = make(
+        'ret\nend f\n.section .init.text, "ax"\nfunction g\n'
+        + POINT
+        + "je b\na: nop\nb: ret\nend g\n"
+    )
     assert image.successors("g") == {"a", "b"}
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Instructions of machines whose branches have fixed forms: length, what each does to the flow of control, and where to."""
+"""Instructions of machines whose branches have fixed forms: length, what each does to the flow of
+control, and where to.
+"""
 
 import pytest
 

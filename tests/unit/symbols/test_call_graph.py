@@ -78,10 +78,16 @@ class Calls:
         run([*link, "-o", str(folder / "image"), "code.s"], folder)
         with ElfFile(folder / "image") as elf:
             self.image = read_linked(elf, elf.symbols)
-            self.labels = {symbol.name: symbol.address for symbol in elf.symbols if symbol.section and symbol.name}
+            self.labels = {
+                symbol.name: symbol.address
+                for symbol in elf.symbols
+                if symbol.section and symbol.name
+            }
             self.graph = CallGraph(self.image)
             self.base = min(section.address for section in self.image.sections)
-            self.blocks = BlockMaker(self.image).make(SourceRows(array("Q"), array("I"), array("I"), ()), self.base)
+            self.blocks = BlockMaker(self.image).make(
+                SourceRows(array("Q"), array("I"), array("I"), ()), self.base
+            )
         self.names = {address: name for name, address in self.labels.items()}
 
     def number(self, name):
@@ -91,12 +97,18 @@ class Calls:
 
     def callers(self, name):
         found = self.graph.find_callers(self.number(name))
-        return {(self.names[site.address], self.graph.name(site.caller), site.is_tail) for site in found}
+        return {
+            (self.names[site.address], self.graph.name(site.caller), site.is_tail) for site in found
+        }
 
     def pointers(self, name):
         found = self.graph.find_pointers(self.number(name))
         return [
-            (self.names[place.address], None if place.function is None else self.graph.name(place.function)) for place in found
+            (
+                self.names[place.address],
+                None if place.function is None else self.graph.name(place.function),
+            )
+            for place in found
         ]
 
 
@@ -138,10 +150,24 @@ def test_pointers_are_of_starts_alone(calls):
 def test_pointers_that_are_relocated(tmp_path):
     code = CODE.replace("mov: mov $pointed, %eax", "mov: nop")
     (tmp_path / "code.s").write_text(code.replace(".section .rodata", ".data"))
-    run(["gcc", "-nostdlib", "-shared", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-o", "image", "code.s"], tmp_path)
+    run(
+        [
+            "gcc",
+            "-nostdlib",
+            "-shared",
+            "-Wl,-Bsymbolic",
+            "-Wl,-z,noexecstack",
+            "-o",
+            "image",
+            "code.s",
+        ],
+        tmp_path,
+    )
     with ElfFile(tmp_path / "image") as elf:
         graph = CallGraph(read_linked(elf, elf.symbols))
-        labels = {symbol.name: symbol.address for symbol in elf.symbols if symbol.section and symbol.name}
+        labels = {
+            symbol.name: symbol.address for symbol in elf.symbols if symbol.section and symbol.name
+        }
     number = graph.function_at(labels["pointed"])
     places = [place.address for place in graph.find_pointers(number) if place.function is None]
     assert set(places) == {labels["table"]}
@@ -154,7 +180,9 @@ def test_system_calls(calls):
 def test_numbers_are_those_of_blocks(calls):
     assert calls.graph.fits(calls.blocks)
     assert not calls.graph.fits(calls.blocks._replace(base=calls.base + 1))
-    assert not calls.graph.fits(calls.blocks._replace(part_function=[*calls.blocks.part_function[:-1], 99]))
+    assert not calls.graph.fits(
+        calls.blocks._replace(part_function=[*calls.blocks.part_function[:-1], 99])
+    )
 
 
 PROGRAM = r"""
@@ -173,7 +201,10 @@ BRANCH = re.compile(r"(?:call|j\w+)\s+([0-9a-f]+) <")
 @pytest.mark.parametrize("level", ["-O0", "-O2", "-Os"])
 def test_compiled_code_by_objdump(tmp_path, level):
     (tmp_path / "program.c").write_text(PROGRAM)
-    run(["gcc", level, "-nostdlib", "-static", "-fno-pie", "-no-pie", "-o", "image", "program.c"], tmp_path)
+    run(
+        ["gcc", level, "-nostdlib", "-static", "-fno-pie", "-no-pie", "-o", "image", "program.c"],
+        tmp_path,
+    )
     with ElfFile(tmp_path / "image") as elf:
         graph = CallGraph(read_linked(elf, elf.symbols))
         functions = {symbol.address: symbol.name for symbol in elf.symbols if symbol.is_function}
@@ -186,5 +217,9 @@ def test_compiled_code_by_objdump(tmp_path, level):
     found = {(site.address, to) for to in range(len(graph)) for site in graph.find_callers(to)}
     assert found == expected
     assert len(found) == graph.call_count
-    pointed = {name for address, name in functions.items() if graph.has_pointers(graph.function_at(address))}
+    pointed = {
+        name
+        for address, name in functions.items()
+        if graph.has_pointers(graph.function_at(address))
+    }
     assert pointed >= {"b", "c"}

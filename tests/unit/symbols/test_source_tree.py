@@ -57,7 +57,13 @@ def test_only_what_is_in_an_allowed_tree_is_read(home, number):
         "a\0",
         "/etc/passwd",
     )
-    for name in (*names, "/dev/zero", "../../../../../../etc/passwd", str(home / "secret"), f"{home}/tree/../secret"):
+    for name in (
+        *names,
+        "/dev/zero",
+        "../../../../../../etc/passwd",
+        str(home / "secret"),
+        f"{home}/tree/../secret",
+    ):
         text = tree.read(name)
         assert (text.lines, tree.has_text(name), tree.find(name)) == ((), False, None), name
         assert text.remark
@@ -65,7 +71,12 @@ def test_only_what_is_in_an_allowed_tree_is_read(home, number):
 
 
 def test_nothing_is_read_where_the_image_does_not_lie(home):
-    for image in (None, str(home / "tree2" / "vmlinux"), str(home / "tree" / "fs" / "vmlinux"), str(home / "vmlinux")):
+    for image in (
+        None,
+        str(home / "tree2" / "vmlinux"),
+        str(home / "tree" / "fs" / "vmlinux"),
+        str(home / "vmlinux"),
+    ):
         text = SourceTree(build_directory=str(home / "tree"), image=image).read("fs/open.c")
         assert text.lines == ()
         # What to type if it is fine.
@@ -73,7 +84,9 @@ def test_nothing_is_read_where_the_image_does_not_lie(home):
 
 
 def test_a_build_directory_is_named_by_its_own_path(home, monkeypatch):
-    """Through links an author need not know where the image is saved, nor the path of a home directory."""
+    """Through links an author need not know where the image is saved, nor the path of a home
+    directory.
+    """
     tree, image = home / "tree", str(home / "tree/vmlinux")
     (tree / "vmlinux").touch()
     (home / "link").symlink_to(tree)
@@ -90,7 +103,12 @@ def test_a_build_directory_is_named_by_its_own_path(home, monkeypatch):
         "/",
         "a\0",
     )
-    for name in (*others, f"/proc/{os.getpid()}/cwd", f"/proc/thread-self/cwd/../{tree.name}", "/dev/fd/../cwd"):
+    for name in (
+        *others,
+        f"/proc/{os.getpid()}/cwd",
+        f"/proc/thread-self/cwd/../{tree.name}",
+        "/dev/fd/../cwd",
+    ):
         text = SourceTree(build_directory=name, image=image).read("fs/open.c")
         assert (text.lines, bool(text.remark)) == ((), True), name
     for place in (tree, tree / "fs"):
@@ -98,20 +116,27 @@ def test_a_build_directory_is_named_by_its_own_path(home, monkeypatch):
         assert SourceTree(build_directory=str(tree), image=image).read("fs/open.c").lines == ()
 
 
-@pytest.mark.parametrize("name", ["id_rsa", ".ssh/id_rsa", ".env", "key.pem", "c", ".c", "a.c.orig", "core.c/notes.txt"])
+@pytest.mark.parametrize(
+    "name", ["id_rsa", ".ssh/id_rsa", ".env", "key.pem", "c", ".c", "a.c.orig", "core.c/notes.txt"]
+)
 def test_a_file_that_is_no_source_is_not_read(home, name):
     path = home / "tree" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("secret\n")
     (home / "tree/named.c").symlink_to(name)
-    tree = SourceTree([home / "tree"], build_directory=str(home / "tree"), image=str(home / "tree/vmlinux"))
+    tree = SourceTree(
+        [home / "tree"], build_directory=str(home / "tree"), image=str(home / "tree/vmlinux")
+    )
     for wanted in (name, "named.c", str(path)):
         text = tree.read(wanted)
         assert (text.lines, tree.has_text(wanted), tree.find(wanted)) == ((), False, None)
         assert text.remark
 
 
-@pytest.mark.parametrize("name", ["a.h", "entry.S", "lib.rs", "vmlinux.lds", "gram.y", "lex.l", "x.inc", "x.tab.c", "u.cc"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.h", "entry.S", "lib.rs", "vmlinux.lds", "gram.y", "lex.l", "x.inc", "x.tab.c", "u.cc"],
+)
 def test_sources_of_a_kernel_are_read(home, name):
     (home / "tree" / name).write_text("text\n")
     assert SourceTree([home / "tree"]).read(name).lines == ("text",)
@@ -145,8 +170,12 @@ def test_a_huge_file_is_not_read(home, monkeypatch):
 
 def test_a_compiler_s_line_directive_names_no_other_file(home):
     """As gcc writes it into debug info."""
-    (home / "tree/a.c").write_text('#line 1 "/etc/passwd"\nvoid f(void) {}\n#line 1 "../secret"\nvoid g(void) {}\n')
-    subprocess.run(["gcc", "-g", "-shared", "-nostdlib", "-o", "vmlinux", "a.c"], cwd=home / "tree", check=True)
+    (home / "tree/a.c").write_text(
+        '#line 1 "/etc/passwd"\nvoid f(void) {}\n#line 1 "../secret"\nvoid g(void) {}\n'
+    )
+    subprocess.run(
+        ["gcc", "-g", "-shared", "-nostdlib", "-o", "vmlinux", "a.c"], cwd=home / "tree", check=True
+    )
     with ElfFile(home / "tree/vmlinux") as elf:
         directory = read_comp_dir(elf)
     assert directory == str(home / "tree")

@@ -75,10 +75,15 @@ def test_round_trip(tmp_path_factory, rows, others):
             and (
                 # In the code of the symbol f.
                 (function == "f" and 0x10 < pc - BASE <= 0x30)
-                or any((function in (None, frame.function)) and (file is None or frame.file in names) for frame in frames)
+                or any(
+                    (function in (None, frame.function)) and (file is None or frame.file in names)
+                    for frame in frames
+                )
             )
         )
-    assert table.files() == sorted({frame.file for _, frames in rows.values() for frame in frames if frame.file})
+    assert table.files() == sorted(
+        {frame.file for _, frames in rows.values() for frame in frames if frame.file}
+    )
 
 
 def test_the_rest_of_a_table(tmp_path):
@@ -88,7 +93,11 @@ def test_the_rest_of_a_table(tmp_path):
     assert [symbol.name for symbol in table.functions()] == ["f", "g"]
     assert [symbol.name for symbol in table.functions_named("f")] == ["f"]
     assert table.functions_named("nosuch") == []
-    assert table.function_at(BASE + 0x10) == table.function_at(BASE + 0x2F) == FunctionSymbol("f", BASE + 0x10, 0x20)
+    assert (
+        table.function_at(BASE + 0x10)
+        == table.function_at(BASE + 0x2F)
+        == FunctionSymbol("f", BASE + 0x10, 0x20)
+    )
     assert table.function_at(BASE + 0x30) is table.function_at(BASE) is table.function_at(0) is None
     assert table.build_id == BUILD_ID
 
@@ -97,7 +106,14 @@ def test_damage_is_noticed(tmp_path):
     path = tmp_path / "t"
     write(path, {BASE + i: (PointKind.PC, (Frame("f", "a.c", i + 1, 1),)) for i in range(50)})
     whole = path.read_bytes()
-    for damaged in (b"", whole[:40], whole[:-1], whole + b"\0", b"X" + whole[1:], whole[:8] + b"\xff" + whole[9:]):
+    for damaged in (
+        b"",
+        whole[:40],
+        whole[:-1],
+        whole + b"\0",
+        b"X" + whole[1:],
+        whole[:8] + b"\xff" + whole[9:],
+    ):
         path.write_bytes(damaged)
         with pytest.raises(TableError):
             LocationTable(path)
@@ -207,14 +223,21 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
     built = Built(ended=width is None)
     assert wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60) is None
     shown = stream.getvalue().split("\r")
-    assert ["50 %" in text and " s left" in text for text in shown] == [number == 3 for number in range(len(shown))]
+    assert ["50 %" in text and " s left" in text for text in shown] == [
+        number == 3 for number in range(len(shown))
+    ]
     assert len(shown) == (7 if width else 1)
 
 
 def test_locations_are_numbered():
     made = Locations()
     numbers = made.add_frames(
-        [(), (Frame("f", "a.c", 1, 2), Frame("g", "b.h", None, None)), (Frame(None, "a.c", 7, None),), ()]
+        [
+            (),
+            (Frame("f", "a.c", 1, 2), Frame("g", "b.h", None, None)),
+            (Frame(None, "a.c", 7, None),),
+            (),
+        ]
     )
     assert list(numbers) == [0, 1, 2, 0]
     arrays = made.arrays()

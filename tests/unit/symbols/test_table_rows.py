@@ -15,7 +15,9 @@ from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns, merge_kinds
 
 BASE = 0xFFFF800081000000
 # The last one is no kernel's that is at this base.
-PCS = st.lists(st.integers(BASE - 4, BASE + 5000) | st.just(BASE + (1 << 32)), unique=True).map(sorted)
+PCS = st.lists(st.integers(BASE - 4, BASE + 5000) | st.just(BASE + (1 << 32)), unique=True).map(
+    sorted
+)
 
 
 def check_merge(columns):
@@ -35,16 +37,29 @@ def check_columns(pcs, depths):
     assert list(columns["offset"]) == [pcs[index] - BASE for index in inside]
     for row, index in enumerate(inside):
         bucket = columns["offset"][row] >> BUCKET_SHIFT
-        assert bisect_left(columns["offset"], columns["offset"][row], *columns["bucket"][bucket : bucket + 2]) == row
+        assert (
+            bisect_left(
+                columns["offset"], columns["offset"][row], *columns["bucket"][bucket : bucket + 2]
+            )
+            == row
+        )
         assert row < columns["bucket"][bucket + 1]
         word, depth = columns["chain"][row], depths[chains[index]]
-        assert (word & 7, word >> 3 & 0x1FFF, word >> 16) == (kinds[index], depth, ends[chains[index]] - depth)
+        assert (word & 7, word >> 3 & 0x1FFF, word >> 16) == (
+            kinds[index],
+            depth,
+            ends[chains[index]] - depth,
+        )
     assert columns["bucket"][-1] == len(inside)
 
 
 def test_few():
     assert merge_kinds([([], PointKind.PC)]) == (array("Q"), b"")
-    assert make_columns([], [], [], BASE, array("I")) == {"offset": array("I"), "chain": array("Q"), "bucket": array("I", [0])}
+    assert make_columns([], [], [], BASE, array("I")) == {
+        "offset": array("I"),
+        "chain": array("Q"),
+        "bucket": array("I", [0]),
+    }
     columns = make_columns([BASE], [PointKind.CMP], [1], BASE, array("I", [2, MAX_DEPTH + 9]))
     assert columns["chain"][0] == 2 << 16 | MAX_DEPTH << 3 | PointKind.CMP
 
@@ -61,6 +76,10 @@ def test_columns(pcs, depths):
 
 def test_what_does_not_fit_is_refused():
     """PCs that do not ascend, and chains that there are not."""
-    for pcs, chains, ends in (([BASE + 9, BASE + 3], [0, 0], [1]), ([BASE], [1], [1]), ([BASE], [1], [3, 2])):
+    for pcs, chains, ends in (
+        ([BASE + 9, BASE + 3], [0, 0], [1]),
+        ([BASE], [1], [1]),
+        ([BASE], [1], [3, 2]),
+    ):
         with pytest.raises(ValueError, match="out of range"):
             make_columns(pcs, [0] * len(pcs), chains, BASE, array("I", ends))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The decoder of x86-64, held against objdump; tests/lab holds it against objdump over a whole kernel."""
+"""The decoder of x86-64, held against objdump; tests/lab holds it against objdump over a whole
+kernel.
+"""
 
 import random
 
@@ -150,7 +152,10 @@ def test_random_bytes(tmp_path):
         lib.kcovdbg_x86_decode(code[one.address :], len(code) - one.address, decoded)
         compared += 1
         # With the prefix 66, AMD's processors have displacements of 2 bytes, and Intel's of 4.
-        if (FLOWS[decoded.flow], decoded.length) != (flow, len(one.code)) and b"\x66" not in one.code[:3]:
+        if (FLOWS[decoded.flow], decoded.length) != (
+            flow,
+            len(one.code),
+        ) and b"\x66" not in one.code[:3]:
             wrong.append(one)
     assert compared > 1500
     assert wrong == []

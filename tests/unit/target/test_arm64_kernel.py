@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finding an arm64 kernel by the page table of a CPU, in memory made here: every page size, KASLR, isolation, 52 bits."""
+"""Finding an arm64 kernel by the page table of a CPU, in memory made here: every page size, KASLR,
+isolation, 52 bits.
+"""
 
 from __future__ import annotations
 
@@ -58,19 +60,35 @@ GEOMETRIES = [
 def empty_machine(geometry: Geometry) -> TableMemory:
     def encode(physical: int, level: int | None) -> int:
         # Execute-never and accessed; shareability is where DS puts bits of the address.
-        attributes = 3 if level is None else 0x40 << 48 | 0x400 | (0 if geometry.ds else 0x300) | (1 if level else 3)
+        attributes = (
+            3
+            if level is None
+            else 0x40 << 48 | 0x400 | (0 if geometry.ds else 0x300) | (1 if level else 3)
+        )
         if geometry.granule == 16:
             return physical & 0xFFFF_FFFF_FFFF | physical >> 48 << 12 | attributes
-        return (physical & (1 << 50) - 1 | physical >> 50 << 8 if geometry.ds else physical) | attributes
+        return (
+            physical & (1 << 50) - 1 | physical >> 50 << 8 if geometry.ds else physical
+        ) | attributes
 
-    return TableMemory(PHYSICAL + SWAPPER, 0x6000_0000, geometry.levels, encode, granule=geometry.granule, bits=geometry.bits)
+    return TableMemory(
+        PHYSICAL + SWAPPER,
+        0x6000_0000,
+        geometry.levels,
+        encode,
+        granule=geometry.granule,
+        bits=geometry.bits,
+    )
 
 
 def make_machine(geometry: Geometry, offset: int = 0x2A9A_2040_0000) -> TableMemory:
     machine = empty_machine(geometry)
     machine.write(PHYSICAL + VOFFSET, struct.pack("<Q", IMAGE + offset - PHYSICAL))
     machine.write(PHYSICAL + BANNER, b"Linux version 6.12.0 ")
-    data = -(1 << geometry.bits - 1 if geometry.bits == 52 else 1 << geometry.bits) + 0x1234_0FF0 & (1 << 64) - 1
+    data = (
+        -(1 << geometry.bits - 1 if geometry.bits == 52 else 1 << geometry.bits) + 0x1234_0FF0
+        & (1 << 64) - 1
+    )
     machine.write(PHYSICAL + POINTERS, struct.pack("<QQ", data, len(TEXT)))
     page = 1 << geometry.granule
     machine.map(IMAGE + offset + POINTERS, PHYSICAL + POINTERS & -page)
@@ -162,7 +180,8 @@ def test_a_kernel_that_boots() -> None:
 
 
 def test_registers_by_name() -> None:
-    # Without virtualization there is no second level, and before the kernel has set it up there is no table.
+    # Without virtualization there is no second level, and before the kernel has set it up there is
+    # no table.
     one = {"TTBR1_EL1": 0x4070_0001, "TCR_EL1": 0x100}
     assert arm64_kernel.read_registers(one.get) == (0x4070_0001, 0x100)
     two = {"TTBR1_EL1": 0, "TCR_EL1": 0, "TTBR1_EL2": 0x4070_0001, "TCR_EL2": 0x200}

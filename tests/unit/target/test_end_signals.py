@@ -55,7 +55,9 @@ def run_in_block(function):
         time.sleep(10)
 
 
-@pytest.mark.parametrize(("number", "exception"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGQUIT, SystemExit)])
+@pytest.mark.parametrize(
+    ("number", "exception"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGQUIT, SystemExit)]
+)
 def test_signals_wait_for_a_function(number, exception):
     steps = []
 
@@ -96,7 +98,9 @@ sys.exit(__main__.main())
 
 def test_signals_wait_for_imports(monkeypatch, tmp_path):
     """C code that imports a module, as drgn does to log, may lose an exception."""
-    (tmp_path / "interrupted.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(KeyboardInterrupt):
@@ -106,5 +110,7 @@ def test_signals_wait_for_imports(monkeypatch, tmp_path):
 
 def test_a_signal_at_exit_is_no_exception_in_a_callback():
     command = [sys.executable, "-c", AT_EXIT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -28,7 +28,9 @@ class Stack:
 
     def read(self, address, size):
         try:
-            return struct.pack(f"<{size // 8}Q", *(self.words[at] for at in range(address, address + size, 8)))
+            return struct.pack(
+                f"<{size // 8}Q", *(self.words[at] for at in range(address, address + size, 8))
+            )
         except KeyError as error:
             raise ReadError("not there", error.args[0]) from None
 
@@ -42,12 +44,22 @@ def test_from_sleep_to_user_space():
     stack.frame(STACK + 0x3000, STACK + 0x3100, TEXT + 0x1010)
     stack.frame(STACK + 0x3100, STACK + 0x3200, EXCEPTIONS.start + 4)
     stack.registers(STACK + 0x3100, USER, USER + 0x44, 0x7FFF_0000)
-    expected = [(TEXT + 0x900, False), (TEXT + 0x1010, False), (EXCEPTIONS.start + 4, False), (USER, True)]
-    assert stack.walk(StackRegisters(TEXT + 0x900, 0, STACK + 0x3000, is_interrupted=False)) == expected
+    expected = [
+        (TEXT + 0x900, False),
+        (TEXT + 0x1010, False),
+        (EXCEPTIONS.start + 4, False),
+        (USER, True),
+    ]
+    assert (
+        stack.walk(StackRegisters(TEXT + 0x900, 0, STACK + 0x3000, is_interrupted=False))
+        == expected
+    )
 
 
 def test_an_interrupted_function_that_calls_none():
-    """It has the caller's frame pointer where others have the return address, which is still in ra."""
+    """It has the caller's frame pointer where others have the return address, which is still in
+    ra.
+    """
     stack = Stack()
     stack.frame(STACK + 0x2000, STACK + 0x2100, EXCEPTIONS.stop - 4)
     stack.registers(STACK + 0x2000, TEXT + 0x5000, TEXT + 0x6004, STACK + 0x2200)
@@ -77,7 +89,10 @@ def test_damaged_stacks_end(caller):
     """A cycle, an odd address, one of user space, one that is not there."""
     stack = Stack()
     stack.frame(STACK + 0x3000, caller, TEXT + 0x1010)
-    assert stack.walk(StackRegisters(TEXT, 0, STACK + 0x3000, is_interrupted=False))[0] == (TEXT, False)
+    assert stack.walk(StackRegisters(TEXT, 0, STACK + 0x3000, is_interrupted=False))[0] == (
+        TEXT,
+        False,
+    )
     assert len(stack.walk(StackRegisters(TEXT, 0, STACK + 0x3000, is_interrupted=False))) <= 2
 
 

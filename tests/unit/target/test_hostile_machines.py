@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""QMP servers and GDB stubs that mean harm: they answer slowly, without end, or with what no machine would say."""
+"""QMP servers and GDB stubs that mean harm: they answer slowly, without end, or with what no
+machine would say.
+"""
 
 import contextlib
 import socket
@@ -111,7 +113,10 @@ def test_sockets_that_arent_qmp_or_busy(tmp_path, greeting, message):
 
 
 def test_qmp_passes_over_events(tmp_path):
-    replies = b'{"event": "STOP"}\r\n{"return": {}, "id": "older"}\r\n{"return": {"running": true}, "id": "kcovdbg-1"}\r\n'
+    replies = (
+        b'{"event": "STOP"}\r\n{"return": {}, "id": "older"}\r\n{"return": {"running": true}, '
+        b'"id": "kcovdbg-1"}\r\n'
+    )
     with serving(tmp_path / "qmp", trickle(GREETING + replies)) as address:
         client = Qmp(address)
         assert client.is_running()
@@ -120,7 +125,11 @@ def test_qmp_passes_over_events(tmp_path):
 
 @pytest.mark.parametrize("greeting", [b"{" * 10_000, b'{"QMP": '])
 def test_a_qmp_greeting_without_end(tmp_path, greeting):
-    with serving(tmp_path / "qmp", trickle(greeting)) as address, in_time(), pytest.raises(KcovdbgError):
+    with (
+        serving(tmp_path / "qmp", trickle(greeting)) as address,
+        in_time(),
+        pytest.raises(KcovdbgError),
+    ):
         Qmp(address, timeout=1)
 
 
@@ -156,7 +165,9 @@ def stub(tmp_path):
 
     def start(answers, **options):
         server = Stub(tmp_path / f"stub{len(made)}", answers=answers, **options)
-        client = RspClient(parse_socket_address(str(tmp_path / f"stub{len(made)}")), timeout=2).attach()
+        client = RspClient(
+            parse_socket_address(str(tmp_path / f"stub{len(made)}")), timeout=2
+        ).attach()
         made.append((server, client))
         return client
 
@@ -173,7 +184,12 @@ def endless(item):
 
 @pytest.mark.parametrize(
     "talk",
-    [trickle(b"$", b"1"), trickle(b"", b"1", 0), trickle(b"", frame(b"T05"), 0.001), trickle(b"", frame(b"O"), 0.001)],
+    [
+        trickle(b"$", b"1"),
+        trickle(b"", b"1", 0),
+        trickle(b"", frame(b"T05"), 0.001),
+        trickle(b"", frame(b"O"), 0.001),
+    ],
     ids=["packet", "no packet", "stops", "output"],
 )
 def test_a_stub_that_never_comes_to_the_point(tmp_path, talk):
@@ -182,7 +198,12 @@ def test_a_stub_that_never_comes_to_the_point(tmp_path, talk):
 
 
 def test_a_description_without_end(stub):
-    for answer in (b"m", b"m" + b"<reg " * 800, b"m" + b"a" * 4000, b'm<xi:include href="target.xml"/>'):
+    for answer in (
+        b"m",
+        b"m" + b"<reg " * 800,
+        b"m" + b"a" * 4000,
+        b'm<xi:include href="target.xml"/>',
+    ):
         client = stub({b"qXfer": [answer]})
         with in_time():
             assert client.register("cr3") is None
@@ -197,7 +218,9 @@ def test_numbers_of_registers_that_are_none(stub):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"E01", b"zz" * 16, b"00", b"0" * 31, b"0" + b"*~" * 200_000], ids=lambda data: data[:9]
+    "answer",
+    [b"", b"E01", b"zz" * 16, b"00", b"0" * 31, b"0" + b"*~" * 200_000],
+    ids=lambda data: data[:9],
 )
 def test_memory_that_is_none(stub, answer):
     """The last one is a bomb of run lengths."""
@@ -217,17 +240,26 @@ def test_answers_of_a_monitor_that_are_none(stub):
 @pytest.mark.parametrize("piece", [b"", b" ", b'{"event": "X"}\n'])
 def test_drgn_s_own_talk_to_qmp_ends_in_time(tmp_path, piece):
     """It waits in C, where no signal is handled."""
-    with serving(tmp_path / "qmp", trickle(GREETING, piece)) as address, in_time(), pytest.raises(LimitError, match=REPLY_TIME):
+    with (
+        serving(tmp_path / "qmp", trickle(GREETING, piece)) as address,
+        in_time(),
+        pytest.raises(LimitError, match=REPLY_TIME),
+    ):
         open_target(TargetOptions(qemu=address.text))
 
 
 @pytest.mark.parametrize(("start", "piece"), [('"', "x"), ("", "[1,")])
-def test_drgn_s_own_talk_to_qmp_takes_no_more_memory_than_a_reply_may(tmp_path, monkeypatch, start, piece):
+def test_drgn_s_own_talk_to_qmp_takes_no_more_memory_than_a_reply_may(
+    tmp_path, monkeypatch, start, piece
+):
     monkeypatch.setenv(VARIABLE, f"{REPLY_TIME}=20 {REPLY_SIZE}=1M")
     path = str(tmp_path / "qmp")
     reply = f'{GREETING.decode()}{{"return": {start}'
-    # Processes: drgn lets no other thread run, and has the memory that earlier tests of this one freed.
-    with subprocess.Popen([sys.executable, "-c", _ENDLESS, path, reply, piece], stdout=subprocess.PIPE) as server:
+    # Processes: drgn lets no other thread run, and has the memory that earlier tests of this one
+    # freed.
+    with subprocess.Popen(
+        [sys.executable, "-c", _ENDLESS, path, reply, piece], stdout=subprocess.PIPE
+    ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         done = run_kcovdbg("--qemu", path, "-e", "info", status=2)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that other users of the machine have planted: links, files and directories where kcovdbg writes and reads."""
+"""Files that other users of the machine have planted: links, files and directories where kcovdbg
+writes and reads.
+"""
 
 import contextlib
 import io
@@ -138,14 +140,18 @@ def test_own_links_and_root_s_are_followed(shared, victim):
 
 def test_what_is_replaced_leaves_nothing_of_its_owner_and_mode(shared):
     """Root replaces the file of another user, who has made it in advance to read it later."""
-    for number, (write, private) in enumerate(zip(writes(shared / "out"), (False, None, False, True, True), strict=True)):
+    for number, (write, private) in enumerate(
+        zip(writes(shared / "out"), (False, None, False, True, True), strict=True)
+    ):
         if private is None:
             continue
         (shared / "out").write_text("old")
         give(shared / "out", OTHER, 0o666)
         write()
         found = (shared / "out").stat()
-        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (ROOT, 0o600 if private else 0o644), number
+        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (ROOT, 0o600 if private else 0o644), (
+            number
+        )
         for path in shared.glob("out*"):
             assert path.stat().st_uid == ROOT
             path.unlink()
@@ -191,7 +197,10 @@ WORDS = {
 
 def test_no_command_is_missing_here():
     ways = {
-        f"{command.name} {argument.names[-1]}" for command in COMMANDS for argument in command.arguments if argument.is_output
+        f"{command.name} {argument.names[-1]}"
+        for command in COMMANDS
+        for argument in command.arguments
+        if argument.is_output
     }
     assert ways == WORDS.keys() - {">", ">>"}
 
@@ -245,7 +254,13 @@ def test_root_uses_no_folder_of_another_user(theirs, tmp_path, monkeypatch, kind
 
 @pytest.mark.parametrize(
     ("owner", "mode", "is_safe"),
-    [(ROOT, 0o755, True), (ROOT, 0o777, False), (ROOT, 0o775, True), (ROOT, 0o1777, False), (OTHER, 0o755, False)],
+    [
+        (ROOT, 0o755, True),
+        (ROOT, 0o777, False),
+        (ROOT, 0o775, True),
+        (ROOT, 0o1777, False),
+        (OTHER, 0o755, False),
+    ],
 )
 def test_who_can_write_to_a_folder(tmp_path, owner, mode, is_safe):
     folder = tmp_path / "a" / "b"
@@ -285,7 +300,9 @@ def test_the_lock_of_a_table_leads_nowhere(tmp_path):
 
 
 def test_root_reads_no_settings_of_another_user(theirs, capsys):
-    (theirs / "config" / "kcovdbg" / "config.toml").write_text('pager = "touch /tmp/owned"\n[aliases]\ninfo2 = "info"\n')
+    (theirs / "config" / "kcovdbg" / "config.toml").write_text(
+        'pager = "touch /tmp/owned"\n[aliases]\ninfo2 = "info"\n'
+    )
     assert main(["config", "--json"]) == 0
     told = capsys.readouterr()
     assert "touch" not in told.out
@@ -301,7 +318,12 @@ def test_root_s_children_use_nothing_of_another_user(theirs, tmp_path, monkeypat
     monkeypatch.setenv("LESS", "-X")
     own = str(tmp_path / "root")
     found = child_environment(MORE="1", LESS="-F")
-    assert (found["HOME"], found["LESSSECURE"], found["MORE"], found["LESS"]) == (own, "1", "1", "-X")
+    assert (found["HOME"], found["LESSSECURE"], found["MORE"], found["LESS"]) == (
+        own,
+        "1",
+        "1",
+        "-X",
+    )
     assert [name for name, value in found.items() if str(theirs) in value] == []
     assert found["INPUTRC"] == "/etc/inputrc"
     pager = tmp_path / "pager"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kdump-compressed and flattened dumps, written here as makedumpfile's IMPLEMENTATION describes the formats."""
+"""Kdump-compressed and flattened dumps, written here as makedumpfile's IMPLEMENTATION describes the
+formats.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_what_is_left_out_is_a_hole(tmp_path):
     assert path.stat().st_blocks * 512 < 1 << 20
 
 
-@pytest.mark.parametrize(("cut", "expected"), [(4095, b""), (4112, b""), (4117, b"first"), (4135, b"first\0\0\0la")])
+@pytest.mark.parametrize(
+    ("cut", "expected"), [(4095, b""), (4112, b""), (4117, b"first"), (4135, b"first\0\0\0la")]
+)
 def test_cut_off(tmp_path, cut, expected):
     """Received pieces are at their offsets, and the file ends after the last one."""
     data = flat([(0, b"first"), (8, b"later")])
@@ -116,7 +120,9 @@ def test_cut_off(tmp_path, cut, expected):
     assert hex(cut) in problem
 
 
-@pytest.mark.parametrize(("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)])
+@pytest.mark.parametrize(
+    ("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)]
+)
 def test_impossible_pieces(tmp_path, offset, size):
     data = flat([], end=False) + struct.pack(">qq", offset, size) + b"data"
     with pytest.raises(kdump_file.FlattenedError, match="0x1000"):
@@ -130,7 +136,9 @@ def test_other_versions_are_refused(tmp_path):
 
 
 def read_pieces(data):
-    """Read pieces in the simplest way: return the content and whether it is complete; None if a piece is impossible."""
+    """Read pieces in the simplest way: return the content and whether it is complete; None if a
+    piece is impossible.
+    """
     content = bytearray()
     while len(data) >= 16:
         offset, size = struct.unpack_from(">qq", data)

@@ -31,9 +31,15 @@ class Tree:
     """A tree whose nodes are written one by one."""
 
     def __init__(self):
-        node = {"mr64": Member(8, 248, "struct maple_range_64"), "ma64": Member(8, 248, "struct maple_arange_64")}
+        node = {
+            "mr64": Member(8, 248, "struct maple_range_64"),
+            "ma64": Member(8, 248, "struct maple_arange_64"),
+        }
         self.target = MemoryTarget(
-            types={**Declarations().declare(TYPES).types, "struct maple_node": Structure(256, node)},
+            types={
+                **Declarations().declare(TYPES).types,
+                "struct maple_node": Structure(256, node),
+            },
             segments={NODES: bytearray(64 * 256), ROOT: bytearray(16)},
         )
         self.set_root(0)
@@ -44,7 +50,9 @@ class Tree:
     def node(self, index, kind, pivots, slots):
         start = index * 256
         struct.pack_into(f"<{len(pivots)}Q", self.target.segments[NODES], start + 8, *pivots)
-        struct.pack_into(f"<{len(slots)}Q", self.target.segments[NODES], start + SLOTS[kind], *slots)
+        struct.pack_into(
+            f"<{len(slots)}Q", self.target.segments[NODES], start + SLOTS[kind], *slots
+        )
         return NODES + start | kind << 3 | 4
 
     def entries(self):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Images of memory that are not read are refused by the name of their format, with what to do instead."""
+"""Images of memory that are not read are refused by the name of their format, with what to do
+instead.
+"""
 
 import gzip
 import struct
@@ -51,7 +53,11 @@ def test_raw_memory_without_a_bios(tmp_path):
     path = tmp_path / "memory"
     content = bytearray(1 << 20)
     content[300_000 : 300_000 + len(BANNER)] = BANNER
-    for size, mark, expected in ((1 << 20, b"", True), ((1 << 20) - 1, b"", False), (1 << 20, b"HdrS", False)):
+    for size, mark, expected in (
+        (1 << 20, b"", True),
+        ((1 << 20) - 1, b"", False),
+        (1 << 20, b"HdrS", False),
+    ):
         content[0x202:0x206] = mark or bytes(4)
         path.write_bytes(content[:size])
         with pytest.raises(KcovdbgError) as caught:

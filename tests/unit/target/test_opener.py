@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files and addresses that are not targets, and the recognition of each kind of file; without drgn where possible."""
+"""Files and addresses that are not targets, and the recognition of each kind of file; without drgn
+where possible.
+"""
 
 import bz2
 import gzip
@@ -33,9 +35,15 @@ from tests.support.programs import output_of
 from tests.unit.target.test_kdump_file import flat
 
 NOTES = make_note(
-    "VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n"
+    "VMCOREINFO",
+    0,
+    b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n",
 )
-CORE = b"".join(slices.build_slice(62, NOTES, {0x1000: bytes(4096), 0x5000: bytes(4096)}, 0xFFFF888000000000, ()))
+CORE = b"".join(
+    slices.build_slice(
+        62, NOTES, {0x1000: bytes(4096), 0x5000: bytes(4096)}, 0xFFFF888000000000, ()
+    )
+)
 
 
 def make_elf(kind=2, sections=b""):
@@ -55,7 +63,9 @@ def make_kdump(pages=3, cut=0):
     # Two bitmaps of one block each, the second counts.
     data[3 * block] = (1 << pages) - 1
     for number in range(pages):
-        struct.pack_into("<QIIQ", data, 4 * block + 24 * number, 5 * block + 100 * number, 100, 0, 0)
+        struct.pack_into(
+            "<QIIQ", data, 4 * block + 24 * number, 5 * block + 100 * number, 100, 0, 0
+        )
     return bytes(data[: 5 * block + 100 * pages - cut])
 
 
@@ -79,7 +89,14 @@ def files(tmp_path):
     return tmp_path
 
 
-KINDS = {"core": "core", "kdump": "kdump", "flat": "flattened", "vmlinux": "elf", "module.ko": "elf", "notes": "other"}
+KINDS = {
+    "core": "core",
+    "kdump": "kdump",
+    "flat": "flattened",
+    "vmlinux": "elf",
+    "module.ko": "elf",
+    "notes": "other",
+}
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS.items(), ("empty", "empty")])
@@ -89,7 +106,10 @@ def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / f"{name}.zst").value == kind
 
 
-WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n\x1b[0m\xc3\xbc\n"
+WARNING = (
+    b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known "
+    b"hosts.\r\n\x1b[0m\xc3\xbc\n"
+)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -121,7 +141,9 @@ def test_text_in_front_of_a_cut_dump(files):
 
 
 @pytest.mark.parametrize(
-    "front", [b"\0" + WARNING, b"x" * (65 << 10), b"\x1f\x8b\x08" + WARNING], ids=["binary", "long", "compressed"]
+    "front",
+    [b"\0" + WARNING, b"x" * (65 << 10), b"\x1f\x8b\x08" + WARNING],
+    ids=["binary", "long", "compressed"],
 )
 def test_what_is_in_front_is_no_text(files, front):
     (files / "given").write_bytes(front + CORE)
@@ -145,7 +167,9 @@ def test_a_dump_that_was_not_extracted(files, content):
         assert caught.value.hint
 
 
-@pytest.mark.parametrize("order", [("core", "vmlinux", "module.ko"), ("vmlinux", "core", "module.ko")])
+@pytest.mark.parametrize(
+    "order", [("core", "vmlinux", "module.ko"), ("vmlinux", "core", "module.ko")]
+)
 def test_order_of_files_is_free(files, order):
     options = sort_files(TargetOptions(files=[str(files / name) for name in order]))
     assert options.core == str(files / "core")
@@ -201,12 +225,18 @@ def patience():
 
 
 def name_in(place, name):
-    places = {"core": {"core": name}, "symbols": {"core": "core", "symbols": [name]}, "files": {"files": [name]}}
+    places = {
+        "core": {"core": name},
+        "symbols": {"core": "core", "symbols": [name]},
+        "files": {"files": [name]},
+    }
     return TargetOptions(**places[place])
 
 
 @pytest.mark.parametrize("place", ["core", "symbols", "files"])
-@pytest.mark.parametrize(("name", "message"), [("pipe", "pipe"), ("socket", "socket"), ("/dev/zero", "device")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("pipe", "pipe"), ("socket", "socket"), ("/dev/zero", "device")]
+)
 def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
     monkeypatch.chdir(files)
     os.mkfifo("pipe")
@@ -247,7 +277,11 @@ def test_images_are_unpacked_into_the_cache(tmp_path, monkeypatch, module):
     assert (first.path.read_bytes(), first.path.is_relative_to(tmp_path / "cache")) == (image, True)
     status = first.path.stat()
     again = dumpfile.unpack(packed)
-    assert (again.path, again.path.stat().st_mtime_ns, again.notes) == (first.path, status.st_mtime_ns, ())
+    assert (again.path, again.path.stat().st_mtime_ns, again.notes) == (
+        first.path,
+        status.st_mtime_ns,
+        (),
+    )
     assert dumpfile.identify(packed) is dumpfile.FileKind.ELF
     cut.write_bytes(data[: len(data) * 3 // 4])
     with pytest.raises(TargetError, match=r"cut"):
@@ -264,7 +298,11 @@ def test_images_are_unpacked_into_the_cache(tmp_path, monkeypatch, module):
 def test_no_offset_is_as_no_vmcoreinfo(tmp_path, offset):
     """drgn would take it to be 0, and fail later with another reason."""
     info = NOTES.replace(b"KERNELOFFSET=0\n", b"X" * 15)
-    core = b"".join(slices.build_slice(62, info if not offset else NOTES, {0x1000: bytes(4096)}, 0xFFFF888000000000, ()))
+    core = b"".join(
+        slices.build_slice(
+            62, info if not offset else NOTES, {0x1000: bytes(4096)}, 0xFFFF888000000000, ()
+        )
+    )
     (tmp_path / "core").write_bytes(core)
     with pytest.raises(TargetError) as caught:
         open_target(TargetOptions(core=str(tmp_path / "core")))
@@ -273,7 +311,8 @@ def test_no_offset_is_as_no_vmcoreinfo(tmp_path, offset):
 
 @pytest.mark.parametrize(
     "content",
-    [CORE[:size] for size in (17, 63, 70, 200, 4096)] + [make_kdump(cut=cut) for cut in (299, 300, 4000, 8000, 12000, 20000)],
+    [CORE[:size] for size in (17, 63, 70, 200, 4096)]
+    + [make_kdump(cut=cut) for cut in (299, 300, 4000, 8000, 12000, 20000)],
     ids=len,
 )
 def test_dumps_without_memory(tmp_path, content):
@@ -289,7 +328,9 @@ def test_truncated_cores(tmp_path, size):
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
     dump = dumpfile.unpack_dump(path)
-    said = [f"{size:,} of {len(CORE):,} bytes, {len(CORE) - size:,} are" in note for note in dump.notes]
+    said = [
+        f"{size:,} of {len(CORE):,} bytes, {len(CORE) - size:,} are" in note for note in dump.notes
+    ]
     assert said == [True] * (size < len(CORE))
     assert (dump.problem is not None) == (size < len(CORE))
     prog = drgn.Program()
@@ -313,7 +354,8 @@ def test_truncated_kdumps(tmp_path, cut, missing):
     path.write_bytes(make_kdump(cut=cut))
     dump = dumpfile.unpack_dump(path)
     assert [f"{missing} of 3 pages" in note for note in dump.notes] == [True] * (missing > 0)
-    # Descriptors of missing pages are zeros, which libkdumpfile refuses; the user's file is not changed.
+    # Descriptors of missing pages are zeros, which libkdumpfile refuses; the user's file is not
+    # changed.
     for number in range(3):
         descriptor = dump.path.read_bytes()[4 * 4096 + 24 * number :][:24]
         assert any(descriptor) == (number < 3 - missing)
@@ -379,14 +421,26 @@ def test_working_out_what_it_is_takes_no_drgn(files):
         "try: open_target(TargetOptions(core=sys.argv[1]))\n"
         "except CapabilityError as error: print(error.hint)"
     )
-    assert output_of(sys.executable, "-c", code, files / "core").splitlines() == [str(files / "core"), "pip install drgn"]
+    assert output_of(sys.executable, "-c", code, files / "core").splitlines() == [
+        str(files / "core"),
+        "pip install drgn",
+    ]
 
 
 def test_images_without_a_dump(files, monkeypatch):
     """Targets that the command line names come before the running kernel."""
     monkeypatch.chdir(files)
     for name, build_id in (("one", "01" * 20), ("two", "02" * 20)):
-        output_of("gcc", "-nostdlib", "-static", f"-Wl,--build-id=0x{build_id},-e0", "-xc", "/dev/null", "-o", name)
+        output_of(
+            "gcc",
+            "-nostdlib",
+            "-static",
+            f"-Wl,--build-id=0x{build_id},-e0",
+            "-xc",
+            "/dev/null",
+            "-o",
+            name,
+        )
     monkeypatch.setattr(local_kernel, "running_build_id", lambda: "01" * 20)
     with pytest.raises(UsageError, match=r"2 .*: one, two") as caught:
         open_target(TargetOptions(files=["one", "two"]))
@@ -394,8 +448,12 @@ def test_images_without_a_dump(files, monkeypatch):
     Path("two.debug").write_bytes(Path("two").read_bytes())
     tried = []
     monkeypatch.setattr("kcovdbg.target.drgn.programs.open_kernel", tried.append)
-    monkeypatch.setattr("kcovdbg.target.drgn.programs.open_image_target", lambda names, _notes=(): images.append([*names]))
-    # Another kernel's is a target of its own, named in either way, as is the running kernel's where the user says so.
+    monkeypatch.setattr(
+        "kcovdbg.target.drgn.programs.open_image_target",
+        lambda names, _notes=(): images.append([*names]),
+    )
+    # Another kernel's is a target of its own, named in either way, as is the running kernel's where
+    # the user says so.
     images: list[list[str]] = []
     open_target(TargetOptions(files=["two", "two.debug"]))
     open_target(TargetOptions(symbols=["two", "module.ko"]))
@@ -457,11 +515,17 @@ def test_debug_files_of_a_stripped_image(tmp_path, monkeypatch, place):
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="GDB runs")
-@pytest.mark.parametrize("name", ["-ex=shell touch owned", "--eval-command=shell touch owned", "-x", "| touch owned"])
+@pytest.mark.parametrize(
+    "name", ["-ex=shell touch owned", "--eval-command=shell touch owned", "-x", "| touch owned"]
+)
 def test_no_name_of_a_file_is_an_option_or_a_command_of_gdb(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     shutil.copy("/bin/true", tmp_path / name)
-    for options in (TargetOptions(symbols=(f"./{name}",)), TargetOptions(symbols=(name,)), TargetOptions(files=(name,))):
+    for options in (
+        TargetOptions(symbols=(f"./{name}",)),
+        TargetOptions(symbols=(name,)),
+        TargetOptions(files=(name,)),
+    ):
         arguments = find_gdb_arguments(options)
         assert arguments == [str(tmp_path / name)]
         subprocess.run(["gdb", "-nx", "-batch", *arguments], capture_output=True, timeout=60)
@@ -469,9 +533,16 @@ def test_no_name_of_a_file_is_an_option_or_a_command_of_gdb(tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="GDB runs")
-@pytest.mark.parametrize("address", ["| touch owned", "|touch owned:1", "| touch x #:1", ":1", "[::1]:1", "unix:| touch owned"])
+@pytest.mark.parametrize(
+    "address",
+    ["| touch owned", "|touch owned:1", "| touch x #:1", ":1", "[::1]:1", "unix:| touch owned"],
+)
 def test_no_address_is_a_command_of_gdb(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     arguments = find_gdb_arguments(TargetOptions(gdb_remote=address))
-    subprocess.run(["gdb", "-nx", "-batch", "-iex", "set tcp auto-retry off", *arguments], capture_output=True, timeout=60)
+    subprocess.run(
+        ["gdb", "-nx", "-batch", "-iex", "set tcp auto-retry off", *arguments],
+        capture_output=True,
+        timeout=60,
+    )
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernels whose pointers have a tag in the top byte, made of kernels without: every answer is the same."""
+"""Kernels whose pointers have a tag in the top byte, made of kernels without: every answer is the
+same.
+"""
 
 import struct
 
@@ -7,7 +9,13 @@ import pytest
 
 from kcovdbg.errors import PointerError, ReadError
 from kcovdbg.target.page_array import PageArray
-from kcovdbg.target.pointer import check_pointer, find_pointer_tag, is_kernel_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import (
+    check_pointer,
+    find_pointer_tag,
+    is_kernel_pointer,
+    read_pointer,
+    strip_tag,
+)
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.target.slab_memory import SlabWalk
 from tests.support.kernels.asker import Asker, ask_everything
@@ -27,12 +35,19 @@ FLAG = IMAGE + 0x100
 def put_tags(target, tag=SOFTWARE):
     """Put another tag into each pointer to allocated memory that is stored anywhere."""
     count = 0
-    numbers = [target.symbols[name] for name in ("__per_cpu_offset", "page_offset_base") if name in target.symbols]
+    numbers = [
+        target.symbols[name]
+        for name in ("__per_cpu_offset", "page_offset_base")
+        if name in target.symbols
+    ]
     for start, data in target.segments.items():
         first = -start % 8
         for offset in range(first, len(data) - 7, 8):
             (word,) = struct.unpack_from("<Q", data, offset)
-            is_number = any(symbol.address <= start + offset < symbol.address + symbol.size for symbol in numbers)
+            is_number = any(
+                symbol.address <= start + offset < symbol.address + symbol.size
+                for symbol in numbers
+            )
             if word in HEAP and not is_number:
                 count += 1
                 struct.pack_into("<Q", data, offset, word & ~tag | count * 0x35 << 56 & tag)
@@ -41,14 +56,21 @@ def put_tags(target, tag=SOFTWARE):
 
 
 @pytest.mark.parametrize(
-    ("row", "tag"), [*((row, SOFTWARE) for row in ROWS), (E9B, HARDWARE)], ids=lambda value: getattr(value, "name", None)
+    ("row", "tag"),
+    [*((row, SOFTWARE) for row in ROWS), (E9B, HARDWARE)],
+    ids=lambda value: getattr(value, "name", None),
 )
 def test_every_answer_is_the_same(row, tag):
     plain, tagged = Kernel(row), Kernel(row)
     assert put_tags(tagged.target, tag) > 100
     assert ask_everything(tagged.target) == ask_everything(plain.target)
-    lines = ["check --json", *(f"buffer kcov:{plain.objects[name]:#x} --json" for name in ("local", "full"))]
-    assert [Asker(tagged.target).ask(line) for line in lines] == [Asker(plain.target).ask(line) for line in lines]
+    lines = [
+        "check --json",
+        *(f"buffer kcov:{plain.objects[name]:#x} --json" for name in ("local", "full")),
+    ]
+    assert [Asker(tagged.target).ask(line) for line in lines] == [
+        Asker(plain.target).ask(line) for line in lines
+    ]
 
 
 def test_the_user_may_give_a_tag():
@@ -68,14 +90,17 @@ def test_slabs(hardened, tag):
     kernel = slab.Kernel(hardened=hardened)
     objects = kernel.slab(0, 3, (1, 7))
     if hardened:
-        # What is encoded is a pointer with its tag; the place that it is encoded with is an address.
+        # What is encoded is a pointer with its tag; the place that it is encoded with is an
+        # address.
         for address in (objects[1], objects[7]):
             (stored,) = struct.unpack("<Q", kernel.target.read(address + 128, 8))
             place = int.from_bytes((address + 128).to_bytes(8, "little"), "big")
             if stored ^ slab.RANDOM ^ place:
                 kernel.write(address + 128, stored ^ 0x35 << 56 & tag)
     put_tags(kernel.target, tag)
-    assert list(SlabWalk(kernel.target, PageArray(kernel.target)).for_each_file()) == slab.without(objects, 1, 7)
+    assert list(SlabWalk(kernel.target, PageArray(kernel.target)).for_each_file()) == slab.without(
+        objects, 1, 7
+    )
 
 
 @pytest.mark.parametrize("sheaves", ["node", "per_node"])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Page tables of RISC-V made in memory: each number of levels, large pages, and what is not mapped."""
+"""Page tables of RISC-V made in memory: each number of levels, large pages, and what is not
+mapped.
+"""
 
 import pytest
 
@@ -7,7 +9,12 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_RISCV, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.riscv_pages import PageTables, add_kaslr_offset, find_page_tables, search_vmcoreinfo
+from kcovdbg.target.riscv_pages import (
+    PageTables,
+    add_kaslr_offset,
+    find_page_tables,
+    search_vmcoreinfo,
+)
 from kcovdbg.target.slice_file import build_slice
 from tests.support.page_tables import TableMemory
 
@@ -88,30 +95,49 @@ VMCOREINFO = (
 def test_vmcoreinfo_has_where_the_tables_are():
     memory = make_memory(4)
     memory.map(KERNEL, 0x8040_0000)
-    assert find_page_tables(parse_vmcoreinfo(VMCOREINFO), memory.read).translate(KERNEL) == 0x8040_0000
+    assert (
+        find_page_tables(parse_vmcoreinfo(VMCOREINFO), memory.read).translate(KERNEL) == 0x8040_0000
+    )
     with pytest.raises(TargetError):
-        find_page_tables(parse_vmcoreinfo(VMCOREINFO.replace(b"va_kernel_pa_offset", b"other")), memory.read)
+        find_page_tables(
+            parse_vmcoreinfo(VMCOREINFO.replace(b"va_kernel_pa_offset", b"other")), memory.read
+        )
 
 
 def test_kaslr_offset_is_that_of_a_symbol():
     completed = add_kaslr_offset(VMCOREINFO, {"_stext": 0xFFFF_FFFF_8000_2000})
-    assert parse_vmcoreinfo(completed) == {**parse_vmcoreinfo(VMCOREINFO), "KERNELOFFSET": "12000000"}
+    assert parse_vmcoreinfo(completed) == {
+        **parse_vmcoreinfo(VMCOREINFO),
+        "KERNELOFFSET": "12000000",
+    }
     assert add_kaslr_offset(completed, {"_stext": 0}) == completed
     assert add_kaslr_offset(VMCOREINFO, {}) == VMCOREINFO
 
 
 def dump_of(pages):
     """A dump without VMCOREINFO, of physical pages."""
-    return b"".join(build_slice(EM_RISCV, b"", {at: data.ljust(PAGE_SIZE, b"\0") for at, data in pages.items()}, None, ()))
+    return b"".join(
+        build_slice(
+            EM_RISCV,
+            b"",
+            {at: data.ljust(PAGE_SIZE, b"\0") for at, data in pages.items()},
+            None,
+            (),
+        )
+    )
 
 
 def test_vmcoreinfo_is_found_in_a_dump(tmp_path):
-    """Its page is the one whose tables map the text where it says; copies of it are in other places, and other kernels'."""
+    """Its page is the one whose tables map the text where it says; copies of it are in other
+    places, and other kernels'.
+    """
     memory = make_memory(4)
     memory.map(0xFFFF_FFFF_9200_0000, 0x8000_0000, level=1)
     other = VMCOREINFO.replace(b"NUMBER(VA_BITS)=48", b"NUMBER(VA_BITS)=39")
     path = tmp_path / "dump"
-    path.write_bytes(dump_of({0x8100_0000: b"x" + VMCOREINFO, 0x8200_0000: other, 0x8300_0000: VMCOREINFO}))
+    path.write_bytes(
+        dump_of({0x8100_0000: b"x" + VMCOREINFO, 0x8200_0000: other, 0x8300_0000: VMCOREINFO})
+    )
     with ElfFile(path) as core:
         assert search_vmcoreinfo(core, memory.read) == VMCOREINFO
     path.write_bytes(dump_of({0x8100_0000: b"x" + VMCOREINFO, 0x8200_0000: other}))

@@ -12,7 +12,12 @@ import pytest
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target import rsp
-from kcovdbg.target.connection import describe_record, parse_socket_address, read_record, remove_record
+from kcovdbg.target.connection import (
+    describe_record,
+    parse_socket_address,
+    read_record,
+    remove_record,
+)
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.stub_registers import stub_registers_of
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, StubWatchpoints
@@ -27,7 +32,17 @@ def frame(content):
 class Stub:
     """Serves one client after the other in a thread, and records their packets."""
 
-    def __init__(self, path, *, running=True, packet_size=b"1000", answers=None, damage=0, piece=None, announces=True):
+    def __init__(
+        self,
+        path,
+        *,
+        running=True,
+        packet_size=b"1000",
+        answers=None,
+        damage=0,
+        piece=None,
+        announces=True,
+    ):
         self.asked = []
         self._announces = announces
         self.running = running
@@ -71,7 +86,8 @@ class Stub:
 
     def _serve_one(self, connection):
         if self.running and self._announces:
-            # As QEMU does before 8.1: attaching stops the machine, and the stop is announced unasked.
+            # As QEMU does before 8.1: attaching stops the machine, and the stop is announced
+            # unasked.
             self._send(connection, b"T02thread:p01.01;")
         was_running, self.running = self.running, False
         buffer = b""
@@ -127,7 +143,9 @@ def stub(tmp_path):
 
     def start(**options):
         made = Stub(tmp_path / f"stub{len(running)}", **options)
-        client = RspClient(parse_socket_address(str(tmp_path / f"stub{len(running)}")), timeout=2).attach()
+        client = RspClient(
+            parse_socket_address(str(tmp_path / f"stub{len(running)}")), timeout=2
+        ).attach()
         running.append((made, client))
         return made, client
 
@@ -140,7 +158,11 @@ def stub(tmp_path):
 def test_reads_are_split_as_the_stub_wants(stub):
     made, client = stub()
     assert client.read(100, 5000) == MEMORY[100:5100]
-    assert [command for command in made.asked if command.startswith(b"m")] == [b"m64,800", b"m864,800", b"m1064,388"]
+    assert [command for command in made.asked if command.startswith(b"m")] == [
+        b"m64,800",
+        b"m864,800",
+        b"m1064,388",
+    ]
     with pytest.raises(ReadError):
         client.read(len(MEMORY) - 8, 16)
     assert client.read(0, 4) == MEMORY[:4]
@@ -165,7 +187,9 @@ def test_an_interrupted_read_shifts_no_answers(stub, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"packet_size": b"40"}, {"packet_size": b"3fff"}, {"packet_size": b"190"}, {"piece": 3}], ids=str
+    "options",
+    [{"packet_size": b"40"}, {"packet_size": b"3fff"}, {"packet_size": b"190"}, {"piece": 3}],
+    ids=str,
 )
 def test_odd_packet_sizes_and_packets_in_pieces(stub, options):
     _, client = stub(**options)
@@ -189,13 +213,18 @@ def test_a_machine_is_left_as_it_was(stub):
 def qemu(version, status):
     told = {"info version": version, "info status": f"VM status: {status}"}
     return {
-        b"qRcmd," + line.encode().hex().encode(): [b"O" + f"{text}\r\n".encode().hex().encode(), b"OK"]
+        b"qRcmd," + line.encode().hex().encode(): [
+            b"O" + f"{text}\r\n".encode().hex().encode(),
+            b"OK",
+        ]
         for line, text in told.items()
     }
 
 
 def test_a_stub_that_announces_no_stop(stub):
-    """Since QEMU 8.1: the machine runs afterwards, unless it cannot have run, or kcovdbg left it stopped."""
+    """Since QEMU 8.1: the machine runs afterwards, unless it cannot have run, or kcovdbg left it
+    stopped.
+    """
     made, client = stub(announces=False, answers=qemu("8.1.0Debian 1:8.1", "paused"))
     assert (client.was_running, client.is_run_assumed) == (True, True)
     client.close()
@@ -207,7 +236,11 @@ def test_a_stub_that_announces_no_stop(stub):
     assert (later.was_running, later.is_run_assumed) == (False, False)
     later.close()
     assert not made.running
-    for version, status in (("10.0.13", "paused (prelaunch)"), ("10.0.13", "paused (guest-panicked)"), ("7.2.22", "paused")):
+    for version, status in (
+        ("10.0.13", "paused (prelaunch)"),
+        ("10.0.13", "paused (guest-panicked)"),
+        ("7.2.22", "paused"),
+    ):
         made, client = stub(announces=False, answers=qemu(version, status))
         assert not client.was_running
         client.close()
@@ -230,7 +263,11 @@ def test_run_length_encoding_and_escapes(stub):
 
 
 @pytest.mark.parametrize(
-    ("answers", "output"), [([b"O" + b"one ".hex().encode(), b"O" + b"two".hex().encode(), b"OK"], "one two"), ([b""], None)]
+    ("answers", "output"),
+    [
+        ([b"O" + b"one ".hex().encode(), b"O" + b"two".hex().encode(), b"OK"], "one two"),
+        ([b""], None),
+    ],
 )
 def test_output_of_a_monitor_is_joined(stub, answers, output):
     """A stub may have none."""
@@ -245,7 +282,8 @@ def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
         RspClient(parse_socket_address(str(tmp_path / "busy")), timeout=0.2).attach()
     assert "one client at a time" in caught.value.hint
     first.close()
-    # The stub accepts the second connection only now; its leftovers must not keep the machine stopped.
+    # The stub accepts the second connection only now; its leftovers must not keep the machine
+    # stopped.
     for _ in range(100):
         if made.asked.count(b"D;1") == 2:
             break
@@ -303,7 +341,10 @@ def test_a_stub_that_goes_away(stub):
         ("tcp::1234", None, "localhost", 1234),
         ("[::1]:1234", None, "::1", 1234),
         ("unix:/tmp/qmp", "/tmp/qmp", "", 0),
-        *((path, path, "", 0) for path in ("/tmp/qmp", "./a:1234", "/a:1234", "qmp", "host:0", "host:99999")),
+        *(
+            (path, path, "", 0)
+            for path in ("/tmp/qmp", "./a:1234", "/a:1234", "qmp", "host:0", "host:99999")
+        ),
     ],
 )
 def test_addresses(text, path, host, port):
@@ -312,8 +353,15 @@ def test_addresses(text, path, host, port):
 
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
 def test_a_machine_that_stops_before_the_write(stub, machine):
-    """The instruction is executed before the write is judged, while nothing is watched that would stop it again."""
-    answers = {b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [b"T05thread:p01.02;watch:1008;"], b"vCont;s": [b"T05thread:p01.02;"]}
+    """The instruction is executed before the write is judged, while nothing is watched that would
+    stop it again.
+    """
+    answers = {
+        b"Z2": [b"OK"],
+        b"z2": [b"OK"],
+        b"c": [b"T05thread:p01.02;watch:1008;"],
+        b"vCont;s": [b"T05thread:p01.02;"],
+    }
     made, client = stub(answers=answers)
     judged = []
 
@@ -321,7 +369,9 @@ def test_a_machine_that_stops_before_the_write(stub, machine):
         judged.append(len(made.asked))
         return len(judged) == 2
 
-    watchpoints = StubWatchpoints(client, "it", lambda: None, stub_registers_of(machine), lambda _: ())
+    watchpoints = StubWatchpoints(
+        client, "it", lambda: None, stub_registers_of(machine), lambda _: ()
+    )
     assert watchpoints.run([MemorySpan(0x1008, 4)], is_wanted, 5) is RunEnd.WRITE
     assert watchpoints.cpu == 1
     client.close()
@@ -347,9 +397,13 @@ STEPS = (b"vCont;s:p1.1", b"vCont;s:p1.2", b"vCont;s:p1.3")
 )
 def test_a_hit_that_was_not_reported_at_the_end(stub, steps, judged_of):
     """Each CPU executes one more instruction before the watchpoint is removed."""
-    made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [], **dict(zip(STEPS, steps, strict=True))})
+    made, client = stub(
+        answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [], **dict(zip(STEPS, steps, strict=True))}
+    )
     judged = []
-    watchpoints = StubWatchpoints(client, "it", lambda: None, stub_registers_of(EM_X86_64), lambda _: ())
+    watchpoints = StubWatchpoints(
+        client, "it", lambda: None, stub_registers_of(EM_X86_64), lambda _: ()
+    )
 
     def is_wanted():
         judged.append(watchpoints.cpu)
@@ -385,7 +439,9 @@ def test_a_machine_is_left_stopped(stub):
     client.close()
     assert not any(asked.startswith(b"D") for asked in made.asked)
     assert not made.running
-    assert "at the write" in describe_record(read_record(client.address)._replace(pid=1, started=""))
+    assert "at the write" in describe_record(
+        read_record(client.address)._replace(pid=1, started="")
+    )
     remove_record(client.address)
 
 
@@ -393,8 +449,10 @@ TARGET = b"""<target><architecture>aarch64</architecture>
 <xi:include href="core.xml"/><xi:include href="system.xml"/></target>"""
 PARTS = {
     b"target.xml": TARGET,
-    b"core.xml": b'<feature><reg name="x0" bitsize="64"/><reg name="pc" bitsize="64" regnum="32"/></feature>',
-    b"system.xml": b'<feature><reg name="TCR_EL1" bitsize="64" group="cp_regs"/><reg bitsize="64" name="TTBR1_EL1"/></feature>',
+    b"core.xml": b'<feature><reg name="x0" bitsize="64"/><reg name="pc" bitsize="64" '
+    b'regnum="32"/></feature>',
+    b"system.xml": b'<feature><reg name="TCR_EL1" bitsize="64" group="cp_regs"/><reg bitsize="64" '
+    b'name="TTBR1_EL1"/></feature>',
 }
 
 

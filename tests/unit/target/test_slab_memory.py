@@ -27,7 +27,8 @@ SUBSECTION = 512
 ELEMENT = 64
 SLAB_TYPE, BUDDY_TYPE = 0xF5, 0xF0
 PAGE_TYPES = {"PGTY_slab": SLAB_TYPE, "PGTY_buddy": BUDDY_TYPE}
-# Of the direct map: Documentation/arch/x86/x86_64/mm.rst in the kernel has where shadow memory begins.
+# Of the direct map: Documentation/arch/x86/x86_64/mm.rst in the kernel has where shadow memory
+# begins.
 SHADOW = 0xFFFF_EC00_0000_0000 + (DIRECT_MAP - 0xFFFF_8000_0000_0000 >> 3)
 RANDOM = 0x1234_5678_9ABC_DEF0
 NAMES = ("filp", "kmalloc-64", "kmalloc-cg-64", "kmalloc-128")
@@ -56,7 +57,8 @@ class Kernel:
     """A machine of 64 pages with four caches, of which none has a slab yet; two CPUs.
 
     :param hardened: whether links of free objects are encoded.
-    :param sheaves: what leads to the sheaves of a node, ``node`` or ``per_node``; None for a kernel without sheaves.
+    :param sheaves: what leads to the sheaves of a node, ``node`` or ``per_node``; None for a kernel
+        without sheaves.
     """
 
     def __init__(self, *, hardened=True, has_types=True, sheaves=None, has_shadow=False):
@@ -64,13 +66,23 @@ class Kernel:
         self.sheaves = sheaves
         # There is no other state of a CPU since v7.0.
         cpu = "cpu_slab" if sheaves is None else "cpu_sheaves"
-        last = f"void *{sheaves}[2]" if sheaves else "struct kasan_cache kasan_info" if has_shadow else "long end"
+        last = (
+            f"void *{sheaves}[2]"
+            if sheaves
+            else "struct kasan_cache kasan_info"
+            if has_shadow
+            else "long end"
+        )
         cache = CACHE_TYPE.format(cpu, "random" if hardened else "more", last)
         names = "slab_caches page_offset_base __per_cpu_offset nr_node_ids".split()
         self.target = MemoryTarget(
             types=Declarations().declare(TYPES + cache).types,
-            enums={"enum pagetype": PAGE_TYPES} if has_types else {"enum pageflags": {"PG_slab": 9}},
-            symbols={name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
+            enums={"enum pagetype": PAGE_TYPES}
+            if has_types
+            else {"enum pageflags": {"PG_slab": 9}},
+            symbols={
+                name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)
+            },
             segments={
                 IMAGE: bytearray(256),
                 CACHES: bytearray(0x1000),
@@ -88,11 +100,20 @@ class Kernel:
             pointers = "struct kmem_cache_per_node_ptrs { struct node_barn *barn; };"
             self.target.types |= Declarations().declare(pointers).types
         self.write(self.target.symbols["nr_node_ids"].address, 1)
-        links = [self.target.symbols["slab_caches"].address, *(self.cache(number) + 32 for number in range(len(NAMES)))]
+        links = [
+            self.target.symbols["slab_caches"].address,
+            *(self.cache(number) + 32 for number in range(len(NAMES))),
+        ]
         for number, link in enumerate(links):
             self.write(link, links[(number + 1) % len(links)], links[number - 1])
         for number, (name, size) in enumerate(zip(NAMES, SIZES, strict=True)):
-            self.write(self.cache(number), 0x100 * (number + 1), size << 32 | size, size // 2, CACHES + 0x800 + 32 * number)
+            self.write(
+                self.cache(number),
+                0x100 * (number + 1),
+                size << 32 | size,
+                size // 2,
+                CACHES + 0x800 + 32 * number,
+            )
             self.write(self.cache(number) + 48, RANDOM)
             self.target.write(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
 
@@ -132,18 +153,27 @@ class Kernel:
         objects = [start + offset for offset in range(0, PAGE_SIZE, SIZES[number])]
         page = PAGES + frame * ELEMENT
         self.write(page, 1 << 9, self.cache(number))
-        self.write(page + 32, self.chain(number, [objects[index] for index in free]), len(objects) << 16)
+        self.write(
+            page + 32, self.chain(number, [objects[index] for index in free]), len(objects) << 16
+        )
         self.write(page + 48, SLAB_TYPE << 24)
         return objects
 
     def free(self, frame, order):
         """Make a page the first one of a free block."""
         has_types = "enum pagetype" in self.target.enums
-        self.write(PAGES + frame * ELEMENT + 40, order, BUDDY_TYPE << 24 if has_types else 0xFFFF_FF7F)
+        self.write(
+            PAGES + frame * ELEMENT + 40, order, BUDDY_TYPE << 24 if has_types else 0xFFFF_FF7F
+        )
 
     def on_cpu(self, number, cpu, frame, free):
         """Make a slab the one that a CPU allocates from."""
-        self.write(PER_CPU + 0x1000 * cpu + 0x100 * (number + 1), self.chain(number, free), 0, PAGES + frame * ELEMENT)
+        self.write(
+            PER_CPU + 0x1000 * cpu + 0x100 * (number + 1),
+            self.chain(number, free),
+            0,
+            PAGES + frame * ELEMENT,
+        )
 
     @property
     def walk(self):
@@ -171,7 +201,9 @@ def test_objects_in_quarantine_are_left_out():
     kernel = Kernel(has_shadow=True)
     objects = kernel.slab(0, 3, (1,))
     for index, byte in ((4, 0xFB), (9, 0xFA), (12, 0xFC)):
-        kernel.target.write(SHADOW + (objects[index] - DIRECT_MAP >> 3), bytes([byte]) + b"\xfb" * 31)
+        kernel.target.write(
+            SHADOW + (objects[index] - DIRECT_MAP >> 3), bytes([byte]) + b"\xfb" * 31
+        )
     # Of the last granule five bytes may be accessed.
     kernel.target.write(SHADOW + (objects[2] - DIRECT_MAP >> 3), bytes(30) + b"\x05\xfc")
     assert kernel.files() == without(objects, 1, 4, 9, 12)
@@ -195,8 +227,14 @@ def test_free_objects_in_sheaves(way):
     [
         (lambda kernel: kernel.write(CACHES + 0xC00 + 16, 1 << 20), "objects"),
         (lambda kernel: kernel.write(PER_CPU + 0x108, 0x1234), "not a kernel address"),
-        (lambda kernel: kernel.write(CACHES + 0xC00 + 0x40 * 3, CACHES + 0xC00 + 0x40 * 3), "list of sheaves"),
-        (lambda kernel: kernel.write(kernel.target.symbols["nr_node_ids"].address, 1 << 20), "nr_node_ids"),
+        (
+            lambda kernel: kernel.write(CACHES + 0xC00 + 0x40 * 3, CACHES + 0xC00 + 0x40 * 3),
+            "list of sheaves",
+        ),
+        (
+            lambda kernel: kernel.write(kernel.target.symbols["nr_node_ids"].address, 1 << 20),
+            "nr_node_ids",
+        ),
         (lambda kernel: kernel.target.holes.append((CACHES + 0xC00, CACHES + 0x1000)), "read"),
     ],
 )
@@ -359,8 +397,13 @@ GIB = 1 << 30
     ],
 )
 def test_direct_map_of_arm64(bits, memstart):
-    """``__phys_to_virt()``: from ``PAGE_OFFSET``, -(1 << bits), the memory from ``memstart_addr`` on is mapped."""
-    assert find_arm64_map(memstart, -(1 << bits) + 0x1234_5680) == -(1 << bits) - memstart & (1 << 64) - 1
+    """``__phys_to_virt()``: from ``PAGE_OFFSET``, -(1 << bits), the memory from ``memstart_addr``
+    on is mapped.
+    """
+    assert (
+        find_arm64_map(memstart, -(1 << bits) + 0x1234_5680)
+        == -(1 << bits) - memstart & (1 << 64) - 1
+    )
 
 
 def test_direct_map_of_52_bits_on_a_cpu_for_48():
@@ -370,13 +413,18 @@ def test_direct_map_of_52_bits_on_a_cpu_for_48():
 
 
 def find_arm64_map(memstart, cache, tag=0):
-    """Return the start of the direct map of a kernel that has its first slab cache at an address."""
+    """Return the start of the direct map of a kernel that has its first slab cache at an
+    address.
+    """
     words = [word & (1 << 64) - 1 for word in (cache, memstart)]
     target = MemoryTarget(
         machine="aarch64",
         pointer_tag=tag,
         types=Declarations().declare(TYPES).types,
-        symbols={name: Symbol(name, IMAGE + at, 8) for name, at in (("slab_caches", 0), ("memstart_addr", 8))},
+        symbols={
+            name: Symbol(name, IMAGE + at, 8)
+            for name, at in (("slab_caches", 0), ("memstart_addr", 8))
+        },
         segments={IMAGE: bytearray(struct.pack("<QQ", *words))},
     )
     return PageArray(target).direct_map()

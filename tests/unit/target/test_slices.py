@@ -56,13 +56,18 @@ def test_each_page_by_each_address(open_slice):
     assert read_virtual(core, DIRECT_MAP + 0x7000, 1) is None
     # Contiguous pages share a header, and each page is in the file once.
     loads = [segment for segment in core.segments if segment.type == PT_LOAD]
-    assert [(load.paddr, load.memsz) for load in loads][:2] == [(0x5000, 2 * PAGE_SIZE), (0x9000, PAGE_SIZE)]
+    assert [(load.paddr, load.memsz) for load in loads][:2] == [
+        (0x5000, 2 * PAGE_SIZE),
+        (0x9000, PAGE_SIZE),
+    ]
     assert len(data) < 5 * PAGE_SIZE
     assert all(segment.filesz == segment.memsz for segment in core.segments)
 
 
 def test_pages_not_recorded_are_left_out_of_mappings(open_slice):
-    core = open_slice(build({0x5000: page(5), 0x7000: page(7)}, [PageRun(VMALLOC, 0x4000, 5 * PAGE_SIZE)]))
+    core = open_slice(
+        build({0x5000: page(5), 0x7000: page(7)}, [PageRun(VMALLOC, 0x4000, 5 * PAGE_SIZE)])
+    )
     assert read_virtual(core, VMALLOC, 1) is None
     assert read_virtual(core, VMALLOC + PAGE_SIZE, 1) == b"\5"
     assert read_virtual(core, VMALLOC + 2 * PAGE_SIZE, 1) is None
@@ -96,7 +101,11 @@ def test_unwritable(tmp_path):
 def test_s390x_slices_are_big_endian(open_slice):
     notes = make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\n", ">")
     pages = {0x5000: page(5), 0x7000: page(7)}
-    core = open_slice(b"".join(slices.build_slice(EM_S390, notes, pages, 0, [PageRun(VMALLOC, 0x7000, PAGE_SIZE)])))
+    core = open_slice(
+        b"".join(
+            slices.build_slice(EM_S390, notes, pages, 0, [PageRun(VMALLOC, 0x7000, PAGE_SIZE)])
+        )
+    )
     assert (core.header.machine, core.header.big_endian, core.is_core) == (EM_S390, True, True)
     assert find_vmcoreinfo(core.notes) == {"OSRELEASE": "6.12.0"}
     assert read_virtual(core, 0x5000, PAGE_SIZE) == page(5)

@@ -21,7 +21,9 @@ from kcovdbg.target.connection import (
 @pytest.fixture(params=["unix", "tcp"])
 def address(request, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return parse_socket_address(f"unix:{tmp_path}/qmp" if request.param == "unix" else "127.0.0.1:4444")
+    return parse_socket_address(
+        f"unix:{tmp_path}/qmp" if request.param == "unix" else "127.0.0.1:4444"
+    )
 
 
 def test_the_record_of_this_run(address, tmp_path):
@@ -52,7 +54,10 @@ def test_the_record_of_a_run_that_has_ended(address):
     assert not record._replace(pid=1).is_running
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x", "started": 1, "command": 2, "stopped_at": 3}', "\0\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"pid": "x", "started": 1, "command": 2, "stopped_at": 3}', "\0\xff"],
+)
 def test_damaged_records(tmp_path, content):
     address = parse_socket_address(f"{tmp_path}/qmp")
     write_record(address)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finding a kernel in a stopped machine, and the VMCOREINFO of s390x kernels by the address in their lowcore."""
+"""Finding a kernel in a stopped machine, and the VMCOREINFO of s390x kernels by the address in
+their lowcore.
+"""
 
 import struct
 
@@ -13,7 +15,8 @@ from kcovdbg.target.stub_kernel import CpuRegisters, MismatchError, read_lowcore
 from tests.support.page_tables import TableMemory
 
 REGISTERS = (
-    "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
+    "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     "
+    "fffffe0000000000 00000fff\r\n"
     "CR0=80050033 CR2=00007fffa7539f68 CR3=0000000000e53000 CR4=003106b0\r\n"
 )
 MTREE = """FlatView #1
@@ -45,7 +48,9 @@ def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30
     machine.write(machine.root + 4096, bytes(4096))
     idt, data = 0xFFFF_FE00_0000_0000, 0xFFFF_8880_0123_4FF0
     machine.map(idt, 0x1000)
-    gate = struct.pack("<HHHHII", handler & 0xFFFF, 0x10, 0x8E00, handler >> 16 & 0xFFFF, handler >> 32, 0)
+    gate = struct.pack(
+        "<HHHHII", handler & 0xFFFF, 0x10, 0x8E00, handler >> 16 & 0xFFFF, handler >> 32, 0
+    )
     machine.write(0x1000, gate)
     # The image by a large page, the text of VMCOREINFO over two pages that are apart.
     machine.map(0xFFFF_FFFF_8220_0000 + OFFSET, 0x4000_0000, level=1)
@@ -54,7 +59,11 @@ def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30
     machine.map((data & -4096) + 4096, 0x9000)
     machine.write(0x5FF0, text[:16])
     machine.write(0x9000, text[16:])
-    symbols = {"asm_exc_divide_error": LINK, "vmcoreinfo_data": 0xFFFF_FFFF_8220_0100, "vmcoreinfo_size": 0xFFFF_FFFF_8220_0108}
+    symbols = {
+        "asm_exc_divide_error": LINK,
+        "vmcoreinfo_data": 0xFFFF_FFFF_8220_0100,
+        "vmcoreinfo_size": 0xFFFF_FFFF_8220_0108,
+    }
     return machine, symbols, idt
 
 
@@ -80,7 +89,9 @@ def test_the_kernel_is_found_whatever_the_cpu_did():
 
 
 def test_a_page_table_at_an_odd_page_is_the_cpus_own():
-    """Without page-table isolation, the page before it has any content, and may look like a page table."""
+    """Without page-table isolation, the page before it has any content, and may look like a page
+    table.
+    """
     machine, symbols, idt = make_machine()
     odd = machine.root + 4096
     machine.pages[odd] = machine.pages[machine.root]
@@ -98,7 +109,9 @@ def test_another_vmlinux():
 
 
 def test_another_build_of_the_kernel():
-    """Another kernel's tables may be where those of the vmlinux are; the release is found in the image."""
+    """Another kernel's tables may be where those of the vmlinux are; the release is found in the
+    image.
+    """
     machine, symbols, idt = make_machine()
     banner = 0xFFFF_FFFF_8100_2000 + OFFSET
     machine.map(banner & ~0x1F_FFFF, 0x6000_0000, level=1)
@@ -130,7 +143,8 @@ def test_a_kernel_without_vmcoreinfo():
         "OSRELEASE": "6.12.0-rc1",
         "PAGESIZE": "4096",
         "SYMBOL(swapper_pg_dir)": f"{table + OFFSET:x}",
-        # As the kernel defines it: the physical address less what the address would have without KASLR.
+        # As the kernel defines it: the physical address less what the address would have without
+        # KASLR.
         "NUMBER(phys_base)": str(0x4000_3000 - (table + OFFSET - 0xFFFF_FFFF_8000_0000)),
         "NUMBER(pgtable_l5_enabled)": "0",
         "KERNELOFFSET": f"{OFFSET:x}",
@@ -143,10 +157,16 @@ def test_registers_of_a_dump():
     struct.pack_into("<II", state, 0, 1, 440)
     struct.pack_into("<Q", state, 384, 0xFFFF_FE00_0000_0000)
     struct.pack_into("<5Q", state, 392, 0x80050033, 0, 0x1234, 0xE53000, 0x3106B0)
-    notes = make_note("CORE", 1, bytes(336)) + make_note("QEMU", 0, bytes(state)) + make_note("QEMU", 0, bytes(100))
+    notes = (
+        make_note("CORE", 1, bytes(336))
+        + make_note("QEMU", 0, bytes(state))
+        + make_note("QEMU", 0, bytes(100))
+    )
     state[0] = 2
     notes += make_note("QEMU", 0, bytes(state))
-    assert [*stub_kernel.find_qemu_cpus(parse_notes(notes, "<"))] == [(0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)]
+    assert [*stub_kernel.find_qemu_cpus(parse_notes(notes, "<"))] == [
+        (0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)
+    ]
 
 
 def test_a_kernel_that_hasnt_booted():
@@ -177,7 +197,10 @@ def test_page_tables_that_lead_nowhere():
     assert CpuRegisters(idt, machine.root, 0).translate(machine.read, 0xFFFF_9000_0000_0000) is None
     assert CpuRegisters(idt, 0x7000_0000, 0).translate(machine.read, idt) is None
     # Five levels are asked for, four are there.
-    assert CpuRegisters(idt, machine.root, 1 << 12).translate(machine.read, 0xFF11_0000_0000_0000) is None
+    assert (
+        CpuRegisters(idt, machine.root, 1 << 12).translate(machine.read, 0xFF11_0000_0000_0000)
+        is None
+    )
 
 
 def test_pages_are_read_once():

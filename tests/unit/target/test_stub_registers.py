@@ -9,7 +9,11 @@ from kcovdbg.elf.header import EM_AARCH64, EM_S390, EM_X86_64
 from kcovdbg.target.stub_registers import stub_registers_of
 
 ARM64 = struct.pack(
-    "<33QI", *(0xA0 + number for number in range(31)), 0xFFFF_8000_8123_0000, 0xFFFF_8000_8001_0004, 0x8000_03C5
+    "<33QI",
+    *(0xA0 + number for number in range(31)),
+    0xFFFF_8000_8123_0000,
+    0xFFFF_8000_8001_0004,
+    0x8000_03C5,
 )
 X86 = struct.pack("<17Q7I", *range(100, 117), 0x246, 0x10, 0x18, 0, 0, 0, 0)
 
@@ -17,7 +21,11 @@ X86 = struct.pack("<17Q7I", *range(100, 117), 0x246, 0x10, 0x18, 0, 0, 0, 0)
 def test_arm64() -> None:
     registers = stub_registers_of(EM_AARCH64)
     found = registers.parse(ARM64)
-    assert (found["regs"][0], found["regs"][30], found["sp"]) == (0xA0, 0xA0 + 30, 0xFFFF_8000_8123_0000)
+    assert (found["regs"][0], found["regs"][30], found["sp"]) == (
+        0xA0,
+        0xA0 + 30,
+        0xFFFF_8000_8123_0000,
+    )
     assert (found["pc"], found["pstate"]) == (0xFFFF_8000_8001_0004, 0x8000_03C5)
     assert registers.find_pc(ARM64) == 0xFFFF_8000_8001_0004
     assert registers.parse_at(ARM64, -1)["pc"] == 0xFFFF_8000_8001_0003
@@ -26,13 +34,24 @@ def test_arm64() -> None:
     assert status is not None
     assert len(status) == 392
     assert struct.unpack_from("<I", status, 32) == (4,)
-    assert struct.unpack_from("<34Q", status, 112) == (*found["regs"], found["sp"], found["pc"], found["pstate"])
+    assert struct.unpack_from("<34Q", status, 112) == (
+        *found["regs"],
+        found["sp"],
+        found["pc"],
+        found["pstate"],
+    )
 
 
 def test_x86_64() -> None:
     registers = stub_registers_of(EM_X86_64)
     found = registers.parse(X86)
-    assert (found["ax"], found["bx"], found["sp"], found["r15"], found["ip"]) == (100, 101, 107, 115, 116)
+    assert (found["ax"], found["bx"], found["sp"], found["r15"], found["ip"]) == (
+        100,
+        101,
+        107,
+        115,
+        116,
+    )
     assert registers.parse_at(X86, -1)["ip"] == registers.find_pc(X86) - 1 == 115
     status = registers.make_prstatus(0, X86)
     assert status is not None

@@ -46,7 +46,9 @@ def test_a_large_file_may_be_unpacked_further(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, f"{UNPACKED_SIZE}=1M")
     path = tmp_path / "dump.zst"
     # Each random byte with 50 zeros.
-    path.write_bytes(zstandard.ZstdCompressor(level=1).compress(os.urandom(1 << 18) + bytes(50 << 18)))
+    path.write_bytes(
+        zstandard.ZstdCompressor(level=1).compress(os.urandom(1 << 18) + bytes(50 << 18))
+    )
     assert unpack(path).path.stat().st_size == 51 << 18
 
 
@@ -56,10 +58,13 @@ def test_nothing_is_left_whatever_ends_the_process(tmp_path, number):
     folder = tmp_path / "tmp"
     folder.mkdir()
     code = (
-        f"import os; from kcovdbg.target.dump_file import unpack; path = unpack({str(path)!r}).path; "
+        f"import os; from kcovdbg.target.dump_file import unpack; path = "
+        f"unpack({str(path)!r}).path; "
         f"assert path.stat().st_size == 1 << 20; os.kill(os.getpid(), {int(number)})"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(folder)}, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(folder)}, capture_output=True
+    )
     assert done.returncode == -number, done.stderr
     assert list(folder.iterdir()) == []
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers read from a kernel made up in memory, under all their names and with every kind of damage."""
+"""Buffers read from a kernel made up in memory, under all their names and with every kind of
+damage.
+"""
 
 import struct
 from dataclasses import replace
@@ -64,7 +66,9 @@ def facts_of(size, mode="TRACE_PC", **values):
 
 def read(words, size=None, mode="TRACE_PC", *, layout=None, where=None, **values):
     size = len(words) if size is None else size
-    return read_buffer_at(make_target(words, size, **values), layout or make_layout(), where or facts_of(size, mode))
+    return read_buffer_at(
+        make_target(words, size, **values), layout or make_layout(), where or facts_of(size, mode)
+    )
 
 
 def test_plain():
@@ -108,7 +112,9 @@ def test_comparisons_and_what_is_left_over_at_the_end():
 
 def test_big_endian_and_32_bits():
     words = [2, 0xC0000005, 0xC0000015]
-    buffer = read(words, 64, word=4, order=">", big_endian=True, word_size=4, layout=make_layout(word=4))
+    buffer = read(
+        words, 64, word=4, order=">", big_endian=True, word_size=4, layout=make_layout(word=4)
+    )
     assert list(buffer.words) == words[1:]
     records = struct.pack(">5Q", 1, 5, 1, 2, 0xC0000005)
     target = make_target([0], 64, word=4, big_endian=True, word_size=4)
@@ -186,12 +192,16 @@ def live(words, *changes, size=64):
 
 def test_a_record_in_flight():
     stale = 0xFFFFFFFF81999995
-    buffer = live([3, *pcs(2), stale], lambda target: target.write(AREA + 24, struct.pack("<Q", pcs(3)[2])))
+    buffer = live(
+        [3, *pcs(2), stale], lambda target: target.write(AREA + 24, struct.pack("<Q", pcs(3)[2]))
+    )
     assert list(buffer.words) == pcs(3)
     assert ["record 2" in remark for remark in buffer.remarks] == [True]
     assert not live([3, *pcs(3)]).remarks
     # Further records that are written meanwhile do no harm.
-    assert list(live([3, *pcs(3)], lambda target: target.write(AREA, struct.pack("<Q", 9))).words) == pcs(3)
+    assert list(
+        live([3, *pcs(3)], lambda target: target.write(AREA, struct.pack("<Q", 9))).words
+    ) == pcs(3)
 
 
 def test_a_buffer_that_is_reset_meanwhile():
@@ -220,25 +230,39 @@ def test_bitmap_with_its_trace():
         "struct kcov_state": Structure(8, {"bitmap_size": Member(0, 4, "unsigned int")}),
     }
     target.put(KCOV, "struct kcov", {"state.bitmap_size": 128})
-    buffer = read_buffer_at(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
+    buffer = read_buffer_at(
+        target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV)
+    )
     assert buffer.encoding.codec is PC
     assert list(buffer.words) == pcs(2)
     assert (buffer.bits_set, buffer.capacity) == (4, 61)
     # A bitmap that is larger than the buffer is damage.
     target.put(KCOV, "struct kcov", {"state.bitmap_size": 1 << 30})
-    damaged = read_buffer_at(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
+    damaged = read_buffer_at(
+        target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV)
+    )
     assert any("16777216 words" in remark for remark in damaged.remarks)
 
 
 def test_a_bitmap_that_the_kernel_has_forgotten():
     target = make_target([1 << 63 | 0b1011, 0, 3, *pcs(3)], 64)
     layout = make_layout({"kcov-state", "unique-bitmap"})
-    assert any("bitmap" in remark for remark in read_buffer_at(target, layout, facts_of(64, "INIT")).remarks)
-    # There is none if the mode has none, in kernels without bitmaps, and where the word is a plausible count.
+    assert any(
+        "bitmap" in remark
+        for remark in read_buffer_at(target, layout, facts_of(64, "INIT")).remarks
+    )
+    # There is none if the mode has none, in kernels without bitmaps, and where the word is a
+    # plausible count.
     for other, mode in ((layout, "TRACE_PC"), (make_layout(set()), "INIT")):
-        assert not any("bitmap" in remark for remark in read_buffer_at(target, other, facts_of(64, mode)).remarks)
+        assert not any(
+            "bitmap" in remark
+            for remark in read_buffer_at(target, other, facts_of(64, mode)).remarks
+        )
     counted = make_target([3, *pcs(3)], 64)
-    assert not any("bitmap" in remark for remark in read_buffer_at(counted, layout, facts_of(64, "INIT")).remarks)
+    assert not any(
+        "bitmap" in remark
+        for remark in read_buffer_at(counted, layout, facts_of(64, "INIT")).remarks
+    )
 
 
 def test_what_nobody_collects_into_is_guessed():
@@ -269,7 +293,12 @@ def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
 @pytest.mark.parametrize(
     ("row", "names", "count", "private"),
     [
-        (E9A, ("40", "kcov:0x{local:x}", "kcov:{local:x}", "area:0x{area:x}", "fd:40/3"), 17, False),
+        (
+            E9A,
+            ("40", "kcov:0x{local:x}", "kcov:{local:x}", "area:0x{area:x}", "fd:40/3"),
+            17,
+            False,
+        ),
         (E9A, ("kcov:0x{interrupted:x}", "saved:t60", "fd:60/64"), 7, False),
         (E7, ("saved:1", "saved:t60"), 7, False),
         # An owner's buffer, and a section's.
@@ -280,7 +309,8 @@ def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
 def test_names_of_one_buffer(row, names, count, private):
     kernel = Kernel(row)
     found = [
-        kernel.read_buffer(name) for name in (name.format(**kernel.objects, area=kernel.buffers["local"]) for name in names)
+        kernel.read_buffer(name)
+        for name in (name.format(**kernel.objects, area=kernel.buffers["local"]) for name in names)
     ]
     assert {(buffer.count, buffer.private) for buffer in found} == {(count, private)}
     assert len({buffer.address for buffer in found}) == 1
@@ -304,7 +334,11 @@ def test_areas():
     kernel.write_word(address + 8, kernel.text)
     known = [VmallocArea(address, 512, "kcov_ioctl", True)]
     # A list that is whole, one that is cut behind the area, and one that is cut before it.
-    for vmalloc, capacity in ((MemoryVmalloc(known), 63), (CutVmalloc(known), 63), (CutVmalloc(()), None)):
+    for vmalloc, capacity in (
+        (MemoryVmalloc(known), 63),
+        (CutVmalloc(known), 63),
+        (CutVmalloc(()), None),
+    ):
         kernel.target.vmalloc = vmalloc
         lost = kernel.read_buffer(f"area:{address:#x}")
         assert (lost.count, lost.capacity) == (1, capacity)
@@ -329,7 +363,21 @@ def test_what_is_not_there(name, message):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "x", "1x", "kcov:", "kcov:zz", "area:", "fd:41", "fd:/3", "fd:a/b", "saved:", "saved:t", "pid:3"]
+    "name",
+    [
+        "",
+        "x",
+        "1x",
+        "kcov:",
+        "kcov:zz",
+        "area:",
+        "fd:41",
+        "fd:/3",
+        "fd:a/b",
+        "saved:",
+        "saved:t",
+        "pid:3",
+    ],
 )
 def test_what_is_no_name(name):
     with pytest.raises(UsageError) as caught:
@@ -348,18 +396,27 @@ def test_what_is_no_name(name):
     cached=st.booleans(),
     live_kernel=st.booleans(),
 )
-def test_random_memory_never_breaks_a_reader(words, size, mode, features, hole, private, cached, live_kernel):
+def test_random_memory_never_breaks_a_reader(
+    words, size, mode, features, hole, private, cached, live_kernel
+):
     target = make_target(words[:size], size, live=live_kernel)
     if hole is not None:
         target.holes = [(AREA + 4096 * hole, AREA + 4096 * (hole + 1))]
     try:
-        buffer = read_buffer_at(target, make_layout(features), facts_of(size, mode, kcov=KCOV, private=private, cached=cached))
+        buffer = read_buffer_at(
+            target,
+            make_layout(features),
+            facts_of(size, mode, kcov=KCOV, private=private, cached=cached),
+        )
     except ReadError:
         assert hole is not None
         return
     assert len(buffer.words) == buffer.count * buffer.encoding.record_words
     assert buffer.capacity is None or buffer.count <= buffer.capacity
-    assert all(gap.first >= 0 and gap.first + gap.length <= buffer.count and gap.length for gap in buffer.gaps)
+    assert all(
+        gap.first >= 0 and gap.first + gap.length <= buffer.count and gap.length
+        for gap in buffer.gaps
+    )
 
 
 def test_addresses_and_edges_in_one_answer():
@@ -394,7 +451,9 @@ def test_edges_that_are_left():
     kernel = Kernel(J)
     kcov = kernel.objects["both"]
     kernel.put(kcov, "struct kcov", mode=1, t=0, sequence=2)
-    kernel.put(kernel.tasks[202], "struct task_struct", kcov=0, kcov_mode=0, kcov_size=0, kcov_area=0)
+    kernel.put(
+        kernel.tasks[202], "struct task_struct", kcov=0, kcov_mode=0, kcov_size=0, kcov_area=0
+    )
     rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x}")
     assert [row["kind"] for row in rows] == ["pc"] * 3 + ["edge"] * 3
     assert "edges are left" in said

@@ -46,19 +46,26 @@ class Carriers:
         self.target = self.kernel.target
         # Those of the kernel itself are already there.
         known = Declarations()
-        known.types, known._alignments = dict(self.target.types), dict.fromkeys(self.target.types, 8)
+        known.types, known._alignments = (
+            dict(self.target.types),
+            dict.fromkeys(self.target.types, 8),
+        )
         self.target.types.update(known.declare(declared).types)
 
     def put(self, type_name, **values):
         address = self.kernel.allocate_type(type_name)
-        self.target.put(address, type_name, {name.replace("__", "."): value for name, value in values.items()})
+        self.target.put(
+            address, type_name, {name.replace("__", "."): value for name, value in values.items()}
+        )
         return address
 
     def open(self, symbol, private, table="fuzz", fd=100):
         """Make a descriptor lead to a file with these operations."""
         if symbol not in self.target.symbols:
             self.kernel.add_symbol(symbol, 256)
-        file = self.put("struct file", f_op=self.target.symbols[symbol].address, private_data=private)
+        file = self.put(
+            "struct file", f_op=self.target.symbols[symbol].address, private_data=private
+        )
         fdt = self.kernel.tables[table] + self.kernel.offset("struct files_struct", "fdtab")
         array = self.kernel.read_word(fdt + self.kernel.offset("struct fdtable", "fd"))
         self.kernel.write_word(array + 8 * fd, file)
@@ -75,7 +82,10 @@ class Carriers:
 
 def make_socket(carriers):
     sock = carriers.put("struct sock")
-    heads = {name: sock + carriers.kernel.offset("struct sock", f"sk_{name}_queue") for name in ("receive", "write", "error")}
+    heads = {
+        name: sock + carriers.kernel.offset("struct sock", f"sk_{name}_queue")
+        for name in ("receive", "write", "error")
+    }
     for head in heads.values():
         carriers.kernel.link(head, [])
     carriers.open("socket_file_ops", carriers.put("struct socket", sk=sock))
@@ -103,10 +113,17 @@ def test_packets_of_cpus():
     for cpu in carriers.target.cpu_numbers:
         per_cpu[cpu] = carriers.put("struct softnet_data")
         for name in ("input_pkt_queue", "process_queue"):
-            carriers.kernel.link(per_cpu[cpu] + carriers.kernel.offset("struct softnet_data", name), [])
-    carriers.queue(per_cpu[1] + carriers.kernel.offset("struct softnet_data", "input_pkt_queue"), [HANDLE])
+            carriers.kernel.link(
+                per_cpu[cpu] + carriers.kernel.offset("struct softnet_data", name), []
+            )
+    carriers.queue(
+        per_cpu[1] + carriers.kernel.offset("struct softnet_data", "input_pkt_queue"), [HANDLE]
+    )
     found, remarks = carriers.walk()
-    assert ([carrier.place for carrier in found], list(remarks)) == (["input_pkt_queue of CPU 1"], [])
+    assert ([carrier.place for carrier in found], list(remarks)) == (
+        ["input_pkt_queue of CPU 1"],
+        [],
+    )
 
 
 def test_a_queue_that_doesnt_end():
@@ -148,7 +165,9 @@ def test_vhost_workers(shape):
         vtsk = carriers.put("struct vhost_task", task=worker_task)
         worker = carriers.put("struct vhost_worker", kcov_handle=HANDLE, vtsk=vtsk)
         # Two queues share the worker, the third has none.
-        queues = [carriers.put("struct vhost_virtqueue", worker=each) for each in (worker, worker, 0)]
+        queues = [
+            carriers.put("struct vhost_virtqueue", worker=each) for each in (worker, worker, 0)
+        ]
         array = carriers.kernel.allocate(24)
         for index, queue in enumerate(queues):
             carriers.kernel.write_word(array + 8 * index, queue)
@@ -157,7 +176,9 @@ def test_vhost_workers(shape):
     elif shape == "since v6.4":
         carriers.target.put(device, "struct vhost_net", {"dev.worker.kcov_handle": HANDLE})
     else:
-        carriers.target.put(device, "struct vhost_net", {"dev.worker": worker_task, "dev.kcov_handle": HANDLE})
+        carriers.target.put(
+            device, "struct vhost_net", {"dev.worker": worker_task, "dev.kcov_handle": HANDLE}
+        )
         pid = 45
     carriers.open("vhost_net_fops", device)
     found, remarks = carriers.walk()
@@ -169,7 +190,9 @@ def test_vhost_workers(shape):
 
 def test_a_vhost_device_of_garbage():
     carriers = Carriers(E9A, DEVICES["since v6.5"] + "struct vhost_net { struct vhost_dev dev; };")
-    device = carriers.put("struct vhost_net", dev__vqs=carriers.kernel.allocate(64), dev__nvqs=1 << 30)
+    device = carriers.put(
+        "struct vhost_net", dev__vqs=carriers.kernel.allocate(64), dev__nvqs=1 << 30
+    )
     carriers.open("vhost_net_fops", device)
     found, remarks = carriers.walk()
     assert found == []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Damaged kernels: with any memory content there are answers after bounded work, and they say what is missing."""
+"""Damaged kernels: with any memory content there are answers after bounded work, and they say what
+is missing.
+"""
 
 import random
 
@@ -42,27 +44,40 @@ def pointers_of(kernel):
     """Yield (what, address) of the words that a walk follows."""
     target = kernel.target
     places = {
-        "struct task_struct": [kernel.tasks[pid] for pid in (0, 1, 40, 42, 60) if pid in kernel.tasks],
+        "struct task_struct": [
+            kernel.tasks[pid] for pid in (0, 1, 40, 42, 60) if pid in kernel.tasks
+        ],
         "struct kcov": [kernel.objects["local"], kernel.objects["shared"]],
         "struct file": [kernel.files["local"], kernel.files["tty"]],
         "struct files_struct": [kernel.tables["fuzz"]],
         "struct rq": [kernel.run_queues[1]],
         "struct kcov_remote": list(kernel.handles.values())[:3],
-        "struct kcov_remote_area": [area for areas in kernel.cached.values() for area, _ in areas][:4],
-        "struct kcov_percpu_data": list(target.per_cpu_addresses.get("kcov_percpu_data", {}).values())[:2],
+        "struct kcov_remote_area": [area for areas in kernel.cached.values() for area, _ in areas][
+            :4
+        ],
+        "struct kcov_percpu_data": list(
+            target.per_cpu_addresses.get("kcov_percpu_data", {}).values()
+        )[:2],
     }
     places["struct task_struct"] += [kernel.tasks[pid] for pid in (7, 9, 50) if pid in kernel.tasks]
     for type_name, addresses in places.items():
         for address in addresses:
-            yield from ((f"{type_name}.{path}", address + offset) for path, offset in words_of(target, type_name))
+            yield from (
+                (f"{type_name}.{path}", address + offset)
+                for path, offset in words_of(target, type_name)
+            )
     for name in ("kcov_remote_map", "kcov_remote_areas"):
         if name in target.symbols:
             symbol = target.symbols[name]
-            yield from ((name, symbol.address + offset) for offset in range(0, symbol.size, 5 * kernel.word))
+            yield from (
+                (name, symbol.address + offset) for offset in range(0, symbol.size, 5 * kernel.word)
+            )
 
 
 def is_shown(what, value, answers, truth):
-    """Return whether an answer shows a value that the walk does not follow, and that no other fact contradicts."""
+    """Return whether an answer shows a value that the walk does not follow, and that no other fact
+    contradicts.
+    """
     if what.endswith("saved_area"):
         return hex(value) in {row["saved_area"] for row in answers["percpu"]}
     if value >> 60 != 0xF:
@@ -70,13 +85,17 @@ def is_shown(what, value, answers, truth):
     if what.endswith("irq_area"):
         return hex(value) in {row["area"] for row in answers["areas"]}
     if what.endswith("f_op"):
-        # A file with other operations is not a KCOV file: it is missing from the references, and nothing else changes.
+        # A file with other operations is not a KCOV file: it is missing from the references, and
+        # nothing else changes.
         return without_references(answers) == without_references(truth)
     return False
 
 
 def without_references(answers):
-    return {**answers, "objects": [{**row, "references": None, "counted": None} for row in answers["objects"]]}
+    return {
+        **answers,
+        "objects": [{**row, "references": None, "counted": None} for row in answers["objects"]],
+    }
 
 
 def words_of(target, type_name, prefix="", start=0):
@@ -139,9 +158,15 @@ def test_any_missing_page(row, sample):
 
 
 def without_cpu(answers):
-    """Leave out the CPU at the base of a task's stack in old kernels; many kernels do not have it."""
+    """Leave out the CPU at the base of a task's stack in old kernels; many kernels do not have
+    it.
+    """
     tasks = [{**row, "cpu": None} for row in answers["tasks -a"]]
-    return {**answers, "tasks -a": tasks} if answers["info"][0]["generation"] in ("E0", "E1") else answers
+    return (
+        {**answers, "tasks -a": tasks}
+        if answers["info"][0]["generation"] in ("E0", "E1")
+        else answers
+    )
 
 
 def check_rows(rows, truth):
@@ -163,7 +188,9 @@ def check_rows(rows, truth):
 @given(data=st.data())
 def test_any_bytes(formats, data):
     row = data.draw(st.sampled_from((E0, E3, E4, E7, E9B)))
-    kernel = Kernel(row, big_endian=data.draw(st.booleans()), word=data.draw(st.sampled_from((4, 8))))
+    kernel = Kernel(
+        row, big_endian=data.draw(st.booleans()), word=data.draw(st.sampled_from((4, 8)))
+    )
     segments = sorted(start for start in kernel.target.segments if start)
     interesting = st.sampled_from((0, 1, 2**31, 2**32 - 1, 2**64 - 1, POISON, 0x1000, *segments))
     for _ in range(data.draw(st.integers(1, 12))):
@@ -217,7 +244,10 @@ def test_a_task_list_looped_in_both_directions():
 def test_a_task_list_that_crosses_into_threads():
     kernel = Kernel(E9B)
     everybody = pids(ask(kernel)[0])
-    kernel.write_word(leader_link(kernel, 45), kernel.tasks[41] + kernel.offset("struct task_struct", "thread_node"))
+    kernel.write_word(
+        leader_link(kernel, 45),
+        kernel.tasks[41] + kernel.offset("struct task_struct", "thread_node"),
+    )
     answers, said = ask(kernel)
     assert pids(answers) == everybody
     assert "the task list is broken" in said
@@ -236,7 +266,8 @@ def test_a_thread_list_with_a_wrong_signal():
 def test_a_leader_without_a_readable_id_is_named_by_its_address(monkeypatch):
     kernel = Kernel(E9B)
     leader = kernel.tasks[40]
-    # Its links to other processes are on the first page, its id and links to its threads on the second.
+    # Its links to other processes are on the first page, its id and links to its threads on the
+    # second.
     monkeypatch.setattr(struct_layout, "PAGE_SIZE", 64)
     kernel.target.holes = [(leader + 64, leader + 128)]
     said = ask(kernel)[1]
@@ -257,7 +288,9 @@ def test_zeroed_pages_are_no_tasks():
 def test_a_looped_hash_chain():
     kernel = Kernel(E9B)
     hnode = kernel.offset("struct kcov_remote", "hnode")
-    first, second = [kernel.handles[handle] for handle in kernel.handles if kernel.find_bucket(handle) == 0][:2]
+    first, second = [
+        kernel.handles[handle] for handle in kernel.handles if kernel.find_bucket(handle) == 0
+    ][:2]
     kernel.write_word(first + hnode, second + hnode)
     kernel.write_word(second + hnode, first + hnode)
     answers, said = ask(kernel)
@@ -270,7 +303,10 @@ def test_a_cut_area_list_is_read_from_its_other_end():
     areas = [area for area, _ in kernel.cached["task"]]
     kernel.write_word(areas[0], POISON)
     answers, said = ask(kernel)
-    assert [row["area"] for row in answers["areas"]][: len(areas)] == [hex(areas[0]), *(hex(area) for area in areas[:0:-1])]
+    assert [row["area"] for row in answers["areas"]][: len(areas)] == [
+        hex(areas[0]),
+        *(hex(area) for area in areas[:0:-1]),
+    ]
     assert "list of task areas is broken" in said
 
 
@@ -278,9 +314,9 @@ def test_crossed_area_lists():
     kernel = Kernel(E9B)
     kernel.write_word(kernel.cached["task"][0][0], kernel.cached["irq"][0][0])
     answers, said = ask(kernel)
-    assert {row["area"] for row in answers["areas"] if row["list"] == "irq" and row["state"] == "cached"} == {
-        hex(area) for area, _ in kernel.cached["irq"]
-    }
+    assert {
+        row["area"] for row in answers["areas"] if row["list"] == "irq" and row["state"] == "cached"
+    } == {hex(area) for area, _ in kernel.cached["irq"]}
     assert "links back to" in said
 
 
@@ -307,7 +343,9 @@ def test_a_file_table_of_garbage():
 @pytest.mark.parametrize("is_live", [False, True])
 @pytest.mark.parametrize("max_fds", [1 << 16, 1])
 def test_a_process_that_exits_while_its_files_are_read(is_live, max_fds):
-    """The process's file table was freed and its memory reused; in a running kernel that is no damage."""
+    """The process's file table was freed and its memory reused; in a running kernel that is no
+    damage.
+    """
     kernel = Kernel(E9B)
     kernel.target.live = is_live
     found = list(tasks.TaskWalk(kernel.target, detect_layout(kernel.target)))
@@ -319,7 +357,11 @@ def test_a_process_that_exits_while_its_files_are_read(is_live, max_fds):
         if task.files == kernel.tables["fuzz"]:
             kernel.put(task.address, "struct task_struct", files=0)
     walk = FileWalk(kernel.target)
-    before = len(list(walk.for_each_descriptor(task for task in found if task.files != kernel.tables["fuzz"])))
+    before = len(
+        list(
+            walk.for_each_descriptor(task for task in found if task.files != kernel.tables["fuzz"])
+        )
+    )
     assert not walk.remarks
     walk = FileWalk(kernel.target)
     assert len(list(walk.for_each_descriptor(found))) == before
@@ -368,7 +410,12 @@ def test_absurd_buffers(size, count):
     kernel.write_word(kernel.buffers["local"], count)
     ask(kernel, ALL)
     asker = Asker(kernel.target)
-    for line in ("buffer 40", "buffer 40 --json", f"buffer kcov:{kernel.objects['local']:#x} --csv", "top 40"):
+    for line in (
+        "buffer 40",
+        "buffer 40 --json",
+        f"buffer kcov:{kernel.objects['local']:#x} --csv",
+        "top 40",
+    ):
         kernel.target.reads.clear()
         _, said = asker.ask(line)
         assert "internal error" not in said, said
@@ -379,11 +426,18 @@ def test_absurd_buffers(size, count):
 def test_every_buffer(row):
     kernel = Kernel(row)
     asker = Asker(kernel.target)
-    for what in (*kernel.truth.tasks, *(f"kcov:{address:#x}" for address in kernel.objects.values())):
+    for what in (
+        *kernel.truth.tasks,
+        *(f"kcov:{address:#x}" for address in kernel.objects.values()),
+    ):
         for line in (f"buffer {what}", f"buffer {what} --json"):
             _, said = asker.ask(line)
             assert "internal error" not in said, said
-    filled = {name: kcov for name, kcov in kernel.truth.objects.items() if name in kernel.buffers and kcov.count}
+    filled = {
+        name: kcov
+        for name, kcov in kernel.truth.objects.items()
+        if name in kernel.buffers and kcov.count
+    }
     assert filled
     for name, kcov in filled.items():
         rows, _ = asker.rows(f"buffer kcov:{kernel.objects[name]:#x}")
@@ -402,7 +456,14 @@ class Moving(MemoryTarget):
         data = super().read(address, size)
         if self.places:
             place, size = self.some.choice(self.places)
-            self.write(place, bytes(self.some.choice((bytes(size), self.some.randbytes(size), super().read(place, size)))))
+            self.write(
+                place,
+                bytes(
+                    self.some.choice(
+                        (bytes(size), self.some.randbytes(size), super().read(place, size))
+                    )
+                ),
+            )
         return data
 
 
@@ -425,7 +486,9 @@ def test_a_live_kernel_moves(row, seed):
 
 @pytest.mark.parametrize(("count", "whole"), [(0, False), (1 << 31, False), (5000, True)])
 def test_a_kernel_with_very_many_tasks_says_so(monkeypatch, count, whole):
-    """Beyond the bound, the kernel's count of threads decides: a large machine is shown, an endless list is not."""
+    """Beyond the bound, the kernel's count of threads decides: a large machine is shown, an endless
+    list is not.
+    """
     kernel = Kernel(E9B)
     shown, said = ask(kernel)
     assert "the task list" not in said

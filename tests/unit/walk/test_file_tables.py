@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whose a descriptor and a mapping are: threads with a file table of their own, processes that share tables and memory."""
+"""Whose a descriptor and a mapping are: threads with a file table of their own, processes that
+share tables and memory.
+"""
 
 import pytest
 
@@ -14,7 +16,9 @@ def holders(kernel, name, kind):
     """Return who has descriptors or mappings of an object, and how many of its references count."""
     objects = kernel.reader().read(Part.OBJECTS).objects
     kcov = objects[kernel.objects[name]]
-    found = [(reference.pid, reference.fd) for reference in kcov.references if reference.kind == kind]
+    found = [
+        (reference.pid, reference.fd) for reference in kcov.references if reference.kind == kind
+    ]
     return found, kcov.counted
 
 
@@ -70,7 +74,12 @@ def test_processes_that_share_memory_and_files(row):
     """As after clone(CLONE_VM | CLONE_FILES), or vfork()."""
     kernel = Kernel(row)
     before = holders(kernel, "local", "fd")[1]
-    kernel.put(kernel.tasks[44], "struct task_struct", files=kernel.tables["fuzz"], mm=kernel.spaces["fuzz"])
+    kernel.put(
+        kernel.tasks[44],
+        "struct task_struct",
+        files=kernel.tables["fuzz"],
+        mm=kernel.spaces["fuzz"],
+    )
     for kind, fd in (("fd", 3), ("vma", None)):
         found, counted = holders(kernel, "local", kind)
         assert {(40, fd), (44, fd)} == {*found} - {(None, None)}
@@ -80,6 +89,10 @@ def test_processes_that_share_memory_and_files(row):
     codes = {row["code"] for row in asker.rows("why 44")[0]}
     assert codes
     assert "not-opened" not in codes
-    assert int(kernel.objects["local"]) in {int(row["kcov"], 16) for row in asker.rows("objects 44")[0]}
+    assert int(kernel.objects["local"]) in {
+        int(row["kcov"], 16) for row in asker.rows("objects 44")[0]
+    }
     # Another object lost the process's former table.
-    assert not any(f"{kernel.objects['local']:x}" in row["object"] for row in asker.rows("check")[0])
+    assert not any(
+        f"{kernel.objects['local']:x}" in row["object"] for row in asker.rows("check")[0]
+    )

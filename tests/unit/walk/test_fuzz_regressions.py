@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Bugs that the fuzzer found, caused directly: its seeds mean other damage as soon as its list of damage kinds changes."""
+"""Bugs that the fuzzer found, caused directly: its seeds mean other damage as soon as its list of
+damage kinds changes.
+"""
 
 import json
 import re
@@ -23,14 +25,19 @@ def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
     """The rows about objects and handles say why there is no owner."""
     kernel = Kernel(E9A)
     target = kernel.target
-    entry = next(row for row in Asker(target).rows("remote")[0] if None not in (row["pid"], row["comm"]))
+    entry = next(
+        row for row in Asker(target).rows("remote")[0] if None not in (row["pid"], row["comm"])
+    )
     healthy = next(row for row in Asker(target).rows("objects")[0] if row["kcov"] == entry["kcov"])
     assert healthy["errors"] == entry["errors"] == []
     owner = int(healthy["t"], 16)
     layout = detect_layout(target)
     healthy_fields = StructureCache(target, layout).tasks.found
     # As after a walk with that page missing.
-    damaged = tuple(fields._replace(**{member: None}) if fields.address == owner else fields for fields in healthy_fields)
+    damaged = tuple(
+        fields._replace(**{member: None}) if fields.address == owner else fields
+        for fields in healthy_fields
+    )
     monkeypatch.setattr(StructureCache, "tasks", Reading(damaged))
     state = StateReader(target, layout).read(Part.OBJECTS | Part.REMOTE)
     address = int(entry["kcov"], 16)
@@ -77,7 +84,9 @@ def test_an_area_of_a_task_without_a_mode():
 
 
 def test_what_drgn_has_no_type_for_is_an_error_of_reading():
-    """drgn raises this for debug info without saved_command_line, by which it finds the direct mapping."""
+    """drgn raises this for debug info without saved_command_line, by which it finds the direct
+    mapping.
+    """
     with (
         pytest.raises(ReadError, match="the slab caches: could not find variable"),
         walking("the slab caches"),

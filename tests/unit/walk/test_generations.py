@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every generation of KCOV is recognized and walked: the walkers return the state of the scenario."""
+"""Every generation of KCOV is recognized and walked: the walkers return the state of the
+scenario.
+"""
 
 from functools import cache
 
@@ -45,7 +47,11 @@ def count_of(kernel, task):
     truth = kernel.truth
     if task.session is None or (task.session.area is None and task.session.kcov is None):
         return truth.objects[task.owns].count if task.owns else None
-    return truth.areas[task.session.area][1] if task.session.area else count_in(truth.objects[task.session.kcov])
+    return (
+        truth.areas[task.session.area][1]
+        if task.session.area
+        else count_in(truth.objects[task.session.kcov])
+    )
 
 
 def count_in(kcov):
@@ -94,14 +100,22 @@ def test_tasks(kernel):
         session = expected.session
         assert (fields.pid, fields.tgid, fields.comm) == (pid, expected.tgid, expected.comm)
         assert task.role == role_of(session, expected.softirq), pid
-        assert (task.beneath and task.beneath.value) == (role_of(expected.saved) if expected.saved else None), pid
-        assert task.owns_remote == ((expected.owns is not None) if kernel.row.has_remote else None), pid
+        assert (task.beneath and task.beneath.value) == (
+            role_of(expected.saved) if expected.saved else None
+        ), pid
+        assert task.owns_remote == (
+            (expected.owns is not None) if kernel.row.has_remote else None
+        ), pid
         assert task.count == count_of(kernel, expected), pid
         if session is not None:
             kcov = truth.objects[session.kcov]
             words = truth.areas[session.area][0] if session.area else kcov.size
             area = kernel.areas[session.area] if session.area else kernel.buffers[session.kcov]
-            assert (fields.kcov, fields.kcov_area, fields.kcov_size) == (kernel.objects[session.kcov], area, words)
+            assert (fields.kcov, fields.kcov_area, fields.kcov_size) == (
+                kernel.objects[session.kcov],
+                area,
+                words,
+            )
             assert task.mode == kcov.mode, pid
             assert fields.kcov_sequence in (None, session.sequence or kcov.sequence)
             full = task.count is not None and task.count >= capacity_of(kernel, kcov, words)
@@ -167,13 +181,18 @@ def test_objects(kernel):
             assert kcov.capacity == capacity_of(kernel, expected, expected.size)
         if kernel.row.has_remote:
             assert fields.remote == (expected.remote_size is not None)
-            assert (fields.remote_size, fields.sequence) == (expected.remote_size or 0, expected.sequence)
+            assert (fields.remote_size, fields.sequence) == (
+                expected.remote_size or 0,
+                expected.sequence,
+            )
         else:
             assert fields.remote is fields.remote_size is fields.sequence is None
         assert kcov.errors == ()
         handles = {reference.handle for reference in kcov.references if reference.kind == "remote"}
         assert handles == {handle for handle, owner in truth.handles if owner == name}
-        descriptors = {(reference.pid, reference.fd) for reference in kcov.references if reference.kind == "fd"}
+        descriptors = {
+            (reference.pid, reference.fd) for reference in kcov.references if reference.kind == "fd"
+        }
         assert descriptors - {(0, None), (None, None)} == {
             (task.tgid, fd)
             for task in truth.tasks.values()
@@ -200,7 +219,11 @@ def test_handles(kernel):
     for entry in state.handles:
         owner = truth.objects[dict(truth.handles)[entry.handle]].owner
         assert (entry.pid, entry.comm) == (owner, truth.tasks[owner].comm)
-        assert entry.bucket == kernel.find_bucket(entry.handle) == find_bucket(entry.handle, 4, kernel.word)
+        assert (
+            entry.bucket
+            == kernel.find_bucket(entry.handle)
+            == find_bucket(entry.handle, 4, kernel.word)
+        )
         assert entry.errors == ()
     assert state.notes == ()
 
@@ -209,7 +232,11 @@ def test_handles(kernel):
 def test_areas(kernel):
     _, state = look(kernel, Part.AREAS)
     truth = kernel.truth
-    cached = {(area, words, kind, "cached") for kind in kernel.cached for area, words in kernel.cached[kind]}
+    cached = {
+        (area, words, kind, "cached")
+        for kind in kernel.cached
+        for area, words in kernel.cached[kind]
+    }
     # The size of an area that waits for its CPU is known by one that is in use.
     cached |= {(area, IRQ_WORDS, "irq", "cached") for area in kernel.irq_areas.values()}
     used = set()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel with incomplete debug info gives the remaining answers: none is wrong, and what is missing is named."""
+"""A kernel with incomplete debug info gives the remaining answers: none is wrong, and what is
+missing is named.
+"""
 
 import re
 from dataclasses import replace
@@ -21,7 +23,8 @@ TELLING = {
     ("enum kcov_mode", "KCOV_MODE_REMOTE"),
     ("struct task_struct", "kcov_df_seq"),
 }
-# A kernel for one processor has no CPU numbers. Without the number of a mode, its bit is called unknown.
+# A kernel for one processor has no CPU numbers. Without the number of a mode, its bit is called
+# unknown.
 MAY_LACK = {"KCOV_TRACE_PC_EXT", "cpu", "on_cpu", "thread_info", "stack", "struct thread_info"}
 
 
@@ -32,7 +35,9 @@ def without(target, type_name, name):
         target.enums[type_name] = {key: value for key, value in before.items() if key != name}
         return lambda: target.enums.__setitem__(type_name, before)
     before = target.types[type_name]
-    target.types[type_name] = Structure(before.size, {key: value for key, value in before.members.items() if key != name})
+    target.types[type_name] = Structure(
+        before.size, {key: value for key, value in before.members.items() if key != name}
+    )
     return lambda: target.types.__setitem__(type_name, before)
 
 
@@ -50,7 +55,10 @@ def is_true(value, truth, key):
     if key == "references":
         # Which of the places that show a file counts depends on which are seen.
         return all(
-            any(is_part({**one, "counts": 0}, {**other, "counts": 0}) or is_lone_file(one, other) for other in truth)
+            any(
+                is_part({**one, "counts": 0}, {**other, "counts": 0}) or is_lone_file(one, other)
+                for other in truth
+            )
             for one in value
         )
     if key == "devices":
@@ -68,8 +76,14 @@ def is_true(value, truth, key):
 
 
 def is_lone_file(reference, truth):
-    """Return whether a reference is a file that was found in the slab caches, so that its holder is unknown."""
-    return reference["fd"] is reference["pid"] is None and reference["file"] is not None and reference["file"] == truth["file"]
+    """Return whether a reference is a file that was found in the slab caches, so that its holder is
+    unknown.
+    """
+    return (
+        reference["fd"] is reference["pid"] is None
+        and reference["file"] is not None
+        and reference["file"] == truth["file"]
+    )
 
 
 def is_part(row, truth):
@@ -94,21 +108,38 @@ def check(answers, truth, what, problems):
             if is_unread(row):
                 continue
             if not any(is_part(row, other) for other in truth[command]):
-                near = max(truth[command], key=lambda other: sum(row[key] == other[key] for key in row), default={})
-                wrong = {key: (row[key], near.get(key)) for key in row if not is_true(row[key], near.get(key), key)}
+                near = max(
+                    truth[command],
+                    key=lambda other: sum(row[key] == other[key] for key in row),
+                    default={},
+                )
+                wrong = {
+                    key: (row[key], near.get(key))
+                    for key in row
+                    if not is_true(row[key], near.get(key), key)
+                }
                 problems.append(f"{what}: {command} has {wrong or row}")
         changed = changed or len(rows) != len(truth[command])
     return changed
 
 
 def list_buffers(kernel):
-    """One buffer of each kind: a task's and an object's by what it records, a section's, a saved one."""
+    """One buffer of each kind: a task's and an object's by what it records, a section's, a saved
+    one.
+    """
     truth, found = kernel.truth, {}
     for pid, task in truth.tasks.items():
         if task.session is not None:
             kcov = truth.objects[task.session.kcov]
             found.setdefault(
-                ("task", kcov.mode, bool(kcov.bitmap_words), task.session.area is None, task.softirq), f"buffer {pid}"
+                (
+                    "task",
+                    kcov.mode,
+                    bool(kcov.bitmap_words),
+                    task.session.area is None,
+                    task.softirq,
+                ),
+                f"buffer {pid}",
             )
         elif task.owns:
             found.setdefault("owner", f"buffer {pid}")
@@ -116,7 +147,9 @@ def list_buffers(kernel):
             found.setdefault(("saved", task.saved.mode), f"buffer saved:{task.cpu}")
     for name in kernel.buffers:
         kcov = truth.objects[name]
-        found.setdefault(("object", kcov.mode, bool(kcov.bitmap_words)), f"buffer kcov:{kernel.objects[name]:#x}")
+        found.setdefault(
+            ("object", kcov.mode, bool(kcov.bitmap_words)), f"buffer kcov:{kernel.objects[name]:#x}"
+        )
     return list(found.values())
 
 
@@ -158,7 +191,11 @@ def check_buffers(asker, truth):
         elif rows != whole and not said.replace(said_before, ""):
             yield f"{command}: nothing is said of what is missing"
     rows, said = asker.rows("check")
-    yield from (f"{found['rule']} {found['message']}" for found in rows if found["certainty"] not in ("unsure", "unknown"))
+    yield from (
+        f"{found['rule']} {found['message']}"
+        for found in rows
+        if found["certainty"] not in ("unsure", "unknown")
+    )
     if "internal error" in said:
         yield f"check: {said}"
 
@@ -169,7 +206,13 @@ def test_any_structure_or_symbol(row, sample):
     target = kernel.target
     truth, _ = ask_everything(target)
     problems = []
-    tables = (target.types, target.enums, target.symbols, target.variables, target.per_cpu_addresses)
+    tables = (
+        target.types,
+        target.enums,
+        target.symbols,
+        target.variables,
+        target.per_cpu_addresses,
+    )
     for where, name in sample((table, name) for table in tables for name in table):
         before = where.pop(name)
         answers, said = ask_everything(target)
@@ -178,7 +221,8 @@ def test_any_structure_or_symbol(row, sample):
         if "internal error" in said:
             problems.append(f"{what}: {said}")
         changed = check(answers, truth, what, problems)
-        # What it consists of is as good as its name: task_struct.tasks.next is not there without struct list_head.
+        # What it consists of is as good as its name: task_struct.tasks.next is not there without
+        # struct list_head.
         named = any(re.search(rf"\b{re.escape(one)}\b", said) for one in (name, *parts_of(before)))
         if changed and name not in MAY_LACK and not named:
             problems.append(f"{what}: it isn't named: {said.split()}")
@@ -189,20 +233,28 @@ def parts_of(removed):
     """Return the names of a structure's members, or of an enumeration's enumerators."""
     if isinstance(removed, Structure):
         return tuple(removed.members)
-    return tuple(removed) if isinstance(removed, dict) and all(isinstance(key, str) for key in removed) else ()
+    return (
+        tuple(removed)
+        if isinstance(removed, dict) and all(isinstance(key, str) for key in removed)
+        else ()
+    )
 
 
 def test_nothing_is_left_in():
     """Every member that the walkers know is in some row, and is removed there."""
     every = (found for row in ROWS for found in members_of(Kernel(row).target))
-    removed = {(type_name, name) for type_name, name in every if "kcov" in type_name or "kcov" in name}
+    removed = {
+        (type_name, name) for type_name, name in every if "kcov" in type_name or "kcov" in name
+    }
 
     def names_of(type_name):
         return {name for found, name in removed if found == type_name}
 
     assert names_of(generations.TASK) == layout.known_members(generations.TASK)
     assert names_of(generations.KCOV) == layout.known_members(generations.KCOV)
-    assert {name.upper() for name in names_of(generations.MODE)} == {f"KCOV_MODE_{name}" for name in layout.known_modes()}
+    assert {name.upper() for name in names_of(generations.MODE)} == {
+        f"KCOV_MODE_{name}" for name in layout.known_modes()
+    }
     for type_name in (generations.REMOTE, generations.AREA, generations.PERCPU):
         assert layout.known_members(type_name) <= names_of(type_name), type_name
     for member in (member for series in SERIES for member in series.members):
@@ -226,7 +278,11 @@ def test_what_is_new():
     assert info["generation"] == "E9b"
     named = ("struct task_struct.kcov_future", "struct kcov.later", "KCOV_MODE_TRACE_FUTURE")
     assert len(info["errors"]) == len(named)
-    assert [name for name, error in zip(named, info["errors"], strict=True) if not error.startswith(name)] == []
+    assert [
+        name
+        for name, error in zip(named, info["errors"], strict=True)
+        if not error.startswith(name)
+    ] == []
 
 
 def test_members_in_an_anonymous_structure():
@@ -242,7 +298,10 @@ def test_members_in_an_anonymous_structure():
 def test_member_under_another_name():
     target = Kernel(E7).target
     whole = target.types["struct task_struct"]
-    members = {"kcov_buffer" if name == "kcov_area" else name: member for name, member in whole.members.items()}
+    members = {
+        "kcov_buffer" if name == "kcov_area" else name: member
+        for name, member in whole.members.items()
+    }
     target.types["struct task_struct"] = replace(whole, members=members)
     answers, said = ask_everything(target)
     (info,) = answers["info"]

@@ -21,7 +21,7 @@ struct prb_desc { struct atomic_long_t state_var; struct prb_data_blk_lpos text_
 struct prb_data_ring { unsigned int size_bits; char *data; };
 struct prb_desc_ring { unsigned int count_bits; struct prb_desc *descs; struct printk_info *infos; struct atomic_long_t head_id; struct atomic_long_t tail_id; };
 struct printk_ringbuffer { struct prb_desc_ring desc_ring; struct prb_data_ring text_data_ring; };
-"""  # noqa: E501
+"""
 # kernel/printk/printk.c of v5.9.
 RECORDS = """
 struct printk_log { u64 ts_nsec; char len[2]; char text_len[2]; char dict_len[2]; char facility; char flags:5; char level:3; };
@@ -48,7 +48,9 @@ class Ring:
     """Writes records as prb_reserve() and prb_commit() of the kernel do."""
 
     def __init__(self, first=(1 << 62) - 3):
-        self.target = MemoryTarget(types=declare(RING), symbols={"prb": Symbol("prb", BASE + 0x800, 8)})
+        self.target = MemoryTarget(
+            types=declare(RING), symbols={"prb": Symbol("prb", BASE + 0x800, 8)}
+        )
         self.target.segments = {
             BASE + 0x800: bytearray(struct.pack("<Q", RING_AT)),
             DESCS: bytearray(24 << COUNT_BITS),
@@ -80,14 +82,22 @@ class Ring:
         self.target.put(
             INFOS + self.next_id % 8 * size,
             "struct printk_info",
-            {"seq": self.seq, "ts_nsec": time, "text_len": len(text), "level": level, "caller_id": caller},
+            {
+                "seq": self.seq,
+                "ts_nsec": time,
+                "text_len": len(text),
+                "level": level,
+                "caller_id": caller,
+            },
         )
         self.seq += 1
         self.next_id = self.next_id + 1 & ID_MASK
         return self
 
     def put(self, begin, end, state):
-        self.target.write(DESCS + self.next_id % 8 * 24, struct.pack("<QQQ", self.next_id | state, begin, end))
+        self.target.write(
+            DESCS + self.next_id % 8 * 24, struct.pack("<QQQ", self.next_id | state, begin, end)
+        )
 
     def done(self):
         self.target.put(
@@ -112,7 +122,12 @@ def texts(log):
 
 def test_records():
     log = read_kernel_log(
-        Ring().write(b"one").write(b"two\nlines", 2_500_000_000, 3, 0x80000001).write(b"").write(b"three").done()
+        Ring()
+        .write(b"one")
+        .write(b"two\nlines", 2_500_000_000, 3, 0x80000001)
+        .write(b"")
+        .write(b"three")
+        .done()
     )
     assert texts(log) == ["one", "two\nlines", "", "three"]
     assert log.records[1][:5] == (1, 2_500_000_000, 3, 0, "C1")
@@ -130,7 +145,9 @@ def test_newest():
 
 @pytest.mark.parametrize("length", [80, 85, 120, 56])
 def test_text_wraps(length):
-    """Text that does not fit before the end of the ring is at its start; one that fits exactly stays (120, 56)."""
+    """Text that does not fit before the end of the ring is at its start; one that fits exactly
+    stays (120, 56).
+    """
     ring = Ring()
     for letter in b"abcdef":
         ring.write(bytes([letter]) * length)
@@ -184,7 +201,15 @@ def test_damaged_ring(values):
 
 
 def test_damaged_blocks():
-    for begin, end in ((0, 0), (8, 1 << 40), ((1 << 64) - 8, 0), (1, 1), (3, 5), (12, 20), (64, 56)):
+    for begin, end in (
+        (0, 0),
+        (8, 1 << 40),
+        ((1 << 64) - 8, 0),
+        (1, 1),
+        (3, 5),
+        (12, 20),
+        (64, 56),
+    ):
         ring = Ring().write(b"one")
         ring.put(begin, end, FINALIZED)
         ring.next_id += 1
@@ -205,7 +230,12 @@ def make_old(texts, first=0, size=256, seq=7, damage=b""):
         data[position : position + length] = (header + text).ljust(length, b"\0")
         position += length
     data[first : first + len(damage)] = damage
-    values = {"log_first_idx": first, "log_next_idx": position, "log_first_seq": seq, "log_buf_len": size}
+    values = {
+        "log_first_idx": first,
+        "log_next_idx": position,
+        "log_first_seq": seq,
+        "log_buf_len": size,
+    }
     address = BASE
     for name, value in {**values, "log_buf": DATA}.items():
         width = 8 if name in ("log_first_seq", "log_buf") else 4
@@ -227,7 +257,11 @@ def test_old_records():
 
 
 def test_old_records_wrap():
-    assert texts(read_kernel_log(make_old([b"a" * 40, b"b" * 40, b"c" * 40], first=128))) == ["a" * 40, "b" * 40, "c" * 40]
+    assert texts(read_kernel_log(make_old([b"a" * 40, b"b" * 40, b"c" * 40], first=128))) == [
+        "a" * 40,
+        "b" * 40,
+        "c" * 40,
+    ]
 
 
 def test_the_other_variable_of_that_name():
@@ -254,7 +288,14 @@ def test_command():
     assert said == ""
     assert rows == [
         {"seq": 0, "time": 1.0, "level": "info", "facility": 0, "caller": "T41", "text": "calm"},
-        {"seq": 1, "time": 2.0, "level": "err", "facility": 0, "caller": "T41", "text": "\x1b[2Jbad\\xff"},
+        {
+            "seq": 1,
+            "time": 2.0,
+            "level": "err",
+            "facility": 0,
+            "caller": "T41",
+            "text": "\x1b[2Jbad\\xff",
+        },
     ]
     text, _ = asker.ask("log")
     assert "\x1b" not in text

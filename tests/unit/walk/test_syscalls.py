@@ -16,7 +16,17 @@ STACK = 0xFFFFC90000100000
 SIZE = 0x4000
 NAMES = "r15 r14 r13 r12 bp bx r11 r10 r9 r8 ax cx dx si di orig_ax ip cs flags sp ss".split()
 X86 = f"struct pt_regs {{ {' '.join(f'u64 {name};' for name in NAMES)} }};"
-READ = {"orig_ax": 0, "di": 3, "si": 0x7F0000001000, "dx": 512, "r10": 9, "cs": 0x33, "ss": 0x2B, "ip": 0x4000, "sp": 0x7FFE}
+READ = {
+    "orig_ax": 0,
+    "di": 3,
+    "si": 0x7F0000001000,
+    "dx": 512,
+    "r10": 9,
+    "cs": 0x33,
+    "ss": 0x2B,
+    "ip": 0x4000,
+    "sp": 0x7FFE,
+}
 
 
 def make_target(registers, padding=0):
@@ -25,7 +35,9 @@ def make_target(registers, padding=0):
         "__start_init_stack": Symbol("__start_init_stack", 0xFFFFFFFF82000000, 0),
         "__end_init_stack": Symbol("__end_init_stack", 0xFFFFFFFF82000000 + SIZE, 0),
     }
-    words = struct.pack("<21Q", *(registers.get(name, 0) & (1 << 64) - 1 for name in NAMES)) + bytes(padding)
+    words = struct.pack(
+        "<21Q", *(registers.get(name, 0) & (1 << 64) - 1 for name in NAMES)
+    ) + bytes(padding)
     target.segments[STACK] = bytearray(bytes(SIZE - len(words)) + words)
     return target
 
@@ -56,7 +68,8 @@ def test_32_bit():
 
 
 @pytest.mark.parametrize(
-    ("is_in_kernel", "is_known", "has_error"), [(True, True, False), (False, False, False), (None, False, True)]
+    ("is_in_kernel", "is_known", "has_error"),
+    [(True, True, False), (False, False, False), (None, False, True)],
 )
 def test_running_task(is_in_kernel, is_known, has_error):
     found = ask(make_target(READ), is_in_kernel, on_cpu=True)
@@ -72,7 +85,10 @@ def test_damage():
 
 
 AREA, TASK = 0xFFFF888001000000, make_fields(41, "").address
-MAPPED = "struct task_struct { u64 pad; void *stack_vm_area; }; struct vm_struct { void *addr; u64 size; u32 nr_pages; };"
+MAPPED = (
+    "struct task_struct { u64 pad; void *stack_vm_area; }; struct vm_struct { void *addr; u64 "
+    "size; u32 nr_pages; };"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Unread is not none: kernels that lack a page, and every command that answers about their state.
 
-The undamaged kernel gives the right answer. Without a page, each of its rows is there, or the answer says that something is
-missing; no sentence says that there is none, no status that all is well, no rule that it is kept or violated.
+The undamaged kernel gives the right answer. Without a page, each of its rows is there, or the
+answer says that something is missing; no sentence says that there is none, no status that all is
+well, no rule that it is kept or violated.
 """
 
 import pytest
@@ -40,12 +41,19 @@ CLAIMS = ("error", "warning")
 
 
 def list_state_commands():
-    """Return the lines of all commands that list the kernel's state and can be asked without an argument."""
+    """Return the lines of all commands that list the kernel's state and can be asked without an
+    argument.
+    """
     for command in COMMANDS:
         needs_words = any(
-            argument.count in (Count.ONE, Count.SOME, None) and not argument.is_option for argument in command.arguments
+            argument.count in (Count.ONE, Count.SOME, None) and not argument.is_option
+            for argument in command.arguments
         )
-        if command.topic is Topic.STATE and any(row_type.unread for row_type in command.row_types) and not needs_words:
+        if (
+            command.topic is Topic.STATE
+            and any(row_type.unread for row_type in command.row_types)
+            and not needs_words
+        ):
             yield command.name
 
 
@@ -63,7 +71,9 @@ def make_empty(row):
     truth = make_scenario(row)
     tasks = {pid: task for pid, task in truth.tasks.items() if task.is_idle}
     tasks[1] = Task(1, "init", files="init", mm="init")
-    return Kernel(row, Scenario(tasks, {}, {"tty": None}, {"init": {0: "tty"}}, {"init": {}}, cpus=truth.cpus))
+    return Kernel(
+        row, Scenario(tasks, {}, {"tty": None}, {"init": {0: "tty"}}, {"init": {}}, cpus=truth.cpus)
+    )
 
 
 def ask(kernel, line):
@@ -80,7 +90,9 @@ def is_unread(row):
 
 def pieces_of(kernel):
     """Yield what a dump may lack: each piece of memory."""
-    return [(start, start + len(segment)) for start, segment in kernel.target.segments.items() if start]
+    return [
+        (start, start + len(segment)) for start, segment in kernel.target.segments.items() if start
+    ]
 
 
 def holes_of(kernel):
@@ -94,11 +106,17 @@ def subjects_of(kernel):
     """Yield what can be asked about: tasks, handles and objects of every kind."""
     yield from (str(pid) for pid in (1, 7, 40, 45, 50, 60) if pid in kernel.tasks)
     yield from ("usb:1", "usb:77", "common:0x42") if kernel.row.has_remote else ()
-    yield from (hex(kernel.objects[name]) for name in ("local", "shared", "remote") if name in kernel.objects)
+    yield from (
+        hex(kernel.objects[name])
+        for name in ("local", "shared", "remote")
+        if name in kernel.objects
+    )
 
 
 def test_every_list_is_swept():
-    """A new list of state is swept without a change here, as soon as it says what identifies its rows."""
+    """A new list of state is swept without a change here, as soon as it says what identifies its
+    rows.
+    """
     assert {*list_state_commands()} == {line for line in KEYS if " " not in line}
 
 
@@ -139,7 +157,12 @@ def test_check(row, sample):
         rules = [rule for rule in list_rules() if rule.applies(state.kernel.generation)]
         stacks = [task for rule in rules if rule.stacks is not None for task in rule.stacks(state)]
         state = reader.read(~Part.NOTHING, stacks=stacks)
-        lacks = [line for rule in rules if rule.severity is not Severity.ADVICE for line in rule.unread(state)]
+        lacks = [
+            line
+            for rule in rules
+            if rule.severity is not Severity.ADVICE
+            for line in rule.unread(state)
+        ]
         assert status == (3 if lacks else 0), (where, lacks)
         assert bool(rows) == bool(lacks), where
         text, _ = Asker(kernel.target).ask("check")
@@ -167,14 +190,20 @@ def test_why(row, sample):
 @pytest.mark.parametrize("row", [E6, E9B], ids=lambda row: row.name)
 @pytest.mark.parametrize("line", BUFFERS)
 def test_all_buffers(row, line, sample):
-    """A buffer that cannot be read, or whose object cannot, is named: totals without it are not whole."""
+    """A buffer that cannot be read, or whose object cannot, is named: totals without it are not
+    whole.
+    """
     kernel = Kernel(row)
     (truth, _, before), key = ask(kernel, line), BUFFERS[line]
     for hole in sample(holes_of(kernel)):
         kernel.target.holes = [hole]
         rows, status, said = ask(kernel, line)
         lost = len(truth) != len(rows) or {row[key] for row in rows} != {row[key] for row in truth}
-        assert not lost or status == 2 or said.replace(before, ""), (line, [hex(end) for end in hole], said)
+        assert not lost or status == 2 or said.replace(before, ""), (
+            line,
+            [hex(end) for end in hole],
+            said,
+        )
 
 
 def test_a_task_that_may_be_among_those_that_could_not_be_read():
@@ -195,7 +224,13 @@ def test_every_source_is_swept():
         kernel = make_kernel(row)
         for hole in pieces_of(kernel):
             kernel.target.holes = [hole]
-            lost |= {source for source, lack in kernel.reader().read(~Part.NOTHING & ~Part.PROOF).lacking.items() if lack.lines}
+            lost |= {
+                source
+                for source, lack in kernel.reader()
+                .read(~Part.NOTHING & ~Part.PROOF)
+                .lacking.items()
+                if lack.lines
+            }
     # Those of a kernel in memory are not in its memory.
     assert {*Source} - lost == {
         Source.VMALLOC,
@@ -207,7 +242,9 @@ def test_every_source_is_swept():
     }
 
 
-@pytest.mark.parametrize("part", [part for part in Part if part is not Part.NOTHING], ids=lambda part: part.name)
+@pytest.mark.parametrize(
+    "part", [part for part in Part if part is not Part.NOTHING], ids=lambda part: part.name
+)
 def test_parts_name_their_sources(part):
     """Asking for a part reads each source that the part rests on."""
     for row in ROWS:
@@ -224,11 +261,16 @@ def test_extents():
     for lack, extent in ((Lack(), Extent.WHOLE), (part, Extent.PART), (total, Extent.NONE)):
         assert lack.extent is extent
         assert State(kernel, {}, {Source.REMOTE: lack}).extent(Part.REMOTE) is extent
-    assert State(kernel, {}, {Source.TASKS: Lack(), Source.REMOTE: total}).extent(Part.OBJECTS) is Extent.PART
+    assert (
+        State(kernel, {}, {Source.TASKS: Lack(), Source.REMOTE: total}).extent(Part.OBJECTS)
+        is Extent.PART
+    )
     assert Source.REMOTE in sources_of(Part.OBJECTS, kernel)
 
 
-@pytest.mark.parametrize(("name", "member"), [("kcov", "kcov"), ("kcov_area", "kcov_area"), ("kcov_mode", "kcov_mode")])
+@pytest.mark.parametrize(
+    ("name", "member"), [("kcov", "kcov"), ("kcov_area", "kcov_area"), ("kcov_mode", "kcov_mode")]
+)
 def test_functions_of_gdb(name, member):
     """``$kcov(41)`` is no 0 where the member could not be read."""
     kernel = Kernel(E9A)

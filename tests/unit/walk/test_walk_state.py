@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The State is read by parts: the cost of each part, absent parts, sessions, and preemption counts."""
+"""The State is read by parts: the cost of each part, absent parts, sessions, and preemption
+counts.
+"""
 
 import pytest
 
@@ -45,7 +47,9 @@ def touches(kernel, type_name, addresses):
     """Whether anything of these structures was read."""
     length = kernel.target.type_size(type_name)
     return any(
-        start < address + length and address < start + size for address in addresses for start, size in kernel.target.reads
+        start < address + length and address < start + size
+        for address in addresses
+        for start, size in kernel.target.reads
     )
 
 
@@ -69,10 +73,14 @@ def test_references_unwind_no_stack(kernel):
 
 
 @pytest.mark.parametrize(
-    ("counter", "dead", "alive"), [("f_count", 0, 1), ("f_ref", 0xE000000000000000, 0)], ids=["f_count", "file_ref_t"]
+    ("counter", "dead", "alive"),
+    [("f_count", 0, 1), ("f_ref", 0xE000000000000000, 0)],
+    ids=["f_count", "file_ref_t"],
 )
 def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
-    """The slab allocator may keep freed files: KASAN in its quarantine, others for CONFIG_SLUB_RCU_DEBUG."""
+    """The slab allocator may keep freed files: KASAN in its quarantine, others for
+    CONFIG_SLUB_RCU_DEBUG.
+    """
     target = kernel.target
     whole = target.types["struct file"]
     target.types["atomic64_t"] = Structure(8, {"counter": Member(0, 8, "s64")})
@@ -109,11 +117,18 @@ class CutSlab(MemorySlab):
 def test_files_in_a_slab_cache_that_is_incomplete(kernel):
     target = kernel.target
     unlisted = kernel.allocate_type("struct file")
-    kernel.put(unlisted, "struct file", f_op=target.symbols["kcov_fops"].address, private_data=kernel.objects["local"])
+    kernel.put(
+        unlisted,
+        "struct file",
+        f_op=target.symbols["kcov_fops"].address,
+        private_data=kernel.objects["local"],
+    )
     target.slab = CutSlab({}, (unlisted,))
     kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
     state = kernel.reader().read(Part.OBJECTS)
-    assert unlisted in {reference.file for reference in state.objects[kernel.objects["local"]].references}
+    assert unlisted in {
+        reference.file for reference in state.objects[kernel.objects["local"]].references
+    }
     assert state.lacks(Source.SLAB)
 
 
@@ -184,10 +199,14 @@ def session_of(kernel, pid):
 
 
 def test_an_owner_with_another_area_is_local_in_doubt(kernel):
-    """The object names the task: then an area that is not the object's is damage, and no section."""
+    """The object names the task: then an area that is not the object's is damage, and no
+    section.
+    """
     healthy = session_of(kernel, 40)
     assert (healthy.role, healthy.session.is_certain) == (Role.LOCAL, True)
-    kernel.target.put(kernel.tasks[40], "struct task_struct", {"kcov_area": kernel.buffers["shared"]})
+    kernel.target.put(
+        kernel.tasks[40], "struct task_struct", {"kcov_area": kernel.buffers["shared"]}
+    )
     damaged = session_of(kernel, 40)
     assert (damaged.session.role, damaged.session.is_certain) == (Role.LOCAL, False)
     assert damaged.role is None
@@ -205,13 +224,21 @@ def test_a_softirq_section_in_the_objects_own_buffer_is_in_doubt(kernel):
 LOWCORES, SECOND, TASK = 0x1000, 0x8000, 0x9000
 
 
-@pytest.mark.parametrize(("count", "serving"), [(0x100, True), (0x8000_0100, True), (0x200, False), (0x1_0000, False)])
+@pytest.mark.parametrize(
+    ("count", "serving"), [(0x100, True), (0x8000_0100, True), (0x200, False), (0x1_0000, False)]
+)
 def test_s390_has_it_in_each_cpus_lowcore(count, serving):
     target = MemoryTarget(big_endian=True)
-    target.types["struct lowcore"] = Structure(8192, {"preempt_count": Member(0x3A8, 4, "__s32", True, None)})
+    target.types["struct lowcore"] = Structure(
+        8192, {"preempt_count": Member(0x3A8, 4, "__s32", True, None)}
+    )
     # One in the task, as other machines have it, would mislead.
-    target.types["struct thread_info"] = Structure(16, {"preempt_count": Member(8, 4, "int", True, None)})
-    target.types["struct task_struct"] = Structure(16, {"thread_info": Member(0, 16, "struct thread_info", False, None)})
+    target.types["struct thread_info"] = Structure(
+        16, {"preempt_count": Member(8, 4, "int", True, None)}
+    )
+    target.types["struct task_struct"] = Structure(
+        16, {"thread_info": Member(0, 16, "struct thread_info", False, None)}
+    )
     target.symbols["lowcore_ptr"] = Symbol("lowcore_ptr", LOWCORES, 16)
     target.segments[LOWCORES] = bytearray((0x4000).to_bytes(8, "big") + SECOND.to_bytes(8, "big"))
     target.segments[SECOND + 0x3A8] = bytearray(count.to_bytes(4, "big"))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers about background work: it is recorded if a function on its stack announces a remote handle."""
+"""Answers about background work: it is recorded if a function on its stack announces a remote
+handle.
+"""
 
 import pytest
 
@@ -10,14 +12,26 @@ from kcovdbg.why.missing_coverage import NEEDS
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 
-HUB = RemoteSite(0x10, "hub_event", "hub_event", "kcov_remote_start_usb", "drivers/usb/core/hub.c", 5896, None)
+HUB = RemoteSite(
+    0x10, "hub_event", "hub_event", "kcov_remote_start_usb", "drivers/usb/core/hub.c", 5896, None
+)
 INLINED = RemoteSite(0x20, "nested", "outer.constprop.0", "kcov_remote_start", "net/a.c", 7, "some")
-RING = RemoteSite(0x30, "io_wq_submit_work", "io_wq_submit_work", "kcov_remote_start_common", "io_uring/io_uring.c", 9, None)
+RING = RemoteSite(
+    0x30,
+    "io_wq_submit_work",
+    "io_wq_submit_work",
+    "kcov_remote_start_common",
+    "io_uring/io_uring.c",
+    9,
+    None,
+)
 KTHREADD, IN_SECTION, USER = 2, 7, 40
 
 
 def codes(pid, *functions, sites=(HUB, INLINED), of=None):
-    """Return the codes of the answers about a task, or about a function, while the task's stack has these functions."""
+    """Return the codes of the answers about a task, or about a function, while the task's stack has
+    these functions.
+    """
     kernel = Kernel(E9A)
     kernel.give_stack(pid, *functions)
     state = kernel.reader().read(NEEDS | Part.ALL_TASKS, stacks=[kernel.tasks[pid]])
@@ -28,7 +42,11 @@ def codes(pid, *functions, sites=(HUB, INLINED), of=None):
 @pytest.mark.parametrize(
     ("pid", "functions", "expected"),
     [
-        (KTHREADD, ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread", "kthread"], ["at-site"]),
+        (
+            KTHREADD,
+            ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread", "kthread"],
+            ["at-site"],
+        ),
         (KTHREADD, ["schedule", "outer", "kthread"], ["at-site"]),
         (KTHREADD, ["schedule", "kthreadd"], ["outside-sites"]),
         (KTHREADD, [], []),
@@ -42,14 +60,25 @@ def test_of_a_task(pid, functions, expected):
 
 
 def test_the_context_of_io_uring():
-    """Linux 7.3 announces handles there; the functions have other names than those that the table of contexts has."""
+    """Linux 7.3 announces handles there; the functions have other names than those that the table
+    of contexts has.
+    """
     assert RING.context == "task"
     assert RING._replace(file="lib/other.c").context is None
 
 
 def test_of_io_uring():
-    """Its workers are threads of a process: recorded on kernels where io_uring announces a handle, on others never."""
-    stack = ["io_read", "io_issue_sqe", "io_wq_submit_work", "io_worker_handle_work", "io_wq_worker", "ret_from_fork"]
+    """Its workers are threads of a process: recorded on kernels where io_uring announces a handle,
+    on others never.
+    """
+    stack = [
+        "io_read",
+        "io_issue_sqe",
+        "io_wq_submit_work",
+        "io_worker_handle_work",
+        "io_wq_worker",
+        "ret_from_fork",
+    ]
     child = 44
     assert codes(child, *stack) == ["io-uring-not-announced", "outside-sites"]
     assert codes(child, *stack, sites=(HUB, RING)) == ["at-site"]

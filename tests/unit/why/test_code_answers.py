@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``why`` about code, on a program that records what it executes as a kernel does: what it ran is the truth."""
+"""``why`` about code, on a program that records what it executes as a kernel does: what it ran is
+the truth.
+"""
 
 import json
 import platform
@@ -26,7 +28,9 @@ from tests.support.state import Streams, make_workspace, strict_schema
 SOURCE = Path(__file__).parents[2] / "support" / "programs" / "called.c"
 FILE = "dir/called.c"
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the program makes system calls of x86-64")
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the program makes system calls of x86-64"
+)
 
 
 class Program:
@@ -36,7 +40,15 @@ class Program:
         self.folder, self._capsys = folder, capsys
         (folder / "dir").mkdir()
         (folder / FILE).write_text(SOURCE.read_text())
-        options = ["-g", "-O2", "-fno-pie", "-fno-stack-protector", "-fcf-protection=none", "-fno-ipa-cp", "-fno-ipa-sra"]
+        options = [
+            "-g",
+            "-O2",
+            "-fno-pie",
+            "-fno-stack-protector",
+            "-fcf-protection=none",
+            "-fno-ipa-cp",
+            "-fno-ipa-sra",
+        ]
         options += ["-fsanitize-coverage=trace-pc,trace-cmp", "-fno-optimize-sibling-calls"]
         run(["gcc", *options, "-c", FILE, "-o", "called.o"], folder)
         link = ["-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1", "-Wl,-z,noexecstack"]
@@ -51,7 +63,14 @@ class Program:
         done = subprocess.run([self.image, *letters], capture_output=True, check=True)
         path = self.folder / f"{''.join(letters)}-{mode}.kcov"
         path.write_bytes(done.stdout if mode == "TRACE_PC" else done.stderr)
-        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": 1 << 14, **header}
+        side = {
+            "format": 1,
+            "mode": mode,
+            "word_size": 8,
+            "byteorder": "little",
+            "size": 1 << 14,
+            **header,
+        }
         side_path(path).write_text(json.dumps(side))
         return f"file:{path}"
 
@@ -67,7 +86,9 @@ class Program:
         return [row["code"] for row in self.ask(*words)]
 
     def line(self, part):
-        return next(number for number, text in enumerate(SOURCE.read_text().splitlines(), 1) if part in text)
+        return next(
+            number for number, text in enumerate(SOURCE.read_text().splitlines(), 1) if part in text
+        )
 
     def place(self, part):
         return f"{FILE}:{self.line(part)}"
@@ -101,7 +122,11 @@ def test_branch_that_never_went_there(program):
     assert f"{FILE}:{program.line('/* guard */')}" in row["answer"]
     # The other system call leads there as well, and was not made.
     assert row_of(rows, "system-call-not-made")["path"] == ["__x64_sys_two", "middle"]
-    assert {row["code"] for row in rows} == {"code-not-executed", "branch-never-taken", "system-call-not-made"}
+    assert {row["code"] for row in rows} == {
+        "code-not-executed",
+        "branch-never-taken",
+        "system-call-not-made",
+    }
     assert {row["question"] for row in rows} == {rows[0]["question"]}
 
 
@@ -157,7 +182,11 @@ def test_line(program):
 def test_pc(program):
     with ElfFile(program.image) as elf:
         symbol = elf.symbols.find("middle")
-    (pc, *_) = [pc for pc in program.table.pcs(PointKind.PC) if symbol.address < pc <= symbol.address + symbol.size]
+    (pc, *_) = [
+        pc
+        for pc in program.table.pcs(PointKind.PC)
+        if symbol.address < pc <= symbol.address + symbol.size
+    ]
     assert program.codes(hex(pc), program.record("2")) == ["code-executed"]
     rows = program.ask(hex(pc), program.record("1"))
     assert [row["code"] for row in rows[:2]] == ["code-not-executed", "branch-never-taken"]
@@ -181,7 +210,9 @@ def test_several_traces(program):
     assert len(rows[0]["evidence"]) == 2
 
 
-@pytest.mark.parametrize("header", [{"mode": "UNIQUE_PC"}, {"size": 10}], ids=["unique", "overflowed"])
+@pytest.mark.parametrize(
+    "header", [{"mode": "UNIQUE_PC"}, {"size": 10}], ids=["unique", "overflowed"]
+)
 def test_what_an_incomplete_trace_cannot_say(program, header):
     trace = program.record("1")
     path = side_path(Path(trace.removeprefix("file:")))
@@ -207,7 +238,9 @@ def test_what_is_left_out_is_counted(program, monkeypatch):
 
 
 def test_nothing_is_claimed_that_is_not_so(program):
-    """Of each function after each run: what is said to have run did, and what is not said to have run did not."""
+    """Of each function after each run: what is said to have run did, and what is not said to have
+    run did not.
+    """
     functions = [
         "deep",
         "middle",
@@ -229,7 +262,10 @@ def test_nothing_is_claimed_that_is_not_so(program):
         trace = program.record(letter)
         for function in functions:
             rows = program.ask(function, trace)
-            assert (rows[0]["code"] == "code-executed") == (function in expected), (letter, function)
+            assert (rows[0]["code"] == "code-executed") == (function in expected), (
+                letter,
+                function,
+            )
             for row in rows:
                 if row["code"] == "branch-never-taken":
                     assert row["values"]["function"] in expected
@@ -238,7 +274,9 @@ def test_nothing_is_claimed_that_is_not_so(program):
 
 
 def test_tool_of_mcp(program, monkeypatch):
-    """At most 2 kB unless the call says otherwise, with the number of all rows and where to continue."""
+    """At most 2 kB unless the call says otherwise, with the number of all rows and where to
+    continue.
+    """
     folder = program.folder.resolve()
     program.record("1")
     workspace = make_workspace(Streams(), monkeypatch)
@@ -251,8 +289,13 @@ def test_tool_of_mcp(program, monkeypatch):
     assert len(answer.text) <= 2048
     content = json.loads(answer.text)
     assert content["total"] == 4
-    assert [row["code"] for row in content["rows"]][:2] == ["code-not-executed", "branch-never-taken"]
+    assert [row["code"] for row in content["rows"]][:2] == [
+        "code-not-executed",
+        "branch-never-taken",
+    ]
     assert content["next"] == len(content["rows"]) or content["next"] is None
-    whole = box.call("why", {"subject": "deep", "what": ["file:1-TRACE_PC.kcov"], "limit": 100}).content
+    whole = box.call(
+        "why", {"subject": "deep", "what": ["file:1-TRACE_PC.kcov"], "limit": 100}
+    ).content
     assert len(whole["rows"]) == content["total"]
     assert box.call("why", {"subject": "deep", "what": ["file:/etc/passwd"]}).is_error

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command `why`, on kernels in memory: each answer is given where it is true, and only there."""
+"""The command `why`, on kernels in memory: each answer is given where it is true, and only
+there.
+"""
 
 import json
 
@@ -89,7 +91,9 @@ def write(place, value, table="buffers"):
 def change(name, **values):
     """Return the change of members of an object; a task stands for its address."""
     return lambda kernel: kcov(
-        kernel, name, **{key: kernel.tasks[44] if value is TASK else value for key, value in values.items()}
+        kernel,
+        name,
+        **{key: kernel.tasks[44] if value is TASK else value for key, value in values.items()},
     )
 
 
@@ -103,12 +107,12 @@ CHANGED = {
     "remote": (E9A, None, "remote", "task 50 (owner)"),
     "not mapped": (E6, change("unmapped", area=0), "unmapped", "is not mapped"),
     # Task 45 shares a descriptor with 44; somebody else enabled it.
-    "another thread": (E9A, change("shared", t=TASK, mode=2), "45", "is enabled by another thread, task 44 (child)"),
-    "too large": (E7, change("remote", remote_size=4096), "50", "areas for its sections are larger than its buffer"),
+    "another thread": (E9A, change("shared", t=TASK, mode=2), "45", "is enabled by another thread, task 44 " "(child)"),
+    "too large": (E7, change("remote", remote_size=4096), "50", "areas for its sections are larger than its " "buffer"),
     "full area": (E9A, write("kworker", 255, "areas"), "7", "is full: what it executes now is lost"),
     "KASLR": (E9A, lambda kernel: setattr(kernel.target, "kaslr_offset", 1 << 24), "40", "minus the KASLR offset"),
     "empty": (E9A, write("local", 0), "40", "its buffer is empty"),
-    "impossible": (E9A, write("local", 1 << 40), "40", "is impossible", "check: its buffer's count is 0x10000000000"),
+    "impossible": (E9A, write("local", 1 << 40), "40", "is impossible", "check: its buffer's count is " "0x10000000000"),
     "never looked up": (E7, change("idle remote", remote_size=77), "52", "looked up its handles"),
     "outlives a disable": (
         E9A, DISABLED, "remote", "(6 sessions ended)", "still open in task 7 (kworker/0:1)", "will be discarded",
@@ -134,7 +138,9 @@ def test_answers_after_a_change(ask, case):
 
 @pytest.mark.parametrize("row", [E2, E9A, E9B], ids=lambda row: row.name)
 def test_a_failed_remote_enable(ask, row):
-    """kcov_disable() in its error path increments the sequence; the buffer then has never had a record (kcov-abi.md K8)."""
+    """kcov_disable() in its error path increments the sequence; the buffer then has never had a
+    record (kcov-abi.md K8).
+    """
     kernel = Kernel(row)
     kernel.target.write(kernel.buffers["stopped"], bytes(64))
     ask(kernel, hex(kernel.objects["stopped"]))
@@ -152,7 +158,11 @@ def test_a_failed_remote_enable(ask, row):
 def test_a_task_that_collects_for_two_objects(ask):
     """Since v7.2 an owner may trace itself: each answer about a buffer names the object."""
     kernel = Kernel(E9B)
-    both = next(task for task in kernel.truth.tasks.values() if task.owns and task.session and task.session.area is None)
+    both = next(
+        task
+        for task in kernel.truth.tasks.values()
+        if task.owns and task.session and task.session.area is None
+    )
     pid = next(pid for pid, task in kernel.truth.tasks.items() if task is both)
     answers = ask(kernel, str(pid))
     for name in (both.owns, both.session.kcov):
@@ -162,7 +172,9 @@ def test_a_task_that_collects_for_two_objects(ask):
 def test_lost_session(ask):
     """The object says that it is enabled for a task, and the task refers to none."""
     kernel = Kernel(E9A)
-    kernel.put(kernel.tasks[42], "struct task_struct", kcov=0, kcov_mode=0, kcov_area=0, kcov_size=0)
+    kernel.put(
+        kernel.tasks[42], "struct task_struct", kcov=0, kcov_mode=0, kcov_area=0, kcov_size=0
+    )
     said = ask(kernel, "42")
     # Two other objects of its process are enabled for other threads.
     assert (ask.codes.count("session-lost"), ask.codes.count("enabled-by-other-thread")) == (1, 2)
@@ -198,7 +210,9 @@ def test_owner_is_gone(ask, subject):
 def test_interrupted(ask):
     kernel = Kernel(E9A)
     own = ("vfs_read", "ksys_read", "do_syscall_64")
-    kernel.give_stack(60, "give_back", "handle_softirqs", "irq_exit_rcu", "asm_sysvec_apic_timer_interrupt", *own)
+    kernel.give_stack(
+        60, "give_back", "handle_softirqs", "irq_exit_rcu", "asm_sysvec_apic_timer_interrupt", *own
+    )
     assert "is interrupted: its CPU is in asm_sysvec_apic_timer_interrupt()" in ask(kernel, "60")
     kernel.give_stack(60, *own)
     assert "is interrupted" not in ask(kernel, "60")
@@ -214,13 +228,43 @@ SOFTIRQ = ("handle_softirqs", "irq_exit_rcu", "sysvec_call_function", "asm_sysve
 @pytest.mark.parametrize(
     ("functions", "where"),
     [
-        (("__schedule", "preempt_schedule_irq", "raw_irqentry_exit_cond_resched", "irqentry_exit", *ENTRY), None),
-        (("task_work_run", "exit_to_user_mode_loop", "irqentry_exit_to_user_mode", "irqentry_exit", *ENTRY), None),
-        (("do_signal", "do_notify_resume", "exit_to_user_mode", "el0_interrupt", "el0t_64_irq_handler"), None),
+        (
+            (
+                "__schedule",
+                "preempt_schedule_irq",
+                "raw_irqentry_exit_cond_resched",
+                "irqentry_exit",
+                *ENTRY,
+            ),
+            None,
+        ),
+        (
+            (
+                "task_work_run",
+                "exit_to_user_mode_loop",
+                "irqentry_exit_to_user_mode",
+                "irqentry_exit",
+                *ENTRY,
+            ),
+            None,
+        ),
+        (
+            (
+                "do_signal",
+                "do_notify_resume",
+                "exit_to_user_mode",
+                "el0_interrupt",
+                "el0t_64_irq_handler",
+            ),
+            None,
+        ),
         # An interrupt that has been handled on top of one that has not.
         (("trace_hardirqs_on", "irqentry_exit", *ENTRY, *SOFTIRQ), "asm_sysvec_call_function"),
         # One that has not been handled during the work that follows another.
-        ((*SOFTIRQ, "task_work_run", "exit_to_user_mode_loop", "irqentry_exit", *ENTRY), "asm_sysvec_call_function"),
+        (
+            (*SOFTIRQ, "task_work_run", "exit_to_user_mode_loop", "irqentry_exit", *ENTRY),
+            "asm_sysvec_call_function",
+        ),
     ],
 )
 def test_work_after_an_interrupt_is_the_tasks_own(ask, functions, where):
@@ -270,7 +314,10 @@ def test_text(capsys):
 def test_functions_of_the_demo(capsys):
     """Task 34 of the demo, kc-pc, traced getppid() and a few other calls."""
     assert main(["--demo", "why", "34", "vfs_read", "--json"]) == 0
-    assert "vfs_read() is instrumented, and none of its points is in the buffer" in capsys.readouterr().out
+    assert (
+        "vfs_read() is instrumented, and none of its points is in the buffer"
+        in capsys.readouterr().out
+    )
     assert main(["--demo", "why", "34", "no_such_function"]) == 2
     assert capsys.readouterr().out == ""
     assert main(["--demo", "why", "34", "delay_tsc", "--json"]) == 0
@@ -280,7 +327,11 @@ def test_functions_of_the_demo(capsys):
 def test_answers_have_values(ask):
     kernel = Kernel(E9A)
     ask(kernel, "42")
-    assert ask.values["buffer-full"] == {"count": 511, "capacity": 511, "kcov": hex(kernel.objects["full"])}
+    assert ask.values["buffer-full"] == {
+        "count": 511,
+        "capacity": 511,
+        "kcov": hex(kernel.objects["full"]),
+    }
     ask(kernel, "8")
     discarded = ask.values["section-discarded"]
     assert discarded["pid"] == 8
@@ -300,7 +351,9 @@ def test_answers_have_values(ask):
 def test_lists_in_text(capsys):
     """The name of a list stands before its first item only."""
     kernel = Kernel(E9A)
-    kernel.give_stack(60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read")
+    kernel.give_stack(
+        60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read"
+    )
     main(["why", "60"], open_target=lambda _options: kernel.target)
     assert capsys.readouterr().out.count("frame=") == 1
 
@@ -308,7 +361,9 @@ def test_lists_in_text(capsys):
 def set_bits(kernel, bits, tids):
     for tid in tids:
         task = kernel.tasks[tid]
-        word = int.from_bytes(kernel.target.read(task + kernel.offset("struct task_struct", "kcov_mode"), 4), "little")
+        word = int.from_bytes(
+            kernel.target.read(task + kernel.offset("struct task_struct", "kcov_mode"), 4), "little"
+        )
         kernel.put(task, "struct task_struct", kcov_mode=word | bits)
 
 
@@ -320,7 +375,9 @@ def paused(kernel):
 
 def test_a_paused_task(ask):
     kernel = Kernel(E9B)
-    switched_out = [tid for tid, task in kernel.truth.tasks.items() if task.ran and not task.running]
+    switched_out = [
+        tid for tid, task in kernel.truth.tasks.items() if task.ran and not task.running
+    ]
     assert len(switched_out) > 3
     set_bits(kernel, 1 << 29, switched_out)
     # On kernels where every switched-out task keeps the bit, it means nothing there.
@@ -348,7 +405,9 @@ def with_table(name, descriptors):
 
 
 def test_inherited_descriptors_are_one_answer(ask):
-    """A child has every descriptor of a process with three threads that collect, and with objects that do not."""
+    """A child has every descriptor of a process with three threads that collect, and with objects
+    that do not.
+    """
     fuzz = make_scenario(E9A).tables["fuzz"]
     kernel = with_table("child", {fd + 200: file for fd, file in fuzz.items()})
     said = ask(kernel, "44")
@@ -371,7 +430,9 @@ def test_inherited_descriptors_that_nobody_enabled_are_one_answer(ask):
 
 
 def test_own_objects_in_one_state_are_one_answer(ask):
-    """Objects that only the task's process has: two that were enabled once, and one that was never initialized."""
+    """Objects that only the task's process has: two that were enabled once, and one that was never
+    initialized.
+    """
     scenario = make_scenario(E9A)
     for fd in (6, 70, 71):
         del scenario.tables["fuzz"][fd]
