@@ -208,24 +208,20 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS),),
     description=(
-        "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or "
-        "in GDB. Each write is judged by "
-        "the rules of check where it happened; the kernel goes on after one that breaks none. "
-        "The answer is the stack of the "
-        "CPU that wrote, the old and the new value, and the rules.\n\n"
+        "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or in "
+        "GDB. Each write is judged by the rules of check where it happened; the kernel goes on "
+        "after one that breaks none. The answer is the stack of the CPU that wrote, the old and "
+        "the new value, and the rules.\n\n"
         "Writes by KCOV's own functions pass, because they change several fields one after the "
-        "other; so does the scheduler's "
-        "flag for tasks that are switched out. The header of an area is watched while the area "
-        "is on a list of free areas.\n\n"
-        "On a terminal, the shell opens with the kernel stopped at the write; elsewhere the "
-        "kernel stays stopped until resume "
-        "lets it go on. Nothing is written to the kernel's memory. C-c and the end of the time "
-        "remove the "
-        "watchpoint. The exit status is 1 if a write was caught.\n\n"
-        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle "
-        "and others with the prefix kcov "
-        "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, "
-        "sequence; of an area: header."
+        "other; so does the scheduler's flag for tasks that are switched out. The header of an "
+        "area is watched while the area is on a list of free areas.\n\n"
+        "On a terminal, the shell opens with the kernel stopped at the write; elsewhere the kernel "
+        "stays stopped until resume lets it go on. Nothing is written to the kernel's memory. C-c "
+        "and the end of the time remove the watchpoint. The exit status is 1 if a write was "
+        "caught.\n\n"
+        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle and "
+        "others with the prefix kcov or saved_; of an object: refcount, mode, size, area, t, "
+        "remote, remote_size, sequence; of an area: header."
     ),
     arguments=(
         Argument(

@@ -35,10 +35,9 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
     description=(
         "kcovdbg stops a guest while it writes a slice, and as long as it reads through a GDB "
-        "stub, and resumes it when it "
-        "ends, unless SIGKILL ends it. A record beside the guest's socket then says which run "
-        "stopped it; info "
-        "and the start of kcovdbg show it. A guest that something else stopped is left alone."
+        "stub, and resumes it when it ends, unless SIGKILL ends it. A record beside the guest's "
+        "socket then says which run stopped it; info and the start of kcovdbg show it. A guest "
+        "that something else stopped is left alone."
     ),
     examples=(Example("resume", "let the guest go on"),),
     acts=True,

@@ -46,8 +46,7 @@ def _name_user(state: State, session: Session) -> str:
     "the lists of free areas are intact",
     guaranteed_by="list_add(), list_del() under kcov_remote_lock",
     consequence="Taking or returning an area runs forever or writes into other memory; areas "
-    "behind the "
-    "damage are lost.",
+    "behind the damage are lost.",
     needs=Part.LINKS,
 )
 def _check_links(state: State) -> Iterator[Violation]:
@@ -168,8 +167,7 @@ def _check_once(state: State) -> Iterator[Violation]:
     needs=Part.TASKS | Part.CACHED_AREAS | Part.LINKS,
     features=(Feature.AREA_LISTS,),
     detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where "
-    "there "
-    "are at most three CPUs.",
+    "there are at most three CPUs.",
 )
 def _check_pool(state: State) -> Iterator[Violation]:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]

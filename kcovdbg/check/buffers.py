@@ -35,8 +35,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     severity=Severity.WARNING,
     guaranteed_by="__sanitizer_cov_trace_pc(), kcov_move_area()",
     consequence="Nothing is recorded until user space resets the count; a reader that trusts the "
-    "count "
-    "reads past the buffer.",
+    "count reads past the buffer.",
     needs=Part.OBJECTS,
     rests_on=(Source.COUNTS,),
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
@@ -135,16 +134,14 @@ def _find_b4_obstacle(state: State) -> str | None:
     "B4",
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
-    consequence="The record is fake coverage: it names no function, and a fuzzer may keep an "
-    "input for "
-    "it.",
+    consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input "
+    "for it.",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
     obstacle=_find_b4_obstacle,
     detail=(
-        "The last record may be stale, because the count is raised before it is written. "
-        "Objects in their second session or "
-        "later are not checked: records of an earlier mode may be left. Where code is "
-        "readable, B12 applies instead."
+        "The last record may be stale, because the count is raised before it is written. Objects "
+        "in their second session or later are not checked: records of an earlier mode may be left. "
+        "Where code is readable, B12 applies instead."
     ),
 )
 def _check_addresses(state: State) -> Iterator[Violation]:
@@ -181,9 +178,8 @@ def _check_addresses(state: State) -> Iterator[Violation]:
             )
             yield contents_violation(
                 contents,
-                f"{len(wrong)} of {buffer.count} records are not addresses of code, first "
-                f"number {wrong[0]}: "
-                f"{contents.written[wrong[0]]:#x}",
+                f"{len(wrong)} of {buffer.count} records are not addresses of code, first number "
+                f"{wrong[0]}: {contents.written[wrong[0]]:#x}",
                 values(records=shown, text=Hex(start)),
             )
 
@@ -215,9 +211,8 @@ def _check_types(state: State) -> Iterator[Violation]:
             reported.add(contents.about)
             yield contents_violation(
                 contents,
-                f"comparison {number} has type {comparison.type:#x}, but a type has three "
-                f"bits: the size of its operands, and "
-                "whether one of them is a constant",
+                f"comparison {number} has type {comparison.type:#x}, but a type has three bits: "
+                "the size of its operands, and whether one of them is a constant",
                 values(record=number, type=Hex(comparison.type)),
             )
 
@@ -291,13 +286,11 @@ def _check_overlay(state: State) -> Iterator[Violation]:
     needs=Part.TASKS | Part.BUFFERS | Part.PROOF,
     obstacle=lambda state: state.proof_problem,
     detail=(
-        "A function may end in a jump to the callback; then the return address of its own call "
-        "is recorded. The last record "
-        "may be stale, because the count is raised before it is written. In later sessions of "
-        "an object, buffers with "
-        "comparisons of an earlier one are not checked. Code that is unreadable is not "
-        "compared: that of unloaded modules, or "
-        "missing from a dump."
+        "A function may end in a jump to the callback; then the return address of its own call is "
+        "recorded. The last record may be stale, because the count is raised before it is written. "
+        "In later sessions of an object, buffers with comparisons of an earlier one are not "
+        "checked. Code that is unreadable is not compared: that of unloaded modules, or missing "
+        "from a dump."
     ),
 )
 def _check_points(state: State) -> Iterator[Violation]:
@@ -320,9 +313,8 @@ def _check_points(state: State) -> Iterator[Violation]:
         )
         yield contents_violation(
             wrong.contents,
-            f"{wrong.count} of {buffer.count} records are not coverage points of this build, "
-            f"first number {number}: "
-            f"{word:#x} ({wrong.problem})",
+            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first "
+            f"number {number}: {word:#x} ({wrong.problem})",
             tuple((name, value) for name, value in shown if value != "None"),
         )
 
@@ -349,8 +341,7 @@ def _describe_mapping(state: State, mapping: BufferMapping) -> str:
     after = "nothing" if mapping.after is None else _describe_neighbor(mapping.after)
     return (
         f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset "
-        f"{mapping.offset:#x}, "
-        f"directly before it {before}, directly after it {after}"
+        f"{mapping.offset:#x}, directly before it {before}, directly after it {after}"
     )
 
 

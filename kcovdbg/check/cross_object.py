@@ -26,8 +26,7 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
     "an object's refcount covers the files that lead to it",
     guaranteed_by="kcov_get(), kcov_put()",
     consequence="The object is freed while a file leads to it: the next use of the file reads "
-    "freed "
-    "memory.",
+    "freed memory.",
     needs=Part.OBJECTS,
     detail="In kernels that count mappings each holds a reference of its own; in merged ones it "
     "shares that of its file.",
@@ -58,10 +57,9 @@ def _check_holders(state: State) -> Iterator[Violation]:
     consequence="The memory stays allocated until the next boot.",
     needs=_USERS | Part.VMALLOC | Part.CACHED_AREAS | Part.AREAS,
     detail=(
-        "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported "
-        "as transient. Files in flight "
-        "are found in their slab cache; where that cannot be searched, leaks are reported with "
-        "--all only."
+        "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported as "
+        "transient. Files in flight are found in their slab cache; where that cannot be searched, "
+        "leaks are reported with --all only."
     ),
 )
 def _check_leaks(state: State) -> Iterator[Violation]:
@@ -91,9 +89,8 @@ def _check_leaks(state: State) -> Iterator[Violation]:
             sections = "softirq" if found.list == IRQ_LIST else "remote"
             yield Violation(
                 f"area {found.address:#x}",
-                f"it was allocated for {sections} sections with {found.size} words, but is on "
-                f"no list and in no section: it is "
-                "leaked",
+                f"it was allocated for {sections} sections with {found.size} words, but is on no "
+                "list and in no section: it is leaked",
                 values(area=Hex(found.address), size=found.size, list=found.list),
                 *doubt,
                 remote_lock=True,
@@ -106,8 +103,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     "an object is reachable by more than its handles",
     guaranteed_by="kcov_remote_reset()",
     consequence="Nothing ever releases the object: its buffer stays allocated, and its handles "
-    "fail with "
-    "EEXIST for others.",
+    "fail with EEXIST for others.",
     needs=_USERS,
     features=(Feature.REMOTE,),
 )
@@ -192,9 +188,8 @@ def _check_mappings(state: State) -> Iterator[Violation]:
     consequence="What the bit changes is unknown: for instance the format of records.",
     needs=Part.OBJECTS | Part.TASKS,
     detail=(
-        "kcov_start() copies an object's mode. A bit that an object has and its session lacks "
-        "may be damage. Records of a "
-        "buffer whose mode has such a bit are not checked."
+        "kcov_start() copies an object's mode. A bit that an object has and its session lacks may "
+        "be damage. Records of a buffer whose mode has such a bit are not checked."
     ),
 )
 def _check_mode_bits(state: State) -> Iterator[Violation]:

@@ -66,9 +66,8 @@ def check_link(
     f"the chains of kcov_remote_map are intact, and an object has at most "
     f"{handles.MAX_HANDLES + 1} handles",
     guaranteed_by="hash_add(), hash_del() under kcov_remote_lock",
-    consequence="Looking up or removing a handle runs forever or into freed memory; handles "
-    "behind the "
-    "damage are lost.",
+    consequence="Looking up or removing a handle runs forever or into freed memory; handles behind "
+    "the damage are lost.",
     needs=Part.REMOTE | Part.LINKS,
 )
 def _check_chain(state: State) -> Iterator[Violation]:
@@ -90,8 +89,7 @@ def _check_chain(state: State) -> Iterator[Violation]:
     "a handle is in its hash bucket",
     guaranteed_by="kcov_remote_add()",
     consequence="It is not found: sections under it record nothing, and it can be registered a "
-    "second "
-    "time.",
+    "second time.",
     needs=Part.REMOTE,
 )
 def _check_bucket(state: State) -> Iterator[Violation]:
@@ -133,8 +131,7 @@ def _check_unique(state: State) -> Iterator[Violation]:
     consequence="No section uses it: its owner gets no coverage under it.",
     needs=Part.REMOTE,
     detail="A USB handle may have any instance. Other trees have more subsystems: those are "
-    "reported "
-    "with --all only.",
+    "reported with --all only.",
 )
 def _check_valid(state: State) -> Iterator[Violation]:
     for entry in state.handles:
@@ -218,9 +215,8 @@ def _check_common(state: State) -> Iterator[Violation]:
             carried = str(handles.decode_handle(task.kcov_handle)) if task.kcov_handle else "none"
             yield Violation(
                 about,
-                f"its common handle is {handles.decode_handle(common[0])}, but "
-                f"{name_task(task)}, which registered it, "
-                f"carries {carried}",
+                f"its common handle is {handles.decode_handle(common[0])}, but {name_task(task)}, "
+                f"which registered it, carries {carried}",
                 values(handle=Hex(common[0]), kcov_handle=Hex(task.kcov_handle)),
                 kcovs=(address,),
                 tasks=(task.address,),

@@ -37,10 +37,9 @@ BUGS: Final = (
         "a softirq that started no section calls kcov_remote_stop()", "v5.8", ("T7", "S2"), ("E4",)
     ),
     KnownBug(
-        "lost remote references: a softirq section interrupts the owner of a "
-        "KCOV_REMOTE_ENABLE, whose state is not saved "
-        "because its mode is 0; its handles stay registered forever, and registering them "
-        "again fails with EEXIST",
+        "lost remote references: a softirq section interrupts the owner of a KCOV_REMOTE_ENABLE, "
+        "whose state is not saved because its mode is 0; its handles stay registered forever, and "
+        "registering them again fails with EEXIST",
         "v6.10 (back-ported to stable kernels, such as 6.1.96)",
         ("K5", "K6", "T1", "T4", "R5", "X3"),
         ("E4", "E5-E6"),
@@ -62,10 +61,9 @@ BUGS: Final = (
         ("E4", "E5-E6", "E7"),
     ),
     KnownBug(
-        "mac80211 runs its receive section in the context of a user task that has KCOV "
-        "enabled: the section does not begin, "
-        "but its end ends the task's session and makes its buffer a free area (syzbot: WARNING "
-        "in kcov_remote_start (6))",
+        "mac80211 runs its receive section in the context of a user task that has KCOV enabled: "
+        "the section does not begin, but its end ends the task's session and makes its buffer a "
+        "free area (syzbot: WARNING in kcov_remote_start (6))",
         "not yet",
         ("K10", "T1", "T6", "A2", "B1"),
         ("E7", "E8", "E9a", "E9b"),

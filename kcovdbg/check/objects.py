@@ -45,14 +45,12 @@ def describe_reference(reference: Reference) -> str:
     "plus its remote sections",
     guaranteed_by="kcov_get(), kcov_put()",
     consequence="Too low: the object is freed while it is in use. Too high: object and buffer are "
-    "never "
-    "freed.",
+    "never freed.",
     needs=_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED,
     about_leaks=True,
     detail=(
-        "Duplicated and inherited descriptors and all mappings share one file, which counts "
-        "once. (In "
-        "unmerged kernels each mapping may count.) Handles hold no reference. An interrupted "
+        "Duplicated and inherited descriptors and all mappings share one file, which counts once. "
+        "(In unmerged kernels each mapping may count.) Handles hold no reference. An interrupted "
         "section keeps its own."
     ),
 )
@@ -253,9 +251,8 @@ def _check_owner(state: State) -> Iterator[Violation]:
     "remote_size only then",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
     consequence=(
-        "Sections under its handles record for nobody, or its handles stay registered: "
-        "registering them "
-        "again fails with EEXIST."
+        "Sections under its handles record for nobody, or its handles stay registered: registering "
+        "them again fails with EEXIST."
     ),
     needs=Part.OBJECTS | Part.REMOTE,
     features=_REMOTE,
@@ -293,8 +290,7 @@ def _check_remote(state: State) -> Iterator[Violation]:
     severity=Severity.WARNING,
     guaranteed_by="kcov_open(), kcov_reset()",
     consequence="A section may take an ended session for the current one, and merge its coverage "
-    "into "
-    "it.",
+    "into it.",
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
@@ -362,8 +358,7 @@ def _check_sharing(state: State) -> Iterator[Violation]:
     "exactly one open file leads to an object, and every file of KCOV leads to an object",
     guaranteed_by="kcov_open(), kcov_close()",
     consequence="A file without an object crashes the kernel when it is used; an object with two "
-    "files is "
-    "freed too early.",
+    "files is freed too early.",
     needs=Part.OBJECTS,
 )
 def _check_file(state: State) -> Iterator[Violation]:

@@ -131,8 +131,7 @@ def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iter
             state,
             session,
             f"it owns remote kcov {fields.address:#x}, but has mode {session.mode}, size "
-            f"{session.size} and area {area} "
-            f"instead of {wanted}, 0 and 0",
+            f"{session.size} and area {area} instead of {wanted}, 0 and 0",
             values(kcov=Hex(fields.address), mode=session.mode, size=session.size, area=area),
         )
 
@@ -207,8 +206,7 @@ def _check_on_top(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=(Feature.SOFTIRQ,),
     detail="A softirq section that interrupts a task without a session saves nothing. The saved "
-    "mode "
-    "may have bit 30.",
+    "mode may have bit 30.",
 )
 def _check_session(state: State) -> Iterator[Violation]:
     for session in state.sessions:

@@ -104,8 +104,7 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
     consequence="Records go into another buffer, or past the end of the task's own.",
     needs=Part.OBJECTS | Part.TASKS,
     detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is "
-    "switched "
-    "out.",
+    "switched out.",
 )
 def _check_copies(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
@@ -266,13 +265,11 @@ def _owns(state: State, task: Task) -> bool:
     "is not ahead of its object's",
     guaranteed_by="kcov_remote_start()",
     consequence="The section's coverage is lost, written past its area, or merged into a session "
-    "that it "
-    "is no part of.",
+    "that it is no part of.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=_REMOTE,
     detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and "
-    "its "
-    "coverage is discarded.",
+    "its coverage is discarded.",
 )
 def _check_sections(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
@@ -285,8 +282,7 @@ def _check_sections(state: State) -> Iterator[Violation]:
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
     consequence="The interrupted session is not restored: the task loses its coverage, or records "
-    "into an "
-    "area for softirqs.",
+    "into an area for softirqs.",
     needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.SOFTIRQS,
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
@@ -459,8 +455,7 @@ def _check_number(state: State) -> Iterator[Violation]:
     "an exiting task has no object",
     guaranteed_by="kcov_task_exit()",
     consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that "
-    "is "
-    "freed.",
+    "is freed.",
     needs=Part.TASKS | Part.EXITS,
     detail=(
         "An exiting task may be in a softirq section; and what it closes may begin remote "
@@ -500,8 +495,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
     "a kernel thread collects only inside remote sections, and ends them with its work",
     guaranteed_by="kcov_remote_stop() and its callers",
     consequence="What the thread does next is recorded for the wrong work, and its next section "
-    "warns and "
-    "records nothing.",
+    "warns and records nothing.",
     needs=Part.OBJECTS | Part.TASKS,
     stacks=_find_threads_in_sections,
 )

@@ -23,8 +23,7 @@ SERIES: Final = Series(
             PAUSED,
             "bit 29 of kcov_mode is set: KCOV_PAUSED of a posted series, another flag, or damage",
             "bit 29 of kcov_mode is set: if it is KCOV_PAUSED, the task is in __schedule(), "
-            "try_to_wake_up() or "
-            "wake_up_new_task(), whose callees are not recorded",
+            "try_to_wake_up() or wake_up_new_task(), whose callees are not recorded",
             stays_when_switched_out=True,
         ),
     ),

@@ -336,10 +336,9 @@ def _check_marks(state: State) -> Iterator[Violation]:
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Coverage in the bitmap has no place in the order of records.",
     detail=(
-        "There are more records than marks if numbers are beyond the bitmap. There are fewer "
-        "if user space reset the count and "
-        "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE "
-        "resets both."
+        "There are more records than marks if numbers are beyond the bitmap. There are fewer if "
+        "user space reset the count and not the bitmap: legal, but those edges are never recorded "
+        "again. KCOV_RESET_TRACE resets both."
     ),
 )
 def _check_recorded(state: State) -> Iterator[Violation]:

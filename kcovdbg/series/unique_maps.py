@@ -467,8 +467,7 @@ def _check_pool(state: State) -> Iterator[Violation]:
     consequence="The buffer has records that the kernel did not write in this session.",
     needs=Part.SERIES,
     detail="It may have fewer: entries stay when user space resets the count, and when the buffer "
-    "is "
-    "full.",
+    "is full.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
     for found in _maps(state):
@@ -490,8 +489,7 @@ def _check_count(state: State) -> Iterator[Violation]:
     consequence="Coverage is counted twice, or is not the kernel's.",
     needs=Part.SERIES,
     detail="Only objects in their first session are checked: in a later one records of another "
-    "mode "
-    "may be left.",
+    "mode may be left.",
 )
 def _check_records(state: State) -> Iterator[Violation]:
     # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
@@ -553,9 +551,8 @@ _EDGES: Final = Mode(UNIQ_EDGE, EDGE)
 VARIANT: Final = Variant(
     "UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",
     recognized_by="`KCOV_MODE_TRACE_UNIQ_…`, `map_edge` in `struct kcov`",
-    also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` "
-    "(M1 - "
-    "M6)",
+    also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` (M1 "
+    "- M6)",
     tested_on="kernel `unique-maps`",
     not_shown="the entries of the hash maps",
     features=frozenset({UNIQUE_MAPS}),
@@ -602,9 +599,8 @@ SERIES: Final = Series(
     ),
     record_limit=RecordLimit(
         _is_used_up,
-        "every entry of its hash map is used, and none is given back before the object is "
-        "closed. Resetting the count is no "
-        "help",
+        "every entry of its hash map is used, and none is given back before the object is closed. "
+        "Resetting the count is no help",
     ),
     allocators=("kcov_map_init",),
     read=_read,
@@ -612,9 +608,8 @@ SERIES: Final = Series(
     rule_groups={"M": "Hash maps of UNIQ_PC, UNIQ_EDGE and UNIQ_CMP"},
     bugs=(
         _bug(
-            "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the "
-            "first ones leak, and the new buffers "
-            "have another size than the object",
+            "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the first "
+            "ones leak, and the new buffers have another size than the object",
             "K4",
             "M2",
             "X2",

@@ -515,9 +515,8 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                             f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN
                         ) from None
                     note = (
-                        f"{path} is in makedumpfile's flattened format and was reassembled in "
-                        f"a temporary file; "
-                        "makedumpfile -R does so permanently"
+                        f"{path} is in makedumpfile's flattened format and was reassembled in a "
+                        "temporary file; makedumpfile -R does so permanently"
                     )
                 elif is_packed:
                     try:

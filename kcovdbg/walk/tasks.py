@@ -120,10 +120,9 @@ class TaskWalk:
         # no name.
         if comm is not None and not comm.startswith("swapper"):
             self.remarks.note(
-                f"init_task is called {comm!r}, not swapper: its layout is not that of this "
-                f"debug info; "
-                "it is another build's, or GCC's RANDSTRUCT plugin moved members, which GCC's "
-                "debug info does not show"
+                f"init_task is called {comm!r}, not swapper: its layout is not that of this debug "
+                "info; it is another build's, or GCC's RANDSTRUCT plugin moved members, which "
+                "GCC's debug info does not show"
             )
         yield from self._walk_group(first)
         broken = yield from self._follow(
