@@ -51,6 +51,7 @@ _OWN_NUMBERS: Final = frozenset(
         "target/rsp.py",
         "target/stub_kernel.py",
         "walk/buffer_names.py",
+        "why/command.py",
     )
 )
 
