@@ -258,7 +258,7 @@ class Catch:
         return not (self._number(before) ^ self._number(after)) & ~self._layout.mode_flags
 
     def _number(self, data: bytes) -> int:
-        return int.from_bytes(data, "big" if self._target.big_endian else "little")
+        return int.from_bytes(data, self._target.byte_order)
 
     def _is_end_of_life(self) -> bool:
         """Return whether KCOV's own write ends what can be watched now."""

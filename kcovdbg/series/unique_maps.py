@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from kcovdbg.abi import record
 from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import KCOV, MODE
 from kcovdbg.abi.mode import EnableRequest, Mode
@@ -41,6 +40,7 @@ from kcovdbg.target.pointer import (
     follow_chain,
     is_kernel_pointer,
     read_pointer,
+    read_words,
     strip_tag,
 )
 from kcovdbg.target.protocol import Target
@@ -65,8 +65,6 @@ _MAX_WORDS: Final = 1 << 26
 _BUCKETS: Final = 1 << 15
 # Limit for the entries of one bucket.
 _MAX_CHAIN: Final = 1 << 10
-# Without comparisons an entry is only an address.
-_ENTRY_FIELDS: Final = {"ent": ("ent",), "type": ("type",), "arg1": ("arg1",), "arg2": ("arg2",)}
 _PARTS: Final = ("pool", "mem", "area")
 _SINCE: Final = "the unique-mode series of January 2025"
 _MODES: Final = ("KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE", "KCOV_MODE_TRACE_UNIQ_CMP")
@@ -121,12 +119,8 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
     if not address:
         return None
     check_pointer(target, address, MAP)
-    return KcovMap(
-        address,
-        *BlockLayout(target, MAP, {name: (name,) for name in _PARTS})
-        .require()
-        .read(target, address),
-    )
+    layout = BlockLayout(target, MAP, " ".join(_PARTS)).require()
+    return KcovMap(address, *layout.read(target, address))
 
 
 def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapEntries:
@@ -139,9 +133,10 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
     """
     buckets = target.member(MAP, "buckets")
     node = target.member(ENTRY, "node").offset
-    fields = BlockLayout(target, ENTRY, {**_ENTRY_FIELDS, "next": ("node.next",)})
-    encoding = record.make_encoding(PC, target.word_size, target.big_endian)
-    heads = record.decode_words(target.read(found.address + buckets.offset, buckets.size), encoding)
+    # Without comparisons an entry is only an address.
+    fields = BlockLayout(target, ENTRY, "ent type arg1 arg2 node.next")
+    count = buckets.size // target.word_size
+    heads = read_words(target, found.address + buckets.offset, count)
     end = found.mem + words * chunk
     absent = False
 

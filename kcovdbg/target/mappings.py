@@ -8,7 +8,6 @@ v6.1).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ from kcovdbg.target.pointer import (
     follow_list,
     read_pointer,
     read_word,
+    read_words,
     strip_tag,
 )
 from kcovdbg.target.protocol import Target, Vma
@@ -54,22 +54,19 @@ class MapleTrees:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._root = target.member("struct maple_tree", "ma_root").offset
-        self._node_size = target.type_size("struct maple_node")
+        self._node_words = target.type_size("struct maple_node") // target.word_size
         leaf = self._find_shape("mr64")
         # The pivots and the slots among the words of a node, by its type.
         self._shapes = {_LEAF: leaf, _RANGE: leaf, _ALLOCATING_RANGE: self._find_shape("ma64")}
-        order, code = ">" if target.big_endian else "<", "Q" if target.word_size == 8 else "I"
-        self._words = struct.Struct(f"{order}{self._node_size // target.word_size}{code}")
 
     def _find_shape(self, name: str) -> tuple[slice, slice]:
-        arrays = [
-            self._target.member("struct maple_node", f"{name}.{array}")
-            for array in ("pivot", "slot")
-        ]
-        pivots, slots = (
-            (array.offset // self._target.word_size, array.length or 0) for array in arrays
-        )
-        return slice(pivots[0], sum(pivots)), slice(slots[0], sum(slots))
+        return self._find_words(f"{name}.pivot"), self._find_words(f"{name}.slot")
+
+    def _find_words(self, path: str) -> slice:
+        """Return the place of an array among the words of a node."""
+        member = self._target.member("struct maple_node", path)
+        first = member.offset // self._target.word_size
+        return slice(first, first + (member.length or 0))
 
     def for_each_entry(self, tree: int) -> Iterator[int]:
         """Yield the pointers in a tree by their index, each once.
@@ -77,10 +74,9 @@ class MapleTrees:
         :param tree: ``struct maple_tree *``.
         :raises ReadError: when it cannot be read further, or is not a maple tree.
         """
-        size = self._target.word_size
         root = read_pointer(self._target, tree + self._root)
         if _is_node(root):
-            yield from self._walk(root, 0, word_mask(size), 1)
+            yield from self._walk(root, 0, word_mask(self._target.word_size), 1)
         elif _is_pointer(root):
             # A tree of one entry at index 0 has no node.
             yield root
@@ -98,7 +94,7 @@ class MapleTrees:
         shape = self._shapes.get(kind)
         if shape is None:
             raise ReadError(f"the maple node {node:#x} has the unknown type {kind}", node)
-        words = self._words.unpack(self._target.read(node, self._node_size))
+        words = read_words(self._target, node, self._node_words)
         pivots, slots = words[shape[0]], words[shape[1]]
         start = first
         for index, entry in enumerate(slots):
@@ -143,8 +139,8 @@ class MappingWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        names = ("vm_start", "vm_end", "vm_pgoff", "vm_flags", "vm_file", "vm_next")
-        self._vma = BlockLayout(target, _VMA, {name: (name,) for name in names}).require("vm_next")
+        members = "vm_start vm_end vm_pgoff vm_flags vm_file vm_next"
+        self._vma = BlockLayout(target, _VMA, members).require("vm_next")
         self._for_each_address: Callable[[int], Iterator[int]]
         try:
             # Since Linux kernel commit 763ecb035029 ("mm: remove the vma linked list") (in v6.1).
@@ -191,9 +187,9 @@ _MAX_NODES: Final = 1 << 16
 class _Area(NamedTuple):
     address: int
     size: int
-    """In bytes, with the guard page."""
+    """Size in bytes, with the guard page."""
     requested_size: int | None
-    """In bytes; 0 or None on kernels that do not store it."""
+    """Size in bytes; 0 or None on kernels that do not store it."""
     caller: int
     flags: int
     pages: int
@@ -209,15 +205,11 @@ class VmallocWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._area = BlockLayout(
-            target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}
-        ).require()
-        names = ("addr", "size", "requested_size", "caller", "flags", "pages")
-        # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in
-        # stable kernels since 6.12).
-        self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names}).require(
-            "requested_size"
-        )
+        self._area = BlockLayout(target, _VMAP_AREA, "list.next list.prev vm").require()
+        # requested_size came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15,
+        # and in stable kernels since 6.12).
+        members = "addr size requested_size caller flags pages"
+        self._vm = BlockLayout(target, _VM_STRUCT, members).require("requested_size")
         # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root
         # rb-tree") (in v6.9).
         self._nodes = find_kernel_symbol(target, "vmap_nodes")
@@ -264,16 +256,17 @@ class VmallocWalk:
 
     def _for_each_in_list(self, head: int) -> Generator[_Area | None, None, str | None]:
         """Yield the areas of one list; return why it is incomplete, None when it is complete."""
-        link_offset = self._area.offset("next")
+        link_offset = self._area.offset("list.next")
 
         def read(link: int) -> tuple[_Area | None, Links]:
             address = link - link_offset
             check_pointer(self._target, address, _VMAP_AREA)
             following, before, vm = self._area.read(self._target, address)
+            links = Links(following, before)
             # Areas of vm_map_ram() have none.
             if not vm:
-                return None, Links(following, before)
+                return None, links
             check_pointer(self._target, vm, _VM_STRUCT)
-            return _Area(*self._vm.read(self._target, vm)), Links(following, before)
+            return _Area(*self._vm.read(self._target, vm)), links
 
         return (yield from follow_list(self._target, head, read, _MAX_AREAS))

@@ -213,8 +213,8 @@ def page_reader(target: Target, paths: Sequence[str]) -> Callable[[bytes], int]:
     member = find_member(target, PAGE, paths)
     if member is None:
         raise MissingTypeError(f"{PAGE} has none of {', '.join(paths)}")
-    order = "big" if target.big_endian else "little"
-    return lambda page: int.from_bytes(page[member.offset : member.offset + member.size], order)  # type: ignore[arg-type]
+    start, end = member.offset, member.offset + member.size
+    return lambda page: int.from_bytes(page[start:end], target.byte_order)
 
 
 def _find_free_order(target: Target) -> Callable[[bytes], int] | None:

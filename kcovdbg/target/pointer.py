@@ -13,6 +13,7 @@ the one that debuggers take.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeVar
 
@@ -110,9 +111,17 @@ def read_word(target: Target, address: int, size: int | None = None) -> int:
     :param size: in bytes; those of an ``unsigned long`` by default.
     :raises ReadError: when it cannot be read.
     """
-    return int.from_bytes(
-        target.read(address, size or target.word_size), "big" if target.big_endian else "little"
-    )
+    return int.from_bytes(target.read(address, size or target.word_size), target.byte_order)
+
+
+def read_words(target: Target, address: int, count: int) -> tuple[int, ...]:
+    """Read an array of ``unsigned long``.
+
+    :raises ReadError: when any of it cannot be read.
+    """
+    order = ">" if target.big_endian else "<"
+    code = "Q" if target.word_size == 8 else "I"
+    return struct.unpack(f"{order}{count}{code}", target.read(address, count * target.word_size))
 
 
 _SHOWN: Final = 40

@@ -8,7 +8,7 @@ attribute that is None when it is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
@@ -234,6 +234,11 @@ class Target:
     """Hardware watchpoints."""
     read_count: int | None = None
     """How often memory was read; None where it is not counted."""
+
+    @property
+    def byte_order(self) -> Literal["little", "big"]:
+        """The byte order, as :meth:`int.from_bytes` takes it."""
+        return "big" if self.big_endian else "little"
 
     @property
     def pointer_tag(self) -> int:

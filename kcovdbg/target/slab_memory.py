@@ -7,7 +7,6 @@ A full slab is on no list: the slabs of a cache are found by searching the array
 from __future__ import annotations
 
 import re
-import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from kcovdbg.target.pointer import (
     is_kernel_pointer,
     read_pointer,
     read_word,
+    read_words,
     strip_tag,
     tagged_pointers,
 )
@@ -46,7 +46,7 @@ _MAX_SHEAVES: Final = 1 << 16
 _NAME_SIZE: Final = 64
 # SLUB's counters have 15 or 16 bits for it.
 _MAX_OBJECTS: Final = (1 << 16) - 1
-# Slabs of larger orders are those of objects larger than a page, of which each has its own.
+# Larger slabs hold a single object.
 _MAX_SLAB_SIZE: Final = 16 << 20
 # arch/x86/Kconfig: one byte of shadow memory for 8 bytes, which is at most 7 where the first byte
 # may be accessed.
@@ -66,7 +66,7 @@ class _Cache(NamedTuple):
     name: str | None
     object_size: int
     size: int
-    """From one object to the next."""
+    """Distance from one object to the next."""
     link: int
     """Offset of a free object's link to the next one."""
     first: int
@@ -102,11 +102,9 @@ class SlabWalk:
         self._target = target
         self._pages = pages
         self._caches = target.symbol("slab_caches").address
-        optional = ("red_left_pad", "random", "cpu_slab", "cpu_sheaves")
-        members = ("list.next", "list.prev", "name", "object_size", "size", "offset", *optional)
-        self._cache = BlockLayout(target, _CACHE, {name: (name,) for name in members}).require(
-            *optional
-        )
+        optional = "red_left_pad random cpu_slab cpu_sheaves"
+        members = f"list.next list.prev name object_size size offset {optional}"
+        self._cache = BlockLayout(target, _CACHE, members).require(*optional.split())
         # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in
         # v6.18). CPUs have nothing else since 32c894c7274b ("slab: remove struct kmem_cache_cpu")
         # (in v7.0).
@@ -136,11 +134,7 @@ class SlabWalk:
         self._files: tuple[int, ...] | None = None
 
     def _find_slab_layout(self, type_name: str) -> BlockLayout:
-        return BlockLayout(
-            self._target,
-            type_name,
-            {name: (name,) for name in ("slab_cache", "freelist", "objects")},
-        ).require()
+        return BlockLayout(self._target, type_name, "slab_cache freelist objects").require()
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         problem: ReadError | None = None
@@ -171,40 +165,39 @@ class SlabWalk:
         The first problem is raised at the end.
         """
         caches: list[_Cache] = []
-        problem: ReadError | None = None
+        problems: list[ReadError] = []
         try:
             caches.extend(self._for_each_cache())
         except ReadError as error:
-            problem = error
-        chosen = {cache.address: cache for cache in choose(caches)}
-        nameless = next((cache.address for cache in caches if cache.name is None), None)
-        if nameless is not None:
-            # It may be one of those that are wanted.
-            problem = problem or ReadError(
-                f"the name of the slab cache {nameless:#x} could not be read", nameless
-            )
+            problems.append(error)
+        for cache in caches:
+            if cache.name is None:
+                # It may be one of those that are wanted.
+                message = f"the name of the slab cache {cache.address:#x} could not be read"
+                problems.append(ReadError(message, cache.address))
+        chosen: dict[int, _Cache] = {}
         free: set[int] = set()
-        for address, cache in list(chosen.items()):
+        for cache in choose(caches):
             try:
                 free |= self._find_free_on_cpus(cache)
+                chosen[cache.address] = cache
             except ReadError as error:
-                problem = problem or error
-                del chosen[address]
+                problems.append(error)
         try:
             for page, slab in self._for_each_slab(chosen) if chosen else ():
                 try:
                     in_slab = self._find_free(page, slab) | self._find_poisoned(slab)
                 except ReadError as error:
-                    problem = problem or error
+                    problems.append(error)
                     continue
                 for number in range(slab.length):
                     address = slab.start + number * slab.cache.size
                     if address not in in_slab and address not in free:
                         yield address
         except ReadError as error:
-            problem = problem or error
-        if problem is not None:
-            raise problem
+            problems.append(error)
+        if problems:
+            raise problems[0]
 
     def _for_each_cache(self) -> Iterator[_Cache]:
         offset = self._cache.offset("list.next")
@@ -212,35 +205,22 @@ class SlabWalk:
         def read(link: int) -> tuple[_Cache, Links]:
             address = link - offset
             check_pointer(self._target, address, _CACHE)
-            (
-                following,
-                before,
-                name,
-                object_size,
-                size,
-                free_link,
-                pad,
-                random,
-                cpu_slab,
-                sheaves,
-            ) = self._cache.read(self._target, address)
-            if not 0 < object_size <= size or free_link >= size:
-                raise ReadError(
-                    f"the slab cache {address:#x} has objects of {object_size} bytes in {size}",
-                    address,
-                )
+            found = self._cache.read_named(self._target, address)
             cache = _Cache(
                 address,
-                self._read_name(name),
-                object_size,
-                size,
-                free_link,
-                pad or 0,
-                random,
-                cpu_slab or 0,
-                sheaves or 0,
+                self._read_name(found["name"]),
+                found["object_size"],
+                found["size"],
+                link=found["offset"],
+                first=found["red_left_pad"] or 0,
+                random=found["random"],
+                cpu_slab=found["cpu_slab"] or 0,
+                sheaves=found["cpu_sheaves"] or 0,
             )
-            return cache, Links(following, before)
+            if not 0 < cache.object_size <= cache.size or cache.link >= cache.size:
+                sizes = f"objects of {cache.object_size} bytes in {cache.size}"
+                raise ReadError(f"the slab cache {address:#x} has {sizes}", address)
+            return cache, Links(found["list.next"], found["list.prev"])
 
         problem = yield from follow_list(self._target, self._caches, read, _MAX_CACHES)
         if problem is not None:
@@ -344,7 +324,6 @@ class SlabWalk:
         except ReadError:
             # A slice may have the pages of free objects only.
             memory = b""
-        order = "big" if self._target.big_endian else "little"
         word = self._target.word_size
         address = slab.free
         while address:
@@ -356,7 +335,7 @@ class SlabWalk:
             found.add(address)
             offset = number * cache.size + cache.link
             stored = memory[offset : offset + word] or self._target.read(address + cache.link, word)
-            link = int.from_bytes(stored, order)  # type: ignore[arg-type]
+            link = int.from_bytes(stored, self._target.byte_order)
             address = self._decode_link(slab, link, address + cache.link)
         return found
 
@@ -430,11 +409,8 @@ class _SheafWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._cpu = BlockLayout(
-            target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")}
-        ).require()
-        names = {"next": ("barn_list.next",), "prev": ("barn_list.prev",), "size": ("size",)}
-        self._sheaf = BlockLayout(target, _SHEAF, names).require()
+        self._cpu = BlockLayout(target, _CPU_SHEAVES, "main spare").require()
+        self._sheaf = BlockLayout(target, _SHEAF, "barn_list.next barn_list.prev size").require()
         self._objects = target.member(_SHEAF, "objects").offset
         self._full = target.member("struct node_barn", "sheaves_full").offset
         # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from
@@ -489,7 +465,7 @@ class _SheafWalk:
         return number
 
     def _read_full(self, head: int) -> Iterator[tuple[int, ...]]:
-        offset = self._sheaf.offset("next")
+        offset = self._sheaf.offset("barn_list.next")
 
         def read(link: int) -> tuple[tuple[int, ...], Links]:
             sheaf = link - offset
@@ -504,11 +480,8 @@ class _SheafWalk:
     def _read_objects(self, sheaf: int, size: int) -> tuple[int, ...]:
         if size > _MAX_OBJECTS:
             raise ReadError(f"the sheaf {sheaf:#x} has {size} objects", sheaf)
-        order = ">" if self._target.big_endian else "<"
-        letter = "Q" if self._target.word_size == 8 else "I"
-        code = f"{order}{size}{letter}"
-        data = self._target.read(sheaf + self._objects, size * self._target.word_size)
-        return tuple(strip_tag(self._target, pointer) for pointer in struct.unpack(code, data))
+        pointers = read_words(self._target, sheaf + self._objects, size)
+        return tuple(strip_tag(self._target, pointer) for pointer in pointers)
 
 
 def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:

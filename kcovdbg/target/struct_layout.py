@@ -10,15 +10,15 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Member, Symbol, Target
 
-_CHUNK = 16 << 20
-_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+_CHUNK: Final = 16 << 20
+_CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member | None:
@@ -88,11 +88,16 @@ class BlockLayout:
     """The wanted members of a structure, decoded all at once.
 
     :param type_name: such as ``struct task_struct``.
-    :param fields: for each name the paths of its member, newest kernel first.
+    :param fields: for each name the paths of its member, newest kernel first; or paths alone,
+        separated by blanks, which are then the names as well.
     :raises MissingTypeError: when the debug info does not have the type.
     """
 
-    def __init__(self, target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, target: Target, type_name: str, fields: Mapping[str, Sequence[str]] | str
+    ) -> None:
+        if isinstance(fields, str):
+            fields = {path: (path,) for path in fields.split()}
         self.type_name = type_name
         self.size = target.type_size(type_name)
         self.names = tuple(fields)
@@ -118,9 +123,8 @@ class BlockLayout:
         self._apart: list[tuple[int, Callable[[bytes], Any]]] = []
         for name, member in present:
             if member.bit_size is not None or member.offset < position:
-                self._apart.append(
-                    (self.names.index(name), _decode_apart(order, self.start, member))
-                )
+                decode = _decode_apart(target, self.start, member)
+                self._apart.append((self.names.index(name), decode))
                 continue
             code += f"{member.offset - position}x" + _member_code(member)
             index[name] = len(index)
@@ -128,13 +132,10 @@ class BlockLayout:
         code += f"{self.start + self.span - position}x"
         self._unpack = struct.Struct(code).unpack
         # Missing members are None: index -1 is a None appended to the values.
-        self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
         indices = [index.get(name, -1) for name in self.names]
-        self._pick = (
-            operator.itemgetter(*indices)
-            if len(indices) > 1
-            else lambda values: (values[indices[0]],)
-        )
+        self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] = operator.itemgetter(*indices)
+        if len(indices) == 1:
+            self._pick = lambda values: (values[indices[0]],)
         self._target = target
         # Places of pointers in kernels where they have tags.
         self._tagged_at = [
@@ -177,14 +178,14 @@ class BlockLayout:
         Pointers are without their tags.
         """
         values = self._pick((*self._unpack(block), None))
-        if self._apart or self._tagged_at:
-            changed = list(values)
-            for index, decode in self._apart:
-                changed[index] = decode(block)
-            for index in self._tagged_at:
-                changed[index] = strip_tag(self._target, changed[index])
-            return tuple(changed)
-        return values
+        if not self._apart and not self._tagged_at:
+            return values
+        changed = list(values)
+        for index, decode in self._apart:
+            changed[index] = decode(block)
+        for index in self._tagged_at:
+            changed[index] = strip_tag(self._target, changed[index])
+        return tuple(changed)
 
     def read(self, target: Target, address: int) -> tuple[Any, ...]:
         """Read the members of the structure at an address.
@@ -192,6 +193,10 @@ class BlockLayout:
         :raises ReadError: when any of them cannot be read.
         """
         return self.decode(target.read(address + self.start, self.span))
+
+    def read_named(self, target: Target, address: int) -> dict[str, Any]:
+        """Read the members as :meth:`read` does, by their names."""
+        return dict(zip(self.names, self.read(target, address), strict=True))
 
     def read_partly(self, target: Target, address: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Read the members that can be read.
@@ -204,24 +209,23 @@ class BlockLayout:
         values = self.decode(block)
         if not missing:
             return values, ()
+        present = {name: member for name, member in self.members.items() if member is not None}
         lost = tuple(
             name
-            for name, member in self.members.items()
-            if member is not None and any(_overlaps(member, self.start, gap) for gap in missing)
+            for name, member in present.items()
+            if any(_overlaps(member, self.start, *gap) for gap in missing)
         )
-        if len(lost) == sum(member is not None for member in self.members.values()):
-            raise ReadError(
-                f"could not read {self.type_name} at {address:#x}",
-                address + self.start + missing[0][0],
-            )
+        if len(lost) == len(present):
+            first = address + self.start + missing[0][0]
+            raise ReadError(f"could not read {self.type_name} at {address:#x}", first)
         return tuple(
             None if name in lost else value for name, value in zip(self.names, values, strict=True)
         ), lost
 
 
-def _overlaps(member: Member, start: int, gap: tuple[int, int]) -> bool:
+def _overlaps(member: Member, start: int, gap: int, size: int) -> bool:
     begin = member.offset - start
-    return begin < gap[0] + gap[1] and gap[0] < begin + member.size
+    return begin < gap + size and gap < begin + member.size
 
 
 def _member_code(member: Member) -> str:
@@ -231,17 +235,17 @@ def _member_code(member: Member) -> str:
     return code if member.signed else code.upper()
 
 
-def _decode_apart(order: str, start: int, member: Member) -> Callable[[bytes], Any]:
+def _decode_apart(target: Target, start: int, member: Member) -> Callable[[bytes], Any]:
     if member.bit_size is None:
+        order = ">" if target.big_endian else "<"
         unpack = struct.Struct(order + _member_code(member)).unpack_from
         return lambda block: unpack(block, member.offset - start)[0]
     bit_size = member.bit_size
     shift = member.bit_offset or 0
-    byte_order = "big" if order == ">" else "little"
 
     def decode(block: bytes) -> int:
-        unit = int.from_bytes(block[member.offset - start :][: member.size], byte_order)  # type: ignore[arg-type]
-        value = unit >> shift & (1 << bit_size) - 1
+        data = block[member.offset - start :][: member.size]
+        value = int.from_bytes(data, target.byte_order) >> shift & (1 << bit_size) - 1
         if member.signed and value >> bit_size - 1:
             value -= 1 << bit_size
         return value

@@ -122,9 +122,7 @@ class DeviceWalk:
         for fields in self._cache.tasks.found if layout is not None else ():
             assert layout is not None
             try:
-                values = dict(
-                    zip(layout.names, layout.read(self._target, fields.address), strict=True)
-                )
+                values = layout.read_named(self._target, fields.address)
             except ReadError:
                 unread += 1
                 continue
@@ -232,7 +230,7 @@ class DeviceWalk:
             check_pointer(self._target, address, self._device.object_type)
             if layout is None:
                 raise MissingTypeError(f"the debug info has no {self._device.object_type}")  # noqa: TRY301
-            found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
+            found = layout.read_named(self._target, address)
         except (ReadError, MissingTypeError) as error:
             self.remarks.note(f"{name} {address:#x}: {error}")
             return Kcov(

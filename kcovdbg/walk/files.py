@@ -17,6 +17,7 @@ from kcovdbg.target.pointer import (
     check_pointer,
     is_kernel_pointer,
     read_pointer,
+    read_words,
     strip_tag,
 )
 from kcovdbg.target.protocol import Target
@@ -45,9 +46,7 @@ class FileWalk:
         self._has_tables = False
         self._bad = 0
         try:
-            self._file = BlockLayout(
-                target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}
-            ).require()
+            self._file = BlockLayout(target, "struct file", "f_op private_data").require()
             # Since v6.13 it is a file_ref_t.
             self._count = BlockLayout(
                 target,
@@ -59,10 +58,7 @@ class FileWalk:
             self.remarks.note(f"files of KCOV could not be recognized: {error}")
             return
         try:
-            names = ("max_fds", "fd", "open_fds")
-            self._table = BlockLayout(
-                target, "struct fdtable", {name: (name,) for name in names}
-            ).require()
+            self._table = BlockLayout(target, "struct fdtable", "max_fds fd open_fds").require()
             self._fdt = target.member("struct files_struct", "fdt").offset
             self._files_of_task = target.member("struct task_struct", "files").offset
             self._has_tables = True
@@ -215,10 +211,8 @@ class FileWalk:
         fds = [8 * index + bit for index, byte in enumerate(bitmap) if byte for bit in _BITS[byte]]
         if not fds:
             return []
-        pointers = self._target.read(array, (fds[-1] + 1) * word)
-        order = "big" if self._target.big_endian else "little"
-        stored = ((fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds)  # type: ignore[arg-type]
-        return [(fd, strip_tag(self._target, pointer)) for fd, pointer in stored]
+        pointers = read_words(self._target, array, fds[-1] + 1)
+        return [(fd, strip_tag(self._target, pointers[fd])) for fd in fds]
 
     def is_released(self, file: int) -> bool:
         """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import mode
 from kcovdbg.abi.generations import AREA, KCOV, MODE, PERCPU, REMOTE, TASK, Feature, Generation
@@ -267,7 +267,7 @@ def detect_layout(target: Target) -> Layout:
 
 
 SPINLOCK: Final = "spinlock_t"
-# Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e
+# On PREEMPT_RT a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e
 # ("locking/spinlock: Provide RT variant") (in v5.15), and the series outside of mainline before it.
 _OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
 
@@ -278,21 +278,18 @@ def is_preempt_rt(target: Target) -> bool:
 
 
 def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
-    order: Literal["little", "big"] = "big" if target.big_endian else "little"
-    owner, raw = (
-        find_member(target, SPINLOCK, _OWNERS),
-        find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock")),
-    )
+    owner = find_member(target, SPINLOCK, _OWNERS)
     if owner is not None:
         # The lowest bit says that there are waiters.
-        return lambda lock: int.from_bytes(lock[owner.offset :][: owner.size], order) > 1
+        return lambda lock: (
+            int.from_bytes(lock[owner.offset :][: owner.size], target.byte_order) > 1
+        )
+    raw = find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock"))
     start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
-    # Of arm; of riscv and others before they queue. A ticket lock is free when it serves the next
-    # ticket to be drawn.
-    has_tickets = (
-        find_member(target, SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter"))
-        is not None
-    )
+    # arm has ticket locks; riscv and others had them before they queued. Such a lock is free when
+    # it serves the next ticket to be drawn.
+    tickets = ("rlock.raw_lock.tickets", "rlock.raw_lock.counter")
+    has_tickets = find_member(target, SPINLOCK, tickets) is not None
 
     def is_held(lock: bytes) -> bool:
         word = lock[start:][:size]

@@ -24,6 +24,7 @@ from kcovdbg.target.pointer import (
     follow_chain,
     follow_list,
     read_links,
+    read_words,
     strip_tag,
 )
 from kcovdbg.target.protocol import Target
@@ -94,13 +95,10 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
     length = target.array_length(name)
     node = layout.offset("next")
     buckets, word = length or _DEFAULT_BUCKETS, target.word_size
-    order = "big" if target.big_endian else "little"
-    heads = target.read(table, buckets * word)
     entries: list[RemoteHandle] = []
     links: list[ListLink] = []
-    for bucket in range(buckets):
-        offset = bucket * word
-        first = strip_tag(target, int.from_bytes(heads[offset : offset + word], order))  # type: ignore[arg-type]
+    for bucket, head in enumerate(read_words(target, table, buckets)):
+        first = strip_tag(target, head)
 
         def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteHandle, Links]:
             address = link - node
@@ -118,9 +116,8 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
             return RemoteHandle(address, handle, bucket, kcov, None, None), Links(following, back)
 
         limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
-        found, of_chain = _follow(
-            f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit
-        )
+        ends = (table + bucket * word, 0)
+        found, of_chain = _follow(f"bucket {bucket}", first, ends, node, read_entry, limit)
         entries += found
         links += of_chain
     return RemoteMap(buckets, tuple(entries), tuple(links))

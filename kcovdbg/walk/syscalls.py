@@ -17,7 +17,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
-from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 
@@ -76,7 +76,8 @@ def _make_syscall(number: int, machine: str, args: list[int]) -> Syscall:
 
 
 _Decode: TypeAlias = Callable[[Mapping[str, Any], str], "tuple[bool, Syscall | None]"]
-_X86: Final = {name: (name,) for name in "r10 r9 r8 cx dx si di bp bx orig_ax ip cs sp".split()}
+_Members: TypeAlias = "Mapping[str, tuple[str, ...]] | str"
+_X86: Final = "r10 r9 r8 cx dx si di bp bx orig_ax ip cs sp"
 _ARM64: Final = {
     **{name: (name, f"user_regs.{name}") for name in ("regs", "pstate", "pc", "sp")},
     "orig_x0": ("orig_x0",),
@@ -85,7 +86,7 @@ _ARM64: Final = {
 # The saved registers of an architecture that matter: their members of struct pt_regs; possible gaps
 # between them and the end of the stack, in bytes; and a function that returns, by their values and
 # the machine, whether they are those of user space, and the system call.
-_REGISTERS: Final[Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[int, ...], _Decode]]] = {
+_REGISTERS: Final[Mapping[str, tuple[_Members, tuple[int, ...], _Decode]]] = {
     "x86_64": (_X86, _X86_PADDINGS, _decode_x86),
     "aarch64": (_ARM64, (0,), _decode_arm64),
 }
@@ -145,9 +146,8 @@ class SyscallWalk:
         data = self._target.read(top - size, size)
         for padding in paddings:
             start = size - layout.size - padding + layout.start
-            values = dict(
-                zip(layout.names, layout.decode(data[start : start + layout.span]), strict=True)
-            )
+            registers = layout.decode(data[start : start + layout.span])
+            values = dict(zip(layout.names, registers, strict=True))
             is_user, call = decode(values, self._target.machine)
             if is_user:
                 return call
@@ -180,22 +180,19 @@ class SyscallWalk:
         has none.
         """
         try:
-            of_task = BlockLayout(
-                self._target, "struct task_struct", {"area": ("stack_vm_area",)}
-            ).require()
-            members = {name: (name,) for name in ("addr", "size", "nr_pages")}
-            of_area = BlockLayout(self._target, "struct vm_struct", members).require()
-            (area,) = of_task.read(self._target, task)
+            of_task = self._target.member("struct task_struct", "stack_vm_area")
+            area = read_pointer(self._target, task + of_task.offset)
             check_pointer(self._target, area, "task_struct.stack_vm_area")
-            values = dict(zip(of_area.names, of_area.read(self._target, area), strict=True))
+            of_area = BlockLayout(self._target, "struct vm_struct", "addr size nr_pages").require()
+            start, size, pages = of_area.read(self._target, area)
         except KcovdbgError:
             return None
-        if values["addr"] != stack or not values["nr_pages"]:
+        if start != stack or not pages:
             return None
         # The size of a page follows from the number of pages; a guard page is counted in the size
         # only.
         for guards in (1, 0):
-            page, rest = divmod(values["size"], values["nr_pages"] + guards)
+            page, rest = divmod(size, pages + guards)
             if PAGE_SIZE <= page <= _LARGEST_PAGE and not rest and not page & page - 1:
-                return int(page * values["nr_pages"])
+                return int(page * pages)
         return None

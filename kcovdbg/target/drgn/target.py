@@ -29,6 +29,7 @@ from kcovdbg.target.pointer import (
     UPPER_HALF_START,
     find_pointer_tag,
     is_kernel_pointer,
+    read_pointer,
     read_word,
     strip_tag,
 )
@@ -289,9 +290,8 @@ class DrgnTarget(ProgramTypes):
         """
         try:
             pid, entry = (self.member("struct task_struct", name) for name in ("pid", "thread_pid"))
-            return self.read(task + pid.offset, pid.size) == tid.to_bytes(
-                pid.size, "big" if self.big_endian else "little"
-            ) and any(self.read(task + entry.offset, entry.size))
+            is_same = read_word(self, task + pid.offset, pid.size) == tid
+            return is_same and read_pointer(self, task + entry.offset) != 0
         except (MissingTypeError, ReadError):
             return False
 
