@@ -30,19 +30,13 @@ class RecordKind(str, Enum):
     EXIT = "exit"
     """A function was left."""
     EDGE = "edge"
-    """A pair of coverage points: the low 12 bits of the address are mixed with the previous one's.
-    """
+    """A pair of coverage points."""
     ARGUMENT = "argument"
     """The value of an argument at a function's entry."""
     RETURN = "return"
     """The value that a function returned."""
     UNKNOWN = "unknown"
     """A type that no known kernel writes."""
-
-    @property
-    def has_address(self) -> bool:
-        """Whether what such a record has for an address is one, and not a part of one."""
-        return self is not RecordKind.EDGE
 
 
 class Comparison(NamedTuple):
@@ -74,11 +68,22 @@ class Values(NamedTuple):
     """
 
 
+class PartialAddress(NamedTuple):
+    """A word that has only part of an address, in words."""
+
+    function: str
+    """What is shown instead of a function."""
+    place: str
+    """What is shown instead of a source line."""
+    problem: str
+    """Why the address is unknown."""
+
+
 class Record(NamedTuple):
     """One record of a buffer."""
 
     number: int
-    """From 0, in the order in which the kernel wrote."""
+    """Position in the order in which the kernel wrote, from 0."""
     kind: RecordKind
     word: int
     """The word that holds the address, as stored."""
@@ -88,6 +93,13 @@ class Record(NamedTuple):
     """
     comparison: Comparison | None = None
     values: Values | None = None
+    partial: PartialAddress | None = None
+    """None for a whole address."""
+
+    @property
+    def has_address(self) -> bool:
+        """Whether ``pc`` is an address, and not a part of one."""
+        return self.pc is not None and self.partial is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,8 @@ class Codec:
     """Whether a record is a comparison."""
     has_plain_pcs: bool = True
     """Whether an address word is the return address minus the KASLR offset, as it stands."""
+    has_addresses: bool = True
+    """Whether an address word has a whole address."""
     base: int = 0
     """Added to what an address word holds, if the buffer's own :attr:`Encoding.base` is unknown."""
     least_words: int = 1
@@ -162,6 +176,11 @@ class Codec:
         del encoding
         return self.kind, word
 
+    def split_word(self, word: int) -> PartialAddress | None:
+        """Return what a word has instead of an address, None where it has a whole one."""
+        del word
+        return None
+
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
         """Return whether words can only be records of this format: a guess, for a buffer whose mode
         is not known.
@@ -183,7 +202,6 @@ _CMP_SIZE_SHIFT: Final = 1
 _CMP_SIZE_MASK: Final = 3
 # KCOV_CMP_CONST and KCOV_CMP_MASK: no kernel sets any other bit of a type.
 _CMP_BITS: Final = 7
-_EDGE_MASK: Final = 0xFFF
 
 
 class _PcCodec(Codec):
@@ -367,12 +385,13 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
     :param words: the buffer's words from its first record on.
     :raises IndexError: if it is not whole within the words.
     """
+    codec = encoding.codec
     found = record_words(words, index, encoding)
-    word = found[encoding.codec.pc_word]
+    word = found[codec.pc_word]
     kind, pc = pc_of_word(word, encoding)
     if len(found) == 1:
-        return Record(index, kind, word, pc)
-    kind, comparison, values = encoding.codec.decode_values(found)
+        return Record(index, kind, word, pc, partial=codec.split_word(word))
+    kind, comparison, values = codec.decode_values(found)
     return Record(index, kind, word, pc, comparison, values)
 
 
@@ -440,11 +459,6 @@ def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
     if not text or len(text) * 2 <= size or not all(0x20 <= byte < 0x7F for byte in text):
         return None
     return text.decode("ascii")
-
-
-def split_edge(word: int) -> tuple[int, int]:
-    """Return the page of an edge's address, and the 12 bits in which two addresses are mixed."""
-    return word & ~_EDGE_MASK, word & _EDGE_MASK
 
 
 def guess_codec(

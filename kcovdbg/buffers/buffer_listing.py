@@ -24,6 +24,7 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import NO_ADDRESS, buffer_heading, buffer_title, span_text
 from kcovdbg.console.writer import Format
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import LocatedRecord
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.pc_counts import pc_sequence
@@ -68,16 +69,20 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         remarks.append(f"{len(indices)} of {buffer.count} records match")
     shown = _limit(indices, limit, tail=args.tail)
     rows = locate_records(buffer, names, shown)
-    edges = buffer.edges
-    if edges is not None and not wanted.passes_all:
-        remarks.append(f"{edges.count} edges are left out: the function of an edge is unknown")
-        edges = None
-    of_edges = () if edges is None else _limit(find_indices(edges, wanted), limit, tail=args.tail)
-    both = rows if edges is None else chain(rows, locate_records(edges, names, of_edges))
+    second = buffer.second
+    if second is not None and not wanted.passes_all:
+        noun = second.encoding.codec.noun
+        remarks.append(f"{second.count} {noun} are left out: their functions are unknown")
+        second = None
+    both: Iterable[LocatedRecord] = rows
+    of_second: Sequence[int] = ()
+    if second is not None:
+        of_second = _limit(find_indices(second, wanted), limit, tail=args.tail)
+        both = chain(rows, locate_records(second, names, of_second))
     columns = record_columns(buffer)
     yield heading
     one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
-    if args.raw or one_by_one or not buffer.encoding.codec.kind.has_address:
+    if args.raw or one_by_one or not buffer.encoding.codec.has_addresses:
         if len(shown) < len(indices):
             remarks.append(
                 f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records"
@@ -95,16 +100,15 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         lines = table_lines(table, context.width)
     data = Table(columns, both, remarks=remarks, empty="no records", errors=record_errors)
     yield Lines(lines, data=data)
-    if edges is not None:
-        yield Lines(((("header", buffer_title(edges)),),))
-        more = edges.count - len(of_edges)
-        remarks = [*edges.remarks, *([f"{more} more edges"] if more else [])]
-        rows = locate_records(edges, names, of_edges)
-        yield Lines(
-            table_lines(
-                Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width
-            )
-        )
+    if second is not None:
+        noun = second.encoding.codec.noun
+        yield Lines(((("header", buffer_title(second)),),))
+        remarks = [*second.remarks]
+        if len(of_second) < second.count:
+            remarks.append(f"{second.count - len(of_second)} more {noun}")
+        rows = locate_records(second, names, of_second)
+        table = Table(record_columns(second), rows, remarks=remarks, empty=f"no {noun}")
+        yield Lines(table_lines(table, context.width))
 
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:

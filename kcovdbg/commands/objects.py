@@ -19,6 +19,7 @@ from kcovdbg.console.wording import reference_text
 from kcovdbg.model.kcov import Kcov, name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFiles
+from kcovdbg.series.table import object_fields
 from kcovdbg.target.pointer import strip_tag
 
 
@@ -39,9 +40,16 @@ def _detail_lines(kcov: Kcov) -> Iterator[Line]:
 
 
 _SHOWN: Final = (
-    "kcov device refcount mode count edge_count pid comm remote references area edge_area size "
-    "remote_size sequence".split()
+    "kcov device refcount mode count pid comm remote references area size remote_size "
+    "sequence".split()
 )
+
+
+def _find_shown() -> Iterator[str]:
+    """Yield the keys that are shown; a field of a posted series follows the one that it names."""
+    for key in _SHOWN:
+        yield key
+        yield from (field.name for field in object_fields() if field.after == key)
 
 
 def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[Sequence[Kcov], str]:
@@ -120,7 +128,7 @@ def _run(context: Context, args: Namespace) -> Table:
             "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov")
         ),
         details=_detail_lines if args.objects else None,
-        show=tuple(name for name in _SHOWN if name != "references") if args.objects else _SHOWN,
+        show=[key for key in _find_shown() if key != "references" or not args.objects],
         piped_width=None if args.objects else PIPED_WIDTH,
     )
 

@@ -62,7 +62,7 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     def mode(saved: SavedState) -> str | None:
-        return None if saved.mode is None else context.layout.mode_name(saved.mode, saved.mode_flag)
+        return context.layout.mode_of_saved(saved)
 
     rows = context.state(Part.SAVED).saved
     return Table(

@@ -36,10 +36,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "cpu": Meaning("number of the CPU", UNREAD),
     "depth": Meaning("levels of calls above it, 0 for the outermost", unit="levels"),
     "distinct": Meaning("number of different PCs", unit="points"),
-    "edge_area": Meaning("address of the buffer for edges", "this kernel has none"),
-    "edge_count": Meaning(
-        "number of edges in that buffer", "this kernel has none, or it could not be read", "records"
-    ),
     "errors": Meaning("what is missing of this row or uncertain about it, one sentence each"),
     "file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
     "frames": Meaning(

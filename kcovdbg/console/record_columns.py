@@ -187,9 +187,8 @@ def approximate_errors(location: Location | None) -> tuple[str, ...]:
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:
     """Return what is missing of a record, for the key ``errors``."""
     if row.location is None:
-        if not row.record.kind.has_address:
-            return ("the low 12 bits are mixed with the previous address",)
-        return ("no address",)
+        partial = row.record.partial
+        return ("no address" if partial is None else partial.problem,)
     if row.location.remark is not None:
         return (row.location.remark,)
     return () if row.location.frames else ("no kernel to look the address up in",)

@@ -25,6 +25,8 @@ from kcovdbg.console.column import (
 from kcovdbg.console.wording import count_text, reference_text, role_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.task import Task
+from kcovdbg.series.declaration import ObjectField
+from kcovdbg.series.table import object_fields
 
 
 def _of_task(name: str) -> Callable[[Task], Any]:
@@ -113,6 +115,21 @@ TASK_COLUMNS: Final = (
     *_COUNT_COLUMNS,
 )
 """Of a task."""
+
+
+def _posted_column(field: ObjectField) -> Column:
+    """Return the column of a field that a posted series adds to objects."""
+    return Column(
+        field.name,
+        ADDRESS if field.is_address else NUMBER,
+        title=field.title,
+        value=lambda kcov: kcov.posted.get(field.name),
+        priority=field.priority,
+        hide_empty=True,
+        meaning=field.meaning,
+        null=field.null,
+        unit=field.unit,
+    )
 
 
 def _of_object(name: str) -> Callable[[Kcov], Any]:
@@ -225,8 +242,7 @@ OBJECT_COLUMNS: Final = (
     Column("remote_size", NUMBER, value=_of_object("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_of_object("sequence"), priority=6),
     *_COUNT_COLUMNS,
-    Column("edge_area", ADDRESS, priority=7, hide_empty=True),
-    Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
+    *map(_posted_column, object_fields()),
     Column(
         "references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True
     ),

@@ -168,13 +168,12 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
             f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, "
             f"{second}"
         )
-    has_address = found.pc is not None and found.kind.has_address
     return RecordText(
         record_function(row),
         record_place(row),
         KIND_SIGNS.get(found.kind, ""),
         operands,
-        has_address,
+        found.has_address,
     )
 
 
@@ -183,8 +182,8 @@ def record_function(row: LocatedRecord) -> str:
     address.
     """
     found = row.record
-    if found.kind is RecordKind.EDGE:
-        return f"page {record.split_edge(found.word)[0]:#x}"
+    if found.partial is not None:
+        return found.partial.function
     if found.pc is None:
         return f"{NO_ADDRESS}: {found.word:#x}" if found.word else f"{NO_ADDRESS}: not written"
     if row.location is None or not row.location.frames:
@@ -194,8 +193,8 @@ def record_function(row: LocatedRecord) -> str:
 
 def record_place(row: LocatedRecord) -> str:
     """Return a record's file and line, or why it has none."""
-    if row.record.kind is RecordKind.EDGE:
-        return f"hash {record.split_edge(row.record.word)[1]:#05x}"
+    if row.record.partial is not None:
+        return row.record.partial.place
     if row.location is None:
         return ""
     return place_text(row.location.frames[0]) if row.location.frames else row.location.remark or ""

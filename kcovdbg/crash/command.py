@@ -378,7 +378,7 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
 
 
 def _step_errors(step: _Step) -> tuple[str, ...]:
-    if step.row.location is None and step.row.record.kind.has_address:
+    if step.row.location is None and step.row.record.partial is None:
         return ("no address",)
     return approximate_errors(step.row.location)
 

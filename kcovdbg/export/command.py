@@ -14,7 +14,7 @@ from itertools import compress, count, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
-from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
+from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
@@ -79,10 +79,11 @@ class ExportSource:
     def buffer(self) -> Buffer:
         """The buffer."""
         buffer = find_buffer(self.context, self.what)
-        if buffer.encoding.codec.kind is RecordKind.EDGE:
+        codec = buffer.encoding.codec
+        if not codec.has_addresses:
             raise CapabilityError(
-                f"cannot export {self.what}: the low 12 bits of its edges are no address",
-                hint="buffer shows the pages of the edges",
+                f"cannot export {self.what}: its {codec.noun} are only parts of addresses",
+                hint=f"buffer shows what the {codec.noun} hold",
             )
         require_points(
             buffer, f"export {self.format}", takes_addresses=EXPORTERS[self.format].takes_addresses

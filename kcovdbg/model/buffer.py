@@ -117,7 +117,7 @@ class Buffer:
     file_words: array[int] | None = field(default=None, repr=False)
     """Of a list, each record as the file has it; None where it is no list, or records were chosen.
     """
-    edges: Buffer | None = field(default=None, repr=False)
+    second: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 
     @property

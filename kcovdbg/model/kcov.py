@@ -5,8 +5,8 @@ messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi.mode import is_tracing
@@ -85,23 +85,21 @@ class Kcov:
     fields: KcovFields | None
     """None where it is unreadable."""
     address: int | None
-    mode: str | None
-    pid: int | None
-    """Of ``t``."""
-    comm: str | None
-    count: int | None
+    mode: str | None = None
+    pid: int | None = None
+    """The thread id of ``t``."""
+    comm: str | None = None
+    count: int | None = None
     """The buffer's first word: records in it. User space can write it."""
-    capacity: int | None
+    capacity: int | None = None
     """Capacity in records."""
-    full: bool | None
+    full: bool | None = None
     references: tuple[Reference, ...] = ()
     found_by: tuple[str, ...] = ()
     """The roads that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``, ``vmalloc``."""
     errors: tuple[str, ...] = ()
-    edge_area: int | None = None
-    """The second buffer, which holds edges, in kernels that have one beside ``area``."""
-    edge_count: int | None = None
-    """The first word of that buffer."""
+    posted: Mapping[str, int | None] = field(default_factory=dict)
+    """The fields that posted series add to it."""
     own_areas: frozenset[int] = frozenset()
     """The vmalloc areas that it allocated, as far as they are known."""
     knows_own_areas: bool = True

@@ -45,7 +45,7 @@ def locate_records(
     ]:
         size = BATCH
         names.prefetch(
-            found.pc for found in batch if found.pc is not None and found.kind.has_address
+            found.pc for found in batch if found.pc is not None and found.partial is None
         )
         for found in batch:
             yield locate_record(buffer, names, found)
@@ -55,7 +55,7 @@ def locate_record(buffer: Buffer, names: LocationCache, found: record.Record) ->
     """Return a record with its location."""
     if found.pc is None:
         return LocatedRecord(found, None, None)
-    location = names[found.pc] if found.kind.has_address else None
+    location = names[found.pc] if found.partial is None else None
     address = address_of(found.pc - buffer.encoding.codec.lead, buffer.kaslr_offset)
     return LocatedRecord(found, address, location)
 

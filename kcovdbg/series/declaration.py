@@ -15,6 +15,7 @@ from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState
+from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.remote import TASK_LIST, Area
 from kcovdbg.model.rule import KnownBug, Rule
 from kcovdbg.model.state import Part, Source, State
@@ -102,7 +103,7 @@ class BufferFacts:
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
     """Why ``mode``, and with it the format, is unknown."""
-    edges: int | None = None
+    second: int | None = None
     """Address of the second buffer, if there is one to be shown beside this one."""
 
     @property
@@ -115,14 +116,37 @@ class BufferFacts:
         return None if self.kcov is None else (KCOV, self.kcov)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectField:
+    """A number that a series adds to each object, as ``objects`` shows it."""
+
+    name: str
+    """Its key in JSON."""
+    meaning: str
+    null: str
+    """When it is missing."""
+    unit: str = ""
+    after: str
+    """The key that it follows in a table."""
+    priority: int
+    """The column with the highest priority is dropped first in a narrow terminal."""
+    title: str | None = None
+    """The heading of its column; by default the key in capitals."""
+    is_address: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class SecondBuffer:
     """The second buffer of an object, which some modes write instead of the first, or beside it."""
 
     mode: str
     """Mode in which it is read."""
+    noun: str
+    """Name of its records in messages, plural."""
     first_mode: str
     """Mode in which the first one is read meanwhile."""
+    first_noun: str
+    """Name of the first one's records."""
     alone: frozenset[str]
     """Modes that write only the second buffer."""
     both: frozenset[str]
@@ -224,6 +248,9 @@ class Device:
     """Its remote sections; None if it has none."""
 
 
+ObjectReader: TypeAlias = Callable[
+    [Target, KcovFields], tuple[Mapping[str, "int | None"], Sequence[str]]
+]
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
 """Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long
 to be checked.
@@ -338,6 +365,9 @@ class Series:
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None
+    object_fields: tuple[ObjectField, ...] = ()
+    read_object: ObjectReader | None = None
+    """Read the values of ``object_fields``, and return lines on those that are unreadable."""
     record_limit: RecordLimit | None = None
     devices: tuple[Device, ...] = ()
     """The forms of its device, of which a kernel has at most one."""

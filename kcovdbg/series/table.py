@@ -19,7 +19,15 @@ from kcovdbg.series import (
     unique_enable,
     unique_maps,
 )
-from kcovdbg.series.declaration import Device, ModeFlag, RecordLimit, SecondBuffer, Series, Variant
+from kcovdbg.series.declaration import (
+    Device,
+    ModeFlag,
+    ObjectField,
+    RecordLimit,
+    SecondBuffer,
+    Series,
+    Variant,
+)
 from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
@@ -51,6 +59,11 @@ def series_of(features: Collection[str]) -> Iterator[Series]:
 def user_allocators() -> frozenset[str]:
     """Return the functions that allocate buffers of objects, in any kernel."""
     return frozenset(USER_ALLOCATORS).union(*(series.allocators for series in SERIES))
+
+
+def object_fields() -> tuple[ObjectField, ...]:
+    """Return the fields that any series adds to objects."""
+    return tuple(field for series in SERIES for field in series.object_fields)
 
 
 def devices() -> tuple[Device, ...]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import KCOV, MODE
 from kcovdbg.abi.mode import EnableRequest, Mode
-from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
+from kcovdbg.abi.record import CMP, PC, Codec, PartialAddress, RecordKind
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
@@ -27,6 +27,7 @@ from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, v
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import (
     BufferReader,
+    ObjectField,
     RecordLimit,
     SecondBuffer,
     Series,
@@ -40,6 +41,7 @@ from kcovdbg.target.pointer import (
     follow_chain,
     is_kernel_pointer,
     read_pointer,
+    read_word,
     read_words,
     strip_tag,
 )
@@ -69,7 +71,21 @@ _PARTS: Final = ("pool", "mem", "area")
 _SINCE: Final = "the unique-mode series of January 2025"
 _MODES: Final = ("KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE", "KCOV_MODE_TRACE_UNIQ_CMP")
 
-EDGE: Final[Codec] = Codec("uniq-edge", "edges", kind=RecordKind.EDGE, has_plain_pcs=False)
+_HASH_MASK: Final = 0xFFF
+
+
+class _EdgeCodec(Codec):
+    __slots__ = ()
+
+    def split_word(self, word: int) -> PartialAddress | None:
+        page, mixed = word & ~_HASH_MASK, word & _HASH_MASK
+        problem = "the low 12 bits are mixed with the previous address"
+        return PartialAddress(f"page {page:#x}", f"hash {mixed:#05x}", problem)
+
+
+EDGE: Final[Codec] = _EdgeCodec(
+    "uniq-edge", "edges", kind=RecordKind.EDGE, has_plain_pcs=False, has_addresses=False
+)
 """One word per record: an address, its low 12 bits mixed with a hash of the previous one's."""
 
 
@@ -220,6 +236,43 @@ def _find_edges(target: Target, kcov: int) -> int:
     if found is None:
         raise ReadError(f"kcov {kcov:#x} has no map_edge", kcov)
     return found.area
+
+
+_EDGE_FIELDS: Final = (
+    ObjectField(
+        name="edge_area",
+        meaning="address of the buffer for edges",
+        null="this kernel has none",
+        after="area",
+        is_address=True,
+        priority=7,
+    ),
+    ObjectField(
+        name="edge_count",
+        meaning="number of edges in that buffer",
+        null="this kernel has none, or it could not be read",
+        unit="records",
+        after="count",
+        title="EDGES",
+        priority=2,
+    ),
+)
+
+
+def _read_edges(target: Target, kcov: KcovFields) -> tuple[Mapping[str, int | None], Sequence[str]]:
+    """Read the buffer for edges of an object, and its count."""
+    area, count = kcov.area, None
+    if not area:
+        return {"edge_area": area, "edge_count": count}, ()
+    area = None
+    problems = []
+    try:
+        area = _find_edges(target, kcov.address)
+        check_pointer(target, area, "buffer")
+        count = read_word(target, area)
+    except (ReadError, MissingTypeError) as error:
+        problems.append(f"buffer for edges: {error}")
+    return {"edge_area": area, "edge_count": count}, problems
 
 
 def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
@@ -585,13 +638,17 @@ SERIES: Final = Series(
     layout_by_mode=True,
     second_buffer=SecondBuffer(
         mode=UNIQ_EDGE,
+        noun="edges",
         first_mode="TRACE_UNIQ_PC",
+        first_noun="addresses",
         alone=frozenset({UNIQ_EDGE}),
         both=frozenset({UNIQ_BOTH}),
         find=_find_edges,
         allocations=_find_allocations,
         allocation_count=4,
     ),
+    object_fields=_EDGE_FIELDS,
+    read_object=_read_edges,
     record_limit=RecordLimit(
         _is_used_up,
         "every entry of its hash map is used, and none is given back before the object is closed. "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.mode import is_known, is_tracing, name_bits, strip_flags
@@ -32,12 +32,24 @@ _FREE_LIST_REMARK: Final = (
 )
 
 
-def parse_name(name: str) -> tuple[str, int, int, bool]:
+class BufferName(NamedTuple):
+    """The parts of a buffer's name."""
+
+    kind: str
+    """``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a
+    task's own.
+    """
+    number: int
+    """A thread id, a CPU or an address."""
+    fd: int = 0
+    """A descriptor."""
+    is_task: bool = False
+    """Whether the number is a thread id, where it may be something else."""
+
+
+def parse_name(name: str) -> BufferName:
     """Return the parts of a buffer's name, without looking for the buffer.
 
-    :return: the kind (``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device,
-        or empty for a task's own); a thread id, a CPU or an address; a descriptor; whether the
-        number is a thread id, where it may be something else.
     :raises UsageError: if it has no such form.
     """
 
@@ -45,9 +57,8 @@ def parse_name(name: str) -> tuple[str, int, int, bool]:
         try:
             return int(text, base)
         except ValueError:
-            raise UsageError(
-                f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS
-            ) from None
+            wanted = "a number" if base == 10 else "an address"
+            raise UsageError(f"{name}: '{text}' is not {wanted}", hint=_FORMS) from None
 
     kind, colon, rest = name.partition(":")
     if not colon:
@@ -55,20 +66,21 @@ def parse_name(name: str) -> tuple[str, int, int, bool]:
             raise UsageError(
                 f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS
             )
-        return "", int(name), 0, True
+        return BufferName("", int(name), is_task=True)
     if kind in ("kcov", "area"):
-        return kind, number(rest), 0, False
+        return BufferName(kind, number(rest))
     if kind == "fd":
         pid, slash, fd = rest.partition("/")
         if not slash:
             raise UsageError(
                 f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3"
             )
-        return kind, number(pid, 10), number(fd, 10), False
+        return BufferName(kind, number(pid, 10), number(fd, 10))
     if kind == "saved":
-        return kind, number(rest.removeprefix("t"), 10), 0, rest.startswith("t")
+        return BufferName(kind, number(rest.removeprefix("t"), 10), is_task=rest.startswith("t"))
     if any(kind == device.name for device in table.devices()):
-        return kind, number(rest, 10 if rest.isdecimal() else 16), 0, rest.isdecimal()
+        is_task = rest.isdecimal()
+        return BufferName(kind, number(rest, 10 if is_task else 16), is_task=is_task)
     raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
 
 
@@ -88,12 +100,14 @@ def find_buffer_facts(
         return search.find_descriptor(number, fd)
     if kind == "saved":
         return search.find_saved(number, is_task=is_task)
-    if kind not in ("kcov", "area") and is_task:
+    if is_task:
         return search.find_device_session(kind, number)
     address = strip_tag(target, number)
     if kind == "kcov":
         return search.of_object(source.kcov(address))
-    return search.find_area(address) if kind == "area" else search.find_device_object(kind, address)
+    if kind == "area":
+        return search.find_area(address)
+    return search.find_device_object(kind, address)
 
 
 class _BufferSearch:
@@ -107,7 +121,7 @@ class _BufferSearch:
         self._facts = partial(BufferFacts, name)
 
     def find_of_task(self, tid: int) -> BufferFacts:
-        return self._with_edges(self._of_task(self._source.read(Part.ALL_TASKS).find_task(tid)))
+        return self._with_second(self._of_task(self._source.read(Part.ALL_TASKS).find_task(tid)))
 
     def _of_task(self, task: Task) -> BufferFacts:
         fields = task.fields
@@ -169,9 +183,7 @@ class _BufferSearch:
         return self._facts(
             address=kcov.area,
             size=kcov.size,
-            mode=None
-            if kcov.mode is None
-            else self._layout.object_mode_name(kcov.mode, kcov.mode_flag),
+            mode=self._layout.mode_of_object(kcov),
             kcov=kcov.address,
             pid=None if owner is None else owner.pid,
             comm=None if owner is None else owner.comm,
@@ -180,9 +192,9 @@ class _BufferSearch:
 
     def of_object(self, kcov: KcovFields) -> BufferFacts:
         owner = self._source.read(Part.TASKS).task_by_address.get(kcov.task or 0)
-        return self._with_edges(self._of_fields(kcov, owner))
+        return self._with_second(self._of_fields(kcov, owner))
 
-    def _with_edges(self, facts: BufferFacts) -> BufferFacts:
+    def _with_second(self, facts: BufferFacts) -> BufferFacts:
         """Add the second buffer where it is written or has records, and name the other one.
 
         A task's own fields only know the object's first buffer.
@@ -195,37 +207,41 @@ class _BufferSearch:
             return facts
         is_alone = facts.mode in second.alone
         is_written = is_alone or facts.mode in second.both
-        # The kernel does not keep the last mode of an object that is not enabled: it may have left
-        # edges.
+        # The kernel does not keep the last mode of an object that is not enabled: that may have
+        # written the second buffer.
         if not is_written and (facts.kcov is None or facts.mode is None or is_tracing(facts.mode)):
             return facts
+        first_name = f"area:{facts.address:#x}"
         try:
             if facts.kcov is None:
                 raise MissingTypeError("the object is unknown")  # noqa: TRY301
-            edges = second.find(self._target, facts.kcov)
-            if not is_written and not read_count(self._target, self._layout, edges, second.mode):
+            address = second.find(self._target, facts.kcov)
+            if not is_written and not read_count(self._target, self._layout, address, second.mode):
                 return facts
         except (MissingTypeError, ReadError) as error:
-            problem = f"buffer of edges cannot be found: {error}"
+            problem = f"buffer of {second.noun} cannot be found: {error}"
             if is_alone:
-                raise KcovdbgError(
-                    problem, hint=f"the buffer of addresses is area:{facts.address:#x}"
-                ) from None
-            # Of an object that is not enabled, objects reports it.
-            return replace(facts, remarks=(*facts.remarks, problem)) if is_written else facts
+                hint = f"the buffer of {second.first_noun} is {first_name}"
+                raise KcovdbgError(problem, hint=hint) from None
+            if is_written:
+                return replace(facts, remarks=(*facts.remarks, problem))
+            # The object is not enabled: the command objects reports it.
+            return facts
+        name = f"area:{address:#x}"
         if is_alone:
             remark = (
-                f"edges, in area:{edges:#x}; the object's buffer of addresses is "
-                f"area:{facts.address:#x}"
+                f"{second.noun}, in {name}; the object's buffer of {second.first_noun} is "
+                f"{first_name}"
             )
-            return replace(facts, address=edges, remarks=(*facts.remarks, remark))
-        remark = f"edges are left in the object's other buffer: area:{edges:#x}"
+            return replace(facts, address=address, remarks=(*facts.remarks, remark))
         if is_written:
             remark = (
-                f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: "
-                f"area:{edges:#x}"
+                f"{second.first_noun}, in {first_name}; {second.noun} are in a buffer of their "
+                f"own: {name}"
             )
-        return replace(facts, remarks=(*facts.remarks, remark), edges=edges)
+        else:
+            remark = f"{second.noun} are left in the object's other buffer: {name}"
+        return replace(facts, remarks=(*facts.remarks, remark), second=address)
 
     def find_descriptor(self, pid: int, fd: int) -> BufferFacts:
         # A thread has the table of its process, unless it has one for itself.
@@ -233,34 +249,32 @@ class _BufferSearch:
         task = next((task for task in tasks if task.pid == pid), None)
         sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
         for kcov in (*self._source.read(Part.OBJECTS).objects.values(), *self._device_objects):
-            if any(
-                found.kind == "fd" and found.fd == fd and found.pid in sharers
-                for found in kcov.references
-            ):
-                if kcov.device is not None:
-                    return self._of_device_object(kcov)
-                return self.of_object(self._source.kcov(kcov.address or 0))
-        state = self._source.read(Part.OBJECTS)
-        problem = state.say_absent(
-            f"descriptor {fd} of task {pid} is not KCOV's", Part.OBJECTS | Part.FILES
-        )
-        raise KcovdbgError(problem, hint="objects lists those that are")
+            for found in kcov.references:
+                if found.kind == "fd" and found.fd == fd and found.pid in sharers:
+                    if kcov.device is not None:
+                        return self._of_device_object(kcov)
+                    return self.of_object(self._source.kcov(kcov.address or 0))
+        said = f"descriptor {fd} of task {pid} is not KCOV's"
+        raise self._absent(said, Part.OBJECTS | Part.FILES, "objects lists those that are")
+
+    def _absent(self, said: str, parts: Part, hint: str) -> KcovdbgError:
+        """Return the error of a name to which nothing in some parts belongs."""
+        problem = self._source.read(parts).say_absent(said, parts)
+        return KcovdbgError(problem, hint=hint)
 
     def find_device_session(self, device: str, tid: int) -> BufferFacts:
         for session in self._device_sessions:
             if session.device == device and session.pid == tid and session.area:
                 return self._of_device_session(session)
-        state = self._source.read(Part.DEVICES)
-        problem = state.say_absent(f"task {tid} has no session of {device}", Part.DEVICES)
-        raise KcovdbgError(problem, hint="tasks lists sessions")
+        said = f"task {tid} has no session of {device}"
+        raise self._absent(said, Part.DEVICES, "tasks lists sessions")
 
     def find_device_object(self, device: str, address: int) -> BufferFacts:
         for kcov in self._device_objects:
             if kcov.device == device and kcov.address == address:
                 return self._of_device_object(kcov)
-        state = self._source.read(Part.DEVICES)
-        problem = state.say_absent(f"no object of {device} is known at {address:#x}", Part.DEVICES)
-        raise KcovdbgError(problem, hint="objects lists known objects")
+        said = f"no object of {device} is known at {address:#x}"
+        raise self._absent(said, Part.DEVICES, "objects lists known objects")
 
     @property
     def _device_sessions(self) -> tuple[DeviceSession, ...]:
@@ -279,21 +293,18 @@ class _BufferSearch:
         )
 
     def _of_device_session(self, session: DeviceSession) -> BufferFacts:
-        own = next(
-            (
-                kcov.fields
-                for kcov in self._device_objects
-                if session.kcov and kcov.address == session.kcov
-            ),
-            None,
-        )
+        own_areas = [
+            kcov.fields.area
+            for kcov in self._device_objects
+            if session.kcov and kcov.address == session.kcov and kcov.fields is not None
+        ]
         return self._facts(
             address=session.area or 0,
             size=session.size,
             mode=session.mode,
             pid=session.pid,
             comm=session.comm,
-            private=bool(session.depth) and (own is None or own.area != session.area),
+            private=bool(session.depth) and session.area not in own_areas,
         )
 
     def _of_device_object(self, kcov: Kcov) -> BufferFacts:
@@ -312,10 +323,9 @@ class _BufferSearch:
         for saved in self._source.read(Part.SAVED).saved:
             if (saved.pid if is_task else saved.cpu) == number and saved.area:
                 return self._of_saved(saved)
-        whose = f"task {number}" if is_task else f"CPU {number}"
-        state = self._source.read(Part.SAVED)
-        problem = state.say_absent(f"{whose} has no saved session with a buffer", Part.SAVED)
-        raise KcovdbgError(problem, hint="saved lists saved sessions")
+        whose = "task" if is_task else "CPU"
+        said = f"{whose} {number} has no saved session with a buffer"
+        raise self._absent(said, Part.SAVED, "saved lists saved sessions")
 
     def _of_saved(self, saved: SavedState) -> BufferFacts:
         private = False
@@ -324,9 +334,7 @@ class _BufferSearch:
         return self._facts(
             address=saved.area or 0,
             size=saved.size,
-            mode=None
-            if saved.mode is None
-            else self._layout.mode_name(saved.mode, saved.mode_flag),
+            mode=self._layout.mode_of_saved(saved),
             kcov=saved.kcov,
             pid=saved.pid,
             comm=saved.comm,
@@ -344,30 +352,19 @@ class _BufferSearch:
             if area.address == address:
                 # Idle areas of CPUs are on no list: nothing overlays their count.
                 cached = area.state == "cached" and area.cpu is None
-                remarks = (
-                    (_FREE_LIST_REMARK,)
-                    if cached
-                    else ()
-                    if area.state == "in-use"
-                    else ("no section uses the area",)
-                )
+                remarks = () if area.state == "in-use" else ("no section uses the area",)
+                if cached:
+                    remarks = (_FREE_LIST_REMARK,)
                 return self._facts(
                     address, area.size, None, cached=cached, private=True, remarks=remarks
                 )
+        second = self._second
         for kcov, fields in self._source.read(Part.OBJECTS).readable:
             if fields.area == address:
                 return self._as_first(self._of_fields(fields, kcov))
-            if (
-                self._second is not None
-                and fields.area
-                and self._is_second(self._second, fields.address, address)
-            ):
-                return replace(
-                    self._of_fields(fields, kcov),
-                    address=address,
-                    mode=self._second.mode,
-                    doubt=None,
-                )
+            if second is not None and fields.area and self._find_second(second, fields) == address:
+                facts = self._of_fields(fields, kcov)
+                return replace(facts, address=address, mode=second.mode, doubt=None)
         for session in self._device_sessions:
             if session.area == address and session.depth:
                 return self._of_device_session(session)
@@ -398,7 +395,7 @@ class _BufferSearch:
             return facts
         return replace(facts, mode=second.first_mode)
 
-    def _is_second(self, second: SecondBuffer, kcov: int, address: int) -> bool:
+    def _find_second(self, second: SecondBuffer, kcov: KcovFields) -> int | None:
         with contextlib.suppress(MissingTypeError, ReadError):
-            return second.find(self._target, kcov) == address
-        return False
+            return second.find(self._target, kcov.address)
+        return None

@@ -95,30 +95,24 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
     :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE
         owns), ``kcov:0x…``, ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU),
         ``saved:t41`` (task).
-    :return: the buffer, with the second one in ``edges`` if both are being written.
+    :return: the buffer, with the second one if both are being written.
     :raises UsageError: if the name has no such form.
     :raises KcovdbgError: if there is no such buffer.
     :raises ReadError: if nothing of it can be read.
     """
     facts = find_buffer_facts(target, layout, source, name)
     buffer = read_buffer_at(target, layout, facts)
-    if facts.edges is None:
-        return buffer
     second = layout.traits.second_buffer
+    if second is None or facts.second is None:
+        return buffer
     part = replace(
-        facts,
-        address=facts.edges,
-        mode=None if second is None else second.mode,
-        edges=None,
-        remarks=(),
-        doubt=None,
+        facts, address=facts.second, mode=second.mode, second=None, remarks=(), doubt=None
     )
     try:
-        return replace(buffer, edges=read_buffer_at(target, layout, part))
+        return replace(buffer, second=read_buffer_at(target, layout, part))
     except ReadError as error:
-        return replace(
-            buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}")
-        )
+        remark = f"buffer of {second.noun} cannot be read: {error}"
+        return replace(buffer, remarks=(*buffer.remarks, remark))
 
 
 def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:

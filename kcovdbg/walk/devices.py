@@ -233,9 +233,10 @@ class DeviceWalk:
             found = layout.read_named(self._target, address)
         except (ReadError, MissingTypeError) as error:
             self.remarks.note(f"{name} {address:#x}: {error}")
-            return Kcov(
-                None, address, *(None,) * 6, tuple(references), errors=(str(error),), device=name
-            ), None
+            kcov = Kcov(
+                None, address, references=tuple(references), errors=(str(error),), device=name
+            )
+            return kcov, None
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)
         fields = KcovFields(

@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import mode
 from kcovdbg.abi.generations import AREA, KCOV, MODE, PERCPU, REMOTE, TASK, Feature, Generation
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
+from kcovdbg.model.kcov import KcovFields
+from kcovdbg.model.task import SavedState
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Series, Variant
 from kcovdbg.series.table import Traits
@@ -167,6 +169,14 @@ class Layout:
             rest, unknown = self.split_mode(value)
             return self.object_mode_name(rest, mode_flag) if unknown else name
         return self.traits.modes_by_member.get(name, name) if mode_flag else name
+
+    def mode_of_object(self, kcov: KcovFields) -> str | None:
+        """Return the name of an object's mode, None where it is unreadable."""
+        return None if kcov.mode is None else self.object_mode_name(kcov.mode, kcov.mode_flag)
+
+    def mode_of_saved(self, saved: SavedState) -> str | None:
+        """Return the name of a saved mode, None where it is unreadable."""
+        return None if saved.mode is None else self.mode_name(saved.mode, saved.mode_flag)
 
     def split_mode(self, value: int) -> tuple[int, int]:
         """Return the mode in a mode word without known flags, and the bits beside it that are

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
@@ -34,26 +34,17 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
     found = _require_layout(layout)
-    refcount, lock, mode, size, area, task, remote, remote_size, sequence, *posted = found.decode(
-        block
-    )
+    values = dict(zip(found.names, found.decode(block), strict=True))
+    lock, task, remote = values.pop("lock"), values.pop("t"), values.pop("remote")
     member = found.members["lock"]
     if member is not None and not isinstance(lock, bytes):
         lock = lock.to_bytes(member.size, "little", signed=member.signed)
-    is_locked = member is not None and layout.is_lock_held(lock)
-    collects = None if remote is None else bool(remote)
     return KcovFields(
         address,
-        refcount,
-        is_locked,
-        mode,
-        size,
-        area,
-        task,
-        collects,
-        remote_size,
-        sequence,
-        *posted,
+        is_locked=member is not None and layout.is_lock_held(lock),
+        task=task,
+        remote=None if remote is None else bool(remote),
+        **values,
     )
 
 
@@ -118,12 +109,9 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
         return f"its area {fields.area:#x} is no buffer's address"
     if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
         return f"its t {fields.task:#x} is no task's address"
-    if (
-        fields.mode is not None
-        and layout.modes
-        and not is_known(layout.object_mode_name(fields.mode))
-    ):
-        return f"its mode is {fields.mode:#x}"
+    mode = fields.mode
+    if mode is not None and layout.modes and not is_known(layout.object_mode_name(mode)):
+        return f"its mode is {mode:#x}"
     return None
 
 
@@ -168,11 +156,33 @@ def may_be_bitmap(
     code = find_recorded_code(target)
     if code is None:
         return True
-    # Of a trace, the first record is an address of code, or ends with one.
+    # The first record of a trace is an address of code, or ends with one.
     low, high = code
     sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
     firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
     return not any(low <= address <= high for address in firsts)
+
+
+class BufferMembers(NamedTuple):
+    """What a task or an object says of its buffer; None is unknown."""
+
+    area: int | None
+    """``kcov->area`` or ``task->kcov_area``."""
+    size: int | None
+    """Size in words of the kernel."""
+    mode: str | None
+    """As :meth:`Layout.mode_name` names it."""
+    trace: int | None
+    """Address of the count word, in kernels whose buffers may have a prefix."""
+    trace_size: int | None
+    kcov: int | None
+    """The object that the buffer is of or collects for."""
+
+
+def members_of_object(layout: Layout, kcov: KcovFields) -> BufferMembers:
+    """Return what an object says of its buffer."""
+    mode = layout.mode_of_object(kcov)
+    return BufferMembers(kcov.area, kcov.size, mode, kcov.trace, kcov.trace_size, kcov.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,76 +197,58 @@ class Fill:
     is_blank: bool = False
     """Whether the count and the word after it are 0: probably nothing was ever recorded."""
     capacity: int | None = None
-    """In records; also of a buffer whose count is unknown."""
+    """Capacity in records; known of a buffer whose count is unknown as well."""
     full_because: str | None = None
     """Why nothing more is recorded although there is room."""
 
 
-def find_fill(
-    target: Target,
-    layout: Layout,
-    area: int | None,
-    size: int | None,
-    mode: str | None,
-    trace: int | None = None,
-    trace_size: int | None = None,
-    kcov: int | None = None,
-) -> Fill:
-    """Read a buffer's count word, and decide whether the buffer is full.
-
-    :param area: ``kcov->area`` or ``task->kcov_area``.
-    :param size: in words.
-    :param mode: as :meth:`Layout.mode_name` names it.
-    :param trace: address of the count word, in kernels whose buffers may have a prefix.
-    :param kcov: the object that it is or collects for.
-    """
+def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:
+    """Read a buffer's count word, and decide whether the buffer is full."""
+    area, size, mode, _, trace_size, _ = buffer
     has_name = mode is not None and is_known(mode)
     # How many records fit depends on the mode: comparisons take four times the room.
     capacity = find_capacity(layout, mode, size, trace_size) if has_name else None
     unknown = Fill(capacity=capacity)
     if not area:
         return unknown
-    depends = layout.traits.is_laid_out_by_mode or (target.word_size, target.big_endian) == (
-        4,
-        True,
-    )
-    if not has_name and (depends or not layout.modes):
-        # The place and the width of the count depend on the mode.
+    # Without the mode, the place and the width of the count may be unknown.
+    is_by_width = target.word_size == 4 and target.big_endian
+    depends = layout.traits.is_laid_out_by_mode or is_by_width or not layout.modes
+    if not has_name and depends:
         return unknown
-    second = layout.traits.second_buffer
-    is_second = second is not None and mode in second.alone
-    start = area
     try:
-        if layout.traits.has_prefix:
-            if trace is None:
-                return unknown
-            if not area <= trace < area + max(size or 1, 1) * layout.buffer_word:
-                return replace(
-                    unknown, problems=(f"buffer {area:#x}: its trace {trace:#x} is outside of it",)
-                )
-            start = trace
-        elif second is not None and is_second:
-            if not kcov:
-                return unknown
-            start = second.find(target, kcov)
+        start = _find_count(target, layout, area, buffer)
+        if start is None:
+            return unknown
         count = read_count(target, layout, start, mode)
         if may_be_bitmap(target, layout, mode, start, count, capacity):
             return replace(unknown, problems=(BITMAP_LEFT,))
         is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return replace(unknown, problems=(f"buffer {area:#x}: {error}",))
-    fill = Fill(
-        count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity
-    )
+    full = None if capacity is None else count >= capacity
+    fill = replace(unknown, count=count, full=full, is_blank=is_blank)
     limit = layout.traits.record_limit
-    if limit is None or fill.full is not False or not (mode and kcov and size):
+    if limit is None or full is not False or not (mode and buffer.kcov and size):
         return fill
     try:
-        reached = limit.is_reached(target, kcov, mode, size)
+        if limit.is_reached(target, buffer.kcov, mode, size):
+            return replace(fill, full=True, full_because=limit.reason)
     except (ReadError, MissingTypeError) as error:
-        return replace(
-            fill,
-            full=None,
-            problems=(f"buffer {area:#x}: it is unknown whether more is recorded: {error}",),
-        )
-    return replace(fill, full=True, full_because=limit.reason) if reached else fill
+        problem = f"buffer {area:#x}: it is unknown whether more is recorded: {error}"
+        return replace(fill, full=None, problems=(problem,))
+    return fill
+
+
+def _find_count(target: Target, layout: Layout, area: int, buffer: BufferMembers) -> int | None:
+    """Return the address of a buffer's count word, None if it is unknown."""
+    if layout.traits.has_prefix:
+        trace = buffer.trace
+        end = area + max(buffer.size or 1, 1) * layout.buffer_word
+        if trace is not None and not area <= trace < end:
+            raise ReadError(f"its trace {trace:#x} is outside of it", trace)
+        return trace
+    second = layout.traits.second_buffer
+    if second is None or buffer.mode not in second.alone:
+        return area
+    return second.find(target, buffer.kcov) if buffer.kcov else None

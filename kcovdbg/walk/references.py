@@ -5,16 +5,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kcovdbg.abi.mode import name_bits
 from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference, name_kcov
+from kcovdbg.model.kcov import Kcov, KcovFile, Reference, name_kcov
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.target.protocol import SlabSource, Target
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.objects import BITMAP_LEFT, decode_kcov, find_fill, find_implausible, read_count
+from kcovdbg.walk.objects import (
+    BITMAP_LEFT,
+    decode_kcov,
+    find_fill,
+    find_implausible,
+    members_of_object,
+)
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -87,26 +94,21 @@ class ReferenceWalk:
             if fields.kcov:
                 # A local session's reference is that of the object's `t`, which _add_enabled()
                 # counts.
-                reference = (
-                    Reference("section", 1, fields.pid, cpu=fields.cpu)
-                    if task.session.is_section
-                    else None
-                )
+                reference = None
+                if task.session.is_section:
+                    reference = Reference("section", 1, fields.pid, cpu=fields.cpu)
                 doubt = f"it is unknown whether {fields.label} refers to it by a section"
                 self._add(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
             if fields.kcov_remote:
                 self._add(fields.kcov_remote, "task")
-            if task.interrupted is not None and task.interrupted.kcov:
+            session = task.interrupted
+            if session is not None and session.kcov:
                 # An interrupted section keeps its own reference.
-                counts = int(task.interrupted.is_section)
-                doubt = f"it is unknown whether {fields.label}'s saved session is a section"
                 cpu = None if task.saved is None else task.saved.cpu
-                reference = Reference("saved", counts, fields.pid, cpu=cpu)
+                reference = Reference("saved", int(session.is_section), fields.pid, cpu=cpu)
+                doubt = f"it is unknown whether {fields.label}'s saved session is a section"
                 self._add(
-                    task.interrupted.kcov,
-                    "saved",
-                    reference,
-                    (doubt,) if task.beneath is None else (),
+                    session.kcov, "saved", reference, (doubt,) if task.beneath is None else ()
                 )
         for saved, session in self._sessions.unattributed:
             if saved.kcov:
@@ -118,17 +120,17 @@ class ReferenceWalk:
         per_mapping = self._layout.traits.counts_mappings
         for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
-            if per_mapping and kind == "vma" and file.file not in counted:
-                # The mapping has a reference of its own besides the file's, which nothing else
-                # shows.
-                self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
-            counts = int(
-                file.file not in counted or (per_mapping and kind == "vma" and not file.is_repeated)
-            )
+            is_first = file.file not in counted
             counted.add(file.file)
-            self._add(
-                file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start)
-            )
+            counts = is_first
+            if per_mapping and kind == "vma":
+                # The mapping has a reference of its own besides the file's.
+                counts = is_first or not file.is_repeated
+                if is_first:
+                    # Nothing else shows the file's reference.
+                    self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
+            reference = Reference(kind, int(counts), file.pid, file.fd, file.file, file.start)
+            self._add(file.kcov, kind, reference)
 
     def _add_enabled(self, address: int) -> None:
         """Add the reference for the task that an object is enabled for: it has one while ``t`` is
@@ -136,11 +138,8 @@ class ReferenceWalk:
         """
         fields = self._cache.kcov_or_none(address)
         references = self._references[address]
-        if (
-            fields is not None
-            and fields.task
-            and not any(found.kind == "task" for found in references)
-        ):
+        is_known = any(found.kind == "task" for found in references)
+        if fields is not None and fields.task and not is_known:
             references.insert(0, Reference("task", 1, self._cache.owner(fields.task)[0]))
 
     def _add_unreferenced(self) -> None:
@@ -153,17 +152,13 @@ class ReferenceWalk:
         lost = buffers - self._known_areas()
         if not lost and not any(map(self._is_unbalanced, self._roads)):
             return
-        # Preparing the search reads types of compilation units that nothing else needs.
-        slab = self._target.slab if self._searches_slab else None
+        slab, why = None, "slab memory was not searched"
+        if self._searches_slab:
+            # Preparing the search reads types of compilation units that nothing else needs.
+            slab, why = self._target.slab, "this target cannot search slab memory"
         if slab is None:
-            why = (
-                "this target cannot search slab memory"
-                if self._searches_slab
-                else "slab memory was not searched"
-            )
-            self._lacking[Source.SLAB] = Lack(
-                (f"{why}: files that no process holds are not found",), is_total=True
-            )
+            line = f"{why}: files that no process holds are not found"
+            self._lacking[Source.SLAB] = Lack((line,), is_total=True)
         else:
             self._add_unlisted_files(slab)
             lost = buffers - self._known_areas()
@@ -197,11 +192,9 @@ class ReferenceWalk:
         extra: list[KcovFile] = []
         try:
             for address in slab.for_each_file():
-                kcov = (
-                    None
-                    if address in known
-                    else walk.find_kcov(address, "a struct file of the slab cache")
-                )
+                if address in known:
+                    continue
+                kcov = walk.find_kcov(address, "a struct file of the slab cache")
                 if kcov is not None:
                     extra.append(KcovFile(0, address, kcov))
         except ReadError as error:
@@ -241,24 +234,17 @@ class ReferenceWalk:
             self._lacking[Source.SLAB] = Lack((f"the slab caches are incomplete: {error}",))
 
     def _object(self, address: int) -> Kcov:
-        references, roads = tuple(self._references[address]), tuple(self._roads[address])
         errors = list(self._errors[address])
+        found = Kcov(
+            None,
+            address,
+            references=tuple(self._references[address]),
+            found_by=tuple(self._roads[address]),
+        )
         try:
             fields = self._cache.kcov(address)
         except (ReadError, MissingTypeError) as error:
-            return Kcov(
-                None,
-                address,
-                None,
-                None,
-                None,
-                None,
-                None,
-                None,
-                references,
-                roads,
-                (str(error), *errors),
-            )
+            return replace(found, errors=(str(error), *errors))
         problem = find_implausible(self._target, self._layout, fields)
         if problem is not None:
             errors.append(f"it is no longer a struct kcov: {problem}")
@@ -268,60 +254,32 @@ class ReferenceWalk:
             )
         pid, comm, problems = self._cache.owner(fields.task)
         errors += problems
-        mode = (
-            None
-            if fields.mode is None
-            else self._layout.object_mode_name(fields.mode, fields.mode_flag)
-        )
         unknown = self._layout.split_mode(fields.mode or 0)[1]
-        errors += [f"mode {name_bits(unknown)} is unknown"] if unknown else []
-        fill = find_fill(
-            self._target,
-            self._layout,
-            fields.area,
-            fields.size,
-            mode,
-            fields.trace,
-            fields.trace_size,
-            address,
-        )
+        if unknown:
+            errors.append(f"mode {name_bits(unknown)} is unknown")
+        buffer = members_of_object(self._layout, fields)
+        fill = find_fill(self._target, self._layout, buffer)
         errors += fill.problems
-        edge_area, edge_count, problem = self._edges(fields)
-        if problem is not None:
-            errors.append(problem)
+        posted: dict[str, int | None] = {}
+        for series in self._layout.traits.series:
+            if series.read_object is not None:
+                values, lines = series.read_object(self._target, fields)
+                posted.update(values)
+                errors += lines
         own_areas, knows_own_areas = self._cache.own_areas(fields)
-        return Kcov(
-            fields,
-            address,
-            mode,
-            pid,
-            comm,
-            fill.count,
-            fill.capacity,
-            fill.full,
-            references,
-            roads,
-            tuple(errors),
-            edge_area,
-            edge_count,
-            own_areas,
-            knows_own_areas,
-            fill.is_blank,
-            fill.full_because,
+        return replace(
+            found,
+            fields=fields,
+            mode=buffer.mode,
+            pid=pid,
+            comm=comm,
+            count=fill.count,
+            capacity=fill.capacity,
+            full=fill.full,
+            errors=tuple(errors),
+            posted=posted,
+            own_areas=own_areas,
+            knows_own_areas=knows_own_areas,
+            is_blank=fill.is_blank,
+            full_because=fill.full_because,
         )
-
-    def _edges(self, fields: KcovFields) -> tuple[int | None, int | None, str | None]:
-        """Return the address and the count of an object's second buffer, which holds edges, and
-        what is unreadable.
-        """
-        second = self._layout.traits.second_buffer
-        if second is None:
-            return None, None, None
-        if not fields.area:
-            return fields.area, None, None
-        area = None
-        try:
-            area = second.find(self._target, fields.address)
-            return area, read_count(self._target, self._layout, area, second.mode), None
-        except (ReadError, MissingTypeError) as error:
-            return area, None, f"buffer for edges: {error}"

@@ -19,7 +19,7 @@ from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.walk.layout import TASK_LINKS, Layout
-from kcovdbg.walk.objects import find_fill, find_implausible
+from kcovdbg.walk.objects import BufferMembers, find_fill, find_implausible, members_of_object
 from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.tasks import read_stack_cpu, read_task
@@ -127,25 +127,17 @@ class SessionWalk:
             errors.append("the session that its softirq section interrupted is unknown")
         owned, owns, unread = self._find_owned(fields, session, interrupted)
         errors += unread
-        area, size, trace, trace_size = (
+        buffer = BufferMembers(
             fields.kcov_area,
             fields.kcov_size,
+            session.mode,
             fields.trace,
             fields.trace_size,
+            fields.kcov,
         )
-        mode_of_buffer, kcov = session.mode, fields.kcov
-        if area == 0 and owned is not None:
-            area, size, trace, trace_size, kcov = (
-                owned.area,
-                owned.size,
-                owned.trace,
-                owned.trace_size,
-                owned.address,
-            )
-            mode_of_buffer = (
-                None if owned.mode is None else layout.object_mode_name(owned.mode, owned.mode_flag)
-            )
-        fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
+        if fields.kcov_area == 0 and owned is not None:
+            buffer = members_of_object(layout, owned)
+        fill = find_fill(self._target, layout, buffer)
         errors += fill.problems
         return Task(
             fields=fields,
@@ -233,7 +225,7 @@ class SessionWalk:
         return self.decide_session(session, fields.kcov_softirq)
 
     def _decide_saved(self, saved: SavedState) -> Session:
-        mode = None if saved.mode is None else self._layout.mode_name(saved.mode, saved.mode_flag)
+        mode = self._layout.mode_of_saved(saved)
         session = Session(
             saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None
         )

@@ -303,6 +303,7 @@ def make_layout():
         mode_names=tuple(names.values()),
         mode_name=lambda word, _=None: names[word & 0xFFFF],
         object_mode_name=lambda word, _=None: names[word & 0xFFFF],
+        mode_of_saved=lambda saved: None if saved.mode is None else names[saved.mode & 0xFFFF],
     )
 
 

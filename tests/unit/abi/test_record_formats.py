@@ -35,9 +35,9 @@ def test_pcs(word_size, big_endian):
     decoded = record.decode_words(pack(words, word_size, big_endian) + b"\1\2", encoding)
     assert list(decoded) == words
     assert [record.decode_record(decoded, index, encoding) for index in range(3)] == [
-        (0, RecordKind.PC, 0x81000005, 0x81000005, None, None),
-        (1, RecordKind.PC, 0, None, None, None),
-        (2, RecordKind.PC, 0xC0DE1234, 0xC0DE1234, None, None),
+        record.Record(0, RecordKind.PC, 0x81000005, 0x81000005),
+        record.Record(1, RecordKind.PC, 0, None),
+        record.Record(2, RecordKind.PC, 0xC0DE1234, 0xC0DE1234),
     ]
 
 
@@ -60,7 +60,8 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
     ]
     decoded = record.decode_words(pack(words, 8, big_endian), encoding)
     first, second = (record.decode_record(decoded, index, encoding) for index in range(2))
-    assert first == (0, RecordKind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF), None)
+    assert first[:4] == (0, RecordKind.CMP, words[3], words[3])
+    assert first.comparison == (5, 4, True, 0x2A, 0xFFFFFFFF)
     assert second.comparison == (0, 1, False, 1, 2)
     assert list(record.pc_words(decoded, encoding)) == [words[3], words[7]]
     with pytest.raises(IndexError):
@@ -131,14 +132,8 @@ def test_2016_words_imply_their_upper_half():
     encoding = make_encoding(PC_32, 8)
     assert encoding.word_size == 4
     decoded = record.decode_words(struct.pack("<2I", 0x81234567, 0), encoding)
-    assert record.decode_record(decoded, 0, encoding) == (
-        0,
-        RecordKind.PC,
-        0x81234567,
-        0xFFFFFFFF81234567,
-        None,
-        None,
-    )
+    first = record.Record(0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567)
+    assert record.decode_record(decoded, 0, encoding) == first
     assert record.decode_record(decoded, 1, encoding).pc is None
 
 
@@ -157,7 +152,11 @@ def test_extended_records(pc):
 def test_edges_tell_the_page():
     word = 0xFFFFFFFF81234000 | 0x678
     assert record.pc_of_word(word, make_encoding(EDGE, 8)) == (RecordKind.EDGE, word)
-    assert record.split_edge(word) == (0xFFFFFFFF81234000, 0x678)
+    found = record.decode_record([word], 0, make_encoding(EDGE, 8))
+    assert found.partial is not None
+    assert "0xffffffff81234000" in found.partial.function
+    assert "0x678" in found.partial.place
+    assert not found.has_address
 
 
 @pytest.mark.parametrize(
