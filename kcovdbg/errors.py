@@ -7,6 +7,7 @@ Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.rule.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 INTERRUPTED: Final = 130
@@ -30,6 +31,17 @@ class KcovdbgError(Exception):
 
 class UsageError(KcovdbgError):
     """The words of a command are wrong."""
+
+
+class WordError(UsageError):
+    """One word of a command is wrong.
+
+    :param word: as it was given, or None where a word is missing.
+    """
+
+    def __init__(self, message: str, word: str | None, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.word = word
 
 
 class LineError(UsageError):
@@ -113,3 +125,19 @@ class CollectError(KcovdbgError):
     def __init__(self, message: str, *, hint: str | None = None, status: int = 125) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known words that are similar to this one, None where there are
+    none.
+    """
+    import difflib
+
+    known = tuple(known)
+    near = [name for name in known if len(word) >= 2 and name.startswith(word)]
+    near += [
+        name
+        for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65)
+        if name not in near
+    ]
+    return f"did you mean {' or '.join(near[:3])}?" if near else None

@@ -10,15 +10,15 @@ from typing import Final
 from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING, TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import RECORD_ROWS
 from kcovdbg.console.renderable import Renderable
+from kcovdbg.inputs.buffer_sources import find_buffer
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    return list_buffer(context, find_buffer(context, args.what), args)
+    return list_buffer(context, find_buffer(context.inputs, args.what), args)
 
 
 COMMAND: Final = Command(

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
-from kcovdbg.console.buffer_sources import order_remarks, require_named_names
 from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -23,6 +22,7 @@ from kcovdbg.console.record_columns import record_columns, record_errors
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import NO_ADDRESS, buffer_heading, buffer_title, span_text
 from kcovdbg.console.writer import Format
+from kcovdbg.inputs.buffer_sources import order_remarks, require_named_names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
@@ -64,7 +64,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     remarks = [*its_remarks, *context.kernel.name_remarks]
     if args.tail:
         remarks += order_remarks(buffer)
-    require_named_names(context, names, pc_sequence(buffer), f"buffer {buffer.name}")
+    require_named_names(context.inputs, names, pc_sequence(buffer), f"buffer {buffer.name}")
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
     shown = _limit(indices, limit, tail=args.tail)

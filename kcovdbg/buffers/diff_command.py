@@ -14,18 +14,8 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import SEPARATOR, Argument, Value, WordError
+from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
-from kcovdbg.console.buffer_sources import (
-    BufferCounts,
-    find_buffer,
-    find_counts,
-    order_remarks,
-    require_comparable,
-    require_order,
-    require_points,
-    require_same_kinds,
-)
 from kcovdbg.console.column import (
     ADDRESS,
     NUMBER,
@@ -42,8 +32,19 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
-from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
+from kcovdbg.errors import WordError
+from kcovdbg.inputs.buffer_sources import (
+    BufferCounts,
+    find_buffer,
+    find_counts,
+    order_remarks,
+    require_comparable,
+    require_order,
+    require_points,
+    require_same_kinds,
+)
+from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
 from kcovdbg.records.function_trace import find_runs
@@ -169,9 +170,9 @@ def _read_runs(
     """
     for word in words:
         if not word.startswith(FILE):
-            yield word, find_counts(context, word, kernel)
+            yield word, find_counts(context.inputs, word, kernel)
             continue
-        named, folder = confine(word.removeprefix(FILE), context.workspace.confinement)
+        named, folder = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
         paths = find_traces(named)
         reading = find_reading(context.args)
         of_kernel = context.kernel.trace_kernel if kernel is None else kernel
@@ -185,7 +186,7 @@ def _read_runs(
             remarks: list[str] = []
             for name in (f"{FILE}{path}" for path in run):
                 try:
-                    counted.append(find_counts(context, name, kernel, reading))
+                    counted.append(find_counts(context.inputs, name, kernel, reading))
                 except NotATraceError as error:
                     others.append(error)
                     continue
@@ -426,7 +427,8 @@ def _ordered(
     context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]
 ) -> Iterator[Renderable]:
     buffers = [
-        find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, what, build.kernel)
+        for what, build in zip(whats, builds, strict=True)
     ]
     for buffer in buffers:
         require_points(buffer, "diff")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.pc_counts import as_counts

@@ -7,13 +7,14 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import find_buffer, find_kept
 from kcovdbg.console.column import NUMBER, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
+from kcovdbg.errors import WordError
+from kcovdbg.inputs.buffer_sources import find_buffer, find_kept
 from kcovdbg.records.trace_file import Kept, keep
 
 _COLUMNS: Final = (
@@ -31,11 +32,11 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    kept = context.workspace.kept
+    kept = context.workspace.inputs.kept
     if args.delete:
         if args.name is None:
             raise WordError("keep: --delete needs the name of a kept buffer", None)
-        find_kept(context, args.name)
+        find_kept(context.inputs.user, args.name)
         del kept[args.name]
         return _table(kept)
     if args.name is None:
@@ -46,7 +47,7 @@ def _run(context: Context, args: Namespace) -> Table:
             None,
             hint=f"keep {args.name} WHAT, for instance keep {args.name} 41",
         )
-    buffer = find_buffer(context, args.what)
+    buffer = find_buffer(context.inputs, args.what)
     kept[args.name] = keep(buffer, args.name, args.what)
     return _table({args.name: kept[args.name]}, buffer.remarks)
 

@@ -13,13 +13,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
-from kcovdbg.console.buffer_sources import (
-    find_buffer,
-    find_counts,
-    read_trace_records,
-    require_points,
-)
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.column import (
     ADDRESS,
     NUMBER,
@@ -34,17 +28,20 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import (
-    OwnPoint,
-    find_module_points,
-    find_own_points,
-    find_point_table,
-)
+from kcovdbg.console.point_table import find_early_points, find_point_table
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.inputs.buffer_sources import (
+    find_buffer,
+    find_counts,
+    read_trace_records,
+    require_points,
+)
+from kcovdbg.inputs.code_names import unknown_file, unknown_function
+from kcovdbg.inputs.kernel_points import OwnPoint, find_module_points
 from kcovdbg.model.location import Location
 from kcovdbg.records.line_states import (
     SET,
@@ -121,7 +118,7 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
         )
         if any(start.room for start in named):
             return _list_code(table, wanted, named)
-        found = None if is_file_name(wanted) else find_module_points(context, wanted)
+        found = None if is_file_name(wanted) else find_module_points(context.kernel, wanted)
         if found is None:
             raise
         module, points = found
@@ -395,14 +392,14 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     is_function = not is_file_name(args.place) and bool(
         table.find(function=args.place) or table.functions_named(args.place)
     )
-    buffers = [find_buffer(context, what) for what in args.what or ()]
+    buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:
         require_points(buffer, "points", takes_addresses=True)
     remarks = [*context.kernel.name_remarks]
     remarks += dict.fromkeys(
         f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks
     )
-    traces = [read_trace_records(context, buffer) for buffer in buffers]
+    traces = [read_trace_records(context.inputs, buffer) for buffer in buffers]
     trace = merge_traces(traces) if traces else TraceRecords({}, SET, frozenset({PointKind.PC}))
     found = find_image_coverage(
         context,
@@ -431,7 +428,7 @@ def _run(context: Context, args: Namespace) -> Table:
     remarks = [*context.kernel.name_remarks]
     if remarks and is_file_name(args.place):
         raise CapabilityError(f"points: files are unknown: {remarks[0]}", hint="name a function")
-    own = () if is_file_name(args.place) else find_own_points(context, args.place)
+    own = () if is_file_name(args.place) else find_early_points(context, args.place)
     if own:
         found: Sequence[OwnPoint] = own
         absence = ""
@@ -446,7 +443,7 @@ def _run(context: Context, args: Namespace) -> Table:
     kinds = POINT_KINDS
     is_incomplete = False
     if args.what:
-        buffers = [find_counts(context, what, takes_addresses=True) for what in args.what]
+        buffers = [find_counts(context.inputs, what, takes_addresses=True) for what in args.what]
         counts = Counter()
         for buffer in buffers:
             if buffer.trace is not None and buffer.trace.quality & Quality.EXACT:

@@ -11,15 +11,16 @@ from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import CoveredLines, find_line_coverage
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_code
-from kcovdbg.console.buffer_sources import find_counts
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
 from kcovdbg.errors import CapabilityError
+from kcovdbg.inputs.buffer_sources import find_counts
+from kcovdbg.inputs.code_names import check_code
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
 from kcovdbg.records.line_states import CodeLine, LineState, Quality, TraceRecords, make_finder
 from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
@@ -139,7 +140,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*context.kernel.name_remarks]
     if args.place is not None:
         check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
-    counted = find_counts(context, args.what, takes_addresses=True)
+    counted = find_counts(context.inputs, args.what, takes_addresses=True)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
     found = CoveredLines([], ())
     if counted.trace is None or not counted.trace.quality & Quality.EXACT:

@@ -10,19 +10,19 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.abi.record import CALL_LENGTHS
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import PC_CONVENTION
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.input_commands import find_hint
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
-from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.wording import function_text, place_text
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import read_input
+from kcovdbg.inputs.input_commands import find_hint
+from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.records.log_text import LogLine, decode_log, split_log
 from kcovdbg.records.oops_words import CodeWord, find_code_words, find_log_words, parse_words
@@ -171,7 +171,7 @@ def _find_correction(
 
 def _find_hint(context: Context, word: str) -> str | None:
     """Return what to type for a word that is a file's name."""
-    return None if context.workspace.confinement is not None else find_hint(word)
+    return None if context.workspace.inputs.confinement is not None else find_hint(word)
 
 
 def _parse_words(context: Context, given: Sequence[str]) -> list[CodeWord]:
@@ -214,7 +214,7 @@ def _read_text(context: Context, what: str) -> str:
 
     :param what: ``-`` for standard input, or ``file:PATH``.
     """
-    confinement = context.workspace.confinement
+    confinement = context.workspace.inputs.confinement
     name = "standard input"
     if what != _STDIN:
         name, folder = confine(what.removeprefix(FILE), confinement)

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, require_named_names
 from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -17,6 +16,7 @@ from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Renderable, Table
 from kcovdbg.console.wording import APPROXIMATE, buffer_heading
 from kcovdbg.console.writer import Format
+from kcovdbg.inputs.buffer_sources import find_buffer, require_named_names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.records.pc_counts import Share, count_pcs, count_repeats, pc_sequence, rank
@@ -94,12 +94,12 @@ def _find_file_pcs(buffer: Buffer) -> Mapping[int, int]:
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     remarks = [*context.kernel.name_remarks]
-    buffer = find_buffer(context, args.what)
+    buffer = find_buffer(context.inputs, args.what)
     names = context.kernel.names.of(buffer)
     heading, more = buffer_heading(buffer, is_text=context.format is Format.TEXT)
     remarks += more
     known = count_pcs(buffer)
-    require_named_names(context, names, known.pcs, f"top {args.what}")
+    require_named_names(context.inputs, names, known.pcs, f"top {args.what}")
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))

@@ -16,24 +16,24 @@ from kcovdbg.abi import record
 from kcovdbg.buffers.call_listing import CALL_COLUMNS, CALL_ROWS, indent_name
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import (
-    find_buffer,
-    order_remarks,
-    recorded_syscall_remarks,
-    require_comparable,
-    require_named_names,
-    require_order,
-    syscall_remarks,
-)
 from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import approximate_errors, where_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.syscall_remarks import recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, values_text
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import WordError
+from kcovdbg.inputs.buffer_sources import (
+    find_buffer,
+    order_remarks,
+    require_comparable,
+    require_named_names,
+    require_order,
+)
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align_records, number_values
@@ -160,7 +160,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         return
     (build,) = find_builds(context, [[args.what]])
     (wanted,) = make_filters(args, build.names)
-    buffer = find_buffer(context, args.what, build.kernel)
+    buffer = find_buffer(context.inputs, args.what, build.kernel)
     if not args.unique and has_calls(buffer):
         yield from _show_calls(context, args, buffer, build, wanted)
         return
@@ -215,7 +215,7 @@ def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[arra
         )
         pcs = pcs[:end]
     remarks += recorded_syscall_remarks(names, buffer.name, pcs)
-    require_named_names(context, names, pcs, f"trace {buffer.name}")
+    require_named_names(context.inputs, names, pcs, f"trace {buffer.name}")
     return pcs, remarks
 
 
@@ -282,7 +282,8 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     builds = find_builds(context, [[what] for what in whats])
     filters = make_filters(args, *(build.names for build in builds))
     buffers = [
-        find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, what, build.kernel)
+        for what, build in zip(whats, builds, strict=True)
     ]
     stories = [_read(context, args, *side) for side in zip(buffers, builds, filters, strict=True)]
     require_comparable("trace", [story.buffer for story in stories])

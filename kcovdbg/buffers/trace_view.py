@@ -6,27 +6,16 @@ beside the kernel's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
-from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import (
-    FD,
-    find_buffer,
-    order_remarks,
-    read_both_views,
-    recorded_syscall_remarks,
-    require_comparable,
-    require_named_names,
-    syscall_remarks,
-)
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.console.syscall_remarks import recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.wording import (
     COARSE,
     UNREADABLE,
@@ -36,6 +25,15 @@ from kcovdbg.console.wording import (
     short_comparison_text,
 )
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.buffer_sources import (
+    FD,
+    find_buffer,
+    order_remarks,
+    read_both_views,
+    require_comparable,
+    require_named_names,
+)
+from kcovdbg.inputs.code_names import check_code
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
@@ -329,13 +327,14 @@ def make_view(
             except KcovdbgError as error:
                 # The kernel's side needs no process that maps the buffer.
                 remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
-                pane = TracePane(find_buffer(context, what), names, not_function)
+                pane = TracePane(find_buffer(context.inputs, what), names, not_function)
                 return TraceView(pane, sources=[context.kernel.source], remarks=remarks)
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
     check_code([build.names for build in builds], not_function)
     buffers = [
-        find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, name, build.kernel)
+        for name, build in zip(whats, builds, strict=True)
     ]
     panes = [
         TracePane(buffer, build.names, not_function)
@@ -346,7 +345,7 @@ def make_view(
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
         require_named_names(
-            context, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
+            context.inputs, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
         )
         remarks += recorded_syscall_remarks(build.names, buffer.name, pc_sequence(buffer))
         prefix = "" if other is None else f"{buffer.name}: "
@@ -370,7 +369,7 @@ def make_view(
 
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
     """Make a view of the user's and the kernel's side of a buffer."""
-    compared = read_both_views(context, what)
+    compared = read_both_views(context.inputs, what)
     found = [f"FINDING: {finding}" for finding in compared.findings] or [
         "the user's view and the kernel's are equal"
     ]
@@ -381,7 +380,7 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
         by_index=True,
         sources=[context.kernel.source],
         remarks=[*found, *context.kernel.name_remarks],
-        renew=lambda: _read_both_views(replace(context, _reader=None), what, not_function),
+        renew=lambda: _read_both_views(context.renew(), what, not_function),
     )
 
 
@@ -391,6 +390,6 @@ def make_followed_view(context: Context, what: str) -> TraceView:
 
     :raises KcovdbgError: when it cannot be read.
     """
-    view = make_view(replace(context, _reader=None), what, None)
+    view = make_view(context.renew(), what, None)
     view.renew = lambda: make_followed_view(context, what)
     return view

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -17,7 +17,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, WordError
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark
 

@@ -10,8 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import AREA, KCOV, TASK
 from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
 from kcovdbg.check.runner import find_rule
-from kcovdbg.console.argument import Argument, Value, WordError, parse_address
-from kcovdbg.console.buffer_sources import find_tid, suggest_task
+from kcovdbg.console.argument import Argument, Value, parse_address
 from kcovdbg.console.column import (
     ADDRESS,
     ANY,
@@ -34,7 +33,8 @@ from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import INTERRUPTED, KcovdbgError
+from kcovdbg.errors import INTERRUPTED, KcovdbgError, WordError
+from kcovdbg.inputs.buffer_sources import find_tid, suggest_task
 from kcovdbg.model.state import Part
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd
@@ -109,10 +109,10 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
             return WatchedField(_TYPES[kind], strip_tag(context.target, parse_address(rest)), field)
         except ValueError:
             raise WordError(f"'{rest}' is not an address", what, hint=_FORMS) from None
-    tid = int(what) if what.isdecimal() else find_tid(context, what, is_any=True)
+    tid = int(what) if what.isdecimal() else find_tid(context.inputs, what, is_any=True)
     found = [task for task in context.state(Part.TASKS).task_fields if task.pid == tid]
     if tid is None or not found:
-        similar = None if what.isdecimal() else suggest_task(context, what, is_any=True)
+        similar = None if what.isdecimal() else suggest_task(context.inputs, what, is_any=True)
         raise KcovdbgError(f"no task {what}", hint=similar or "tasks -a lists all")
     return WatchedField(TASK, found[0].address, field, found[0].pid, found[0].comm)
 

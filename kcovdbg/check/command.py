@@ -11,11 +11,12 @@ from typing import Final
 
 from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, suggest
+from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table
+from kcovdbg.errors import WordError, suggest
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
 

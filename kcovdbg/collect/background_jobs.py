@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.collect.requests import DEVICE
-from kcovdbg.console.argument import WordError
-from kcovdbg.console.buffer_sources import read_trace_file
 from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Lines
-from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError
+from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError, WordError
+from kcovdbg.inputs.buffer_sources import read_trace_file
 from kcovdbg.records.trace_file import keep
 
 # The collector waits 3 s for its command to exit, and then writes traces.
@@ -312,12 +311,14 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
             name = f"{name}-{label or index}"
         try:
             buffer = read_trace_file(
-                str(path), workspace.kernel.trace_kernel, confinement=workspace.confinement
+                str(path),
+                workspace.inputs.kernel.trace_kernel,
+                confinement=workspace.inputs.confinement,
             )
         except KcovdbgError as error:
             messages.append(str(error))
             continue
-        workspace.kept[name] = keep(buffer, name, f"collect -- {job.title}")
+        workspace.inputs.kept[name] = keep(buffer, name, f"collect -- {job.title}")
         job.kept.append(name)
         messages.append(f"kept as {name}: {buffer.count} records{', FULL' if buffer.full else ''}")
     job.forget_files()

@@ -29,7 +29,7 @@ from kcovdbg.collect.trace_writer import (
     write_trace,
 )
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -38,7 +38,7 @@ from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CollectError, KcovdbgError, UsageError
+from kcovdbg.errors import CollectError, KcovdbgError, UsageError, WordError
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import find_output
@@ -216,7 +216,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if not parts:
         raise CollectError("nothing was collected", hint="; ".join(remarks) or None)
     if args.keep is not None:
-        context.workspace.kept[args.keep] = keep(parts[0].buffer, args.keep, " ".join(request.argv))
+        context.workspace.inputs.kept[args.keep] = keep(
+            parts[0].buffer, args.keep, " ".join(request.argv)
+        )
     if args.output is not None:
         yield _write(context, args, collected, parts, remarks)
         return
@@ -308,7 +310,7 @@ def _write(
     modules = find_loaded_modules()
     for part in parts:
         file = _name_part(Path(args.output), part.label)
-        check = partial(refuse_input, str(file), context.inputs)
+        check = partial(refuse_input, str(file), context.input_files)
         check()
         if not is_trace:
             write_text_file(file, text(part), check=check)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.collect.background_jobs import find_jobs
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.errors import CollectError
+from kcovdbg.errors import CollectError, WordError
 
 _COLUMNS: Final = (
     Column("job", NUMBER, value=lambda job: job.number, meaning="number of the job"),

@@ -11,8 +11,8 @@ from typing import Final
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.user_folder import expand_user
 
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError, parse_address
-from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
+from kcovdbg.console.argument import Argument, Value, parse_address
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.console.state_columns import OBJECT_COLUMNS
 from kcovdbg.console.wording import reference_text
+from kcovdbg.errors import WordError
+from kcovdbg.inputs.buffer_sources import find_tids, is_address, suggest_task
 from kcovdbg.model.kcov import Kcov, name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFiles
@@ -58,12 +59,18 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
     :raises WordError: when it is not an address, a thread id or the name of one task.
     """
     try:
-        tids = set() if is_address(word) and not word.isdecimal() else set(find_tids(context, word))
+        tids = (
+            set()
+            if is_address(word) and not word.isdecimal()
+            else set(find_tids(context.inputs, word))
+        )
     except WordError:
         # The digits of an address may also be without 0x.
         with suppress(ValueError):
             return _select(context, objects, f"{parse_address(word):#x}")
-        hint = suggest_task(context, word, is_any=True) or "objects without arguments lists all"
+        hint = (
+            suggest_task(context.inputs, word, is_any=True) or "objects without arguments lists all"
+        )
         raise WordError(
             f"'{word}' is not an address, thread id or task name", word, hint=hint
         ) from None

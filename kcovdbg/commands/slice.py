@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from kcovdbg.check.runner import check
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -19,7 +19,7 @@ from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
 from kcovdbg.records.crash_report import LOG_RECORDS
@@ -151,7 +151,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
 
     target = context.target
     # Files of the target are known now that it is open.
-    refuse_input(args.output, context.inputs)
+    refuse_input(args.output, context.input_files)
     if not isinstance(target, DrgnTarget):
         raise CapabilityError(
             "slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'"
@@ -177,7 +177,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         size = write_slice(
             args.output,
             recording.content(),
-            check=partial(refuse_input, args.output, context.inputs),
+            check=partial(refuse_input, args.output, context.input_files),
         )
     remarks = list(dict.fromkeys(notes))
     if not recording.is_consistent:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -18,7 +18,7 @@ from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.table_progress import build_table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
 from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import PointKind

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError, matches_name, select_rows
+from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
 from kcovdbg.console.column import (
     ADDRESS,
     ANY,
@@ -22,10 +22,11 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import PIPED_WIDTH, Table, suggest
+from kcovdbg.console.renderable import PIPED_WIDTH, Table
 from kcovdbg.console.state_columns import TASK_COLUMNS
 from kcovdbg.console.wording import device_session_text, syscall_text
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import WordError, suggest
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Syscall, Task

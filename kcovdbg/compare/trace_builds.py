@@ -19,19 +19,13 @@ from typing import Final
 
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
-from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_kernel import (
-    PATIENCE,
-    TraceModules,
-    find_build_ids,
-    read_headers,
-    sort_images,
-)
-from kcovdbg.console.trace_paths import FILE
+from kcovdbg.console.point_table import find_point_table
+from kcovdbg.console.table_progress import PATIENCE, build_table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.inputs.trace_kernel import TraceModules, find_build_ids, read_headers, sort_images
+from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.executed_addresses import table_code
 from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
@@ -102,8 +96,8 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
     """
     own = _make_own(context)
-    images, module_files = sort_images(context.workspace.other_vmlinux)
-    sources = chain(context.workspace.other_sources, repeat(None))
+    images, module_files = sort_images(context.workspace.inputs.other_vmlinux)
+    sources = chain(context.workspace.inputs.other_sources, repeat(None))
     named = [
         _open_named(context, name, source) for name, source in zip(images, sources, strict=False)
     ]
@@ -114,7 +108,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         ids = {
             build_id
             for word in words
-            for build_id in find_build_ids(context.workspace, word, own.build_id)
+            for build_id in find_build_ids(context.workspace.inputs, word, own.build_id)
         } - {None}
         if len(ids) > 1:
             raise KcovdbgError(
@@ -157,7 +151,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
             headers = [
                 header
                 for word in words
-                for header in read_headers(context.workspace, word)
+                for header in read_headers(context.workspace.inputs, word)
                 if header is not None
             ]
             by_id[build.build_id] = _add_modules(

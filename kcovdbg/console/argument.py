@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from kcovdbg.abi.handle import parse_handle
-from kcovdbg.console.renderable import suggest
-from kcovdbg.errors import UsageError
+from kcovdbg.errors import WordError, suggest
 
 # More than any buffer has records, and small enough to calculate with in C.
 LARGEST_NUMBER: Final = (1 << 31) - 1
@@ -188,17 +187,6 @@ def _split_form(form: str) -> re.Match[str]:
     parts = _FORM.fullmatch(form)
     assert parts is not None
     return parts
-
-
-class WordError(UsageError):
-    """One word of a command is wrong.
-
-    :param word: as it was given, or None where a word is missing.
-    """
-
-    def __init__(self, message: str, word: str | None, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.word = word
 
 
 def convert(argument: Argument, word: str) -> Any:

@@ -11,9 +11,10 @@ from enum import Enum
 from functools import cached_property, partial
 from typing import Any, Final, NoReturn, TypeAlias
 
-from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError, convert
+from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, convert
 from kcovdbg.console.column import RowType
-from kcovdbg.console.renderable import Renderable, suggest
+from kcovdbg.console.renderable import Renderable
+from kcovdbg.errors import WordError, suggest
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 """The result of a handler, to be shown."""

@@ -78,7 +78,6 @@ _QUOTING: Final = re.compile(
     | '(?P<single>[^']*)'? | (?P<plain>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 _REFUSALS = {
     "<": "< FILE stands alone: it runs the commands in a file",
     ";": "only one command here",
@@ -217,15 +216,6 @@ def unquote(text: str) -> str:
                 next(part for part in match.group("escaped", "single", "plain") if part is not None)
             )
     return "".join(parts)
-
-
-def quote(text: str) -> str:
-    """Quote a word for the command language."""
-    if text and not _NEEDS_QUOTES.search(text):
-        return text
-    if "'" not in text:
-        return f"'{text}'"
-    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'
 
 
 class Piece(NamedTuple):

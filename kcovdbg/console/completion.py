@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, CommandTable
-from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
+from kcovdbg.console.command_line import Piece, split_pieces, unquote
 from kcovdbg.console.completion_index import Candidate, Index, find_matching
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
+from kcovdbg.inputs.input_commands import quote
 from kcovdbg.user_folder import expand_user
 
 

@@ -208,13 +208,13 @@ class Harvest:
         Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves
         the index as it was.
         """
-        kept = self._workspace.kept.items()
+        kept = self._workspace.inputs.kept.items()
         names: dict[str, Sequence[Candidate]] = {}
         names[Value.BUFFER_NAME] = [
             Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept
         ]
         self.index = replace(self.index, words={**self.index.words, **names})
-        kernel, latest = self._workspace.kernel, self._workspace.latest
+        kernel, latest = self._workspace.inputs.kernel, self._workspace.inputs.latest
         if kernel.target.memory_problem is not None:
             return
         stale = self._reader is None or (kernel.target.live and self._clock() >= self._not_before)
@@ -236,12 +236,12 @@ class Harvest:
 
     def _find_table(self) -> LocationTable | None:
         with contextlib.suppress(KcovdbgError):
-            symbolizer = self._workspace.kernel.symbolizer
+            symbolizer = self._workspace.inputs.kernel.symbolizer
             return None if symbolizer is None else symbolizer.table
         return None
 
     def _find_objects(self, reader: StateReader, state: State) -> Iterator[Kcov]:
-        latest = self._workspace.latest
+        latest = self._workspace.inputs.latest
         if latest is not None and "objects" in latest.recall().read:
             # The next command is often about what the last one showed.
             yield from latest.recall().objects.values()

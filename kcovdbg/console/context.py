@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, CommandTable, Need
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import Problem, Settings
 from kcovdbg.console.terminal import Color, Terminal, find_terminal, write_remarks
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError, GoneError
-from kcovdbg.model.state import Extent, Lack, Part, State
-from kcovdbg.target.protocol import Target, make_memory_error
+from kcovdbg.errors import CapabilityError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
+from kcovdbg.model.state import Part, State
+from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
-    from kcovdbg.console.trace_paths import FileConfinement
-    from kcovdbg.records.trace_file import Kept
+    from kcovdbg.inputs.trace_paths import FileConfinement
     from kcovdbg.symbols.symbolizer import Symbolizer
 
 # Seconds: enough for a large kernel's table on an idle machine.
@@ -50,8 +50,8 @@ class Workspace:
     """
 
     commands: CommandTable
-    kernel: Kernel = field(default_factory=Kernel)
-    """The kernel that commands read; its user waits for location tables at this terminal."""
+    inputs: UserInputs = field(default_factory=UserInputs)
+    """What commands work on; the user waits for the kernel's location table at this terminal."""
     color: Color = Color.AUTO
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""
@@ -69,10 +69,6 @@ class Workspace:
     """Work of commands that goes on after them."""
     format: Format = Format.TEXT
     """The format of answers, unless a command says otherwise."""
-    other_vmlinux: Sequence[str] = ()
-    """Images and location tables of other builds, which traces may be of."""
-    other_sources: Sequence[str] = ()
-    """The source trees that these were built from, in the same order; there may be fewer."""
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
@@ -84,13 +80,6 @@ class Workspace:
     """The user's configuration file."""
     debug: bool = False
     """Whether errors show where they come from."""
-    confinement: FileConfinement | None = None
-    """Confines the files that arguments name and source text comes from, where another program
-    gives the arguments; None for any file."""
-    of_builds: dict[str, Kernel] = field(default_factory=dict)
-    """The kernels of other builds that traces are of, by build ID."""
-    kept: dict[str, Kept] = field(default_factory=dict)
-    """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
     """The point at which a command stopped the kernel for the user to look at it: "at the write …";
     None where none did.
@@ -101,12 +90,10 @@ class Workspace:
     """
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
-    latest: StateReader | None = field(default=None, init=False)
-    """The reader of the latest command, for completion."""
 
     def __post_init__(self) -> None:
-        self.kernel.wait = self._wait_for_table
-        self.kernel.write_remark = lambda remark: write_remarks(self.terminal(), [remark])
+        self.inputs.kernel.wait = self._wait_for_table
+        self.inputs.kernel.write_remark = lambda remark: write_remarks(self.terminal(), [remark])
 
     def _wait_for_table(self, symbolizer: Symbolizer) -> None:
         # Most commands name no PC.
@@ -142,8 +129,7 @@ class Context:
     """One run of one command."""
 
     workspace: Workspace
-    kernel: Kernel
-    """The workspace's, or that of the build that the command's traces are of."""
+    inputs: CommandInputs
     command: Command
     args: Namespace
     """The values that the user gave it."""
@@ -153,34 +139,21 @@ class Context:
     """The exit status; a handler sets 1 for violations and differences, 2 for failure without an
     error of its own.
     """
-    uses_target: bool = False
-    """True once the target is accessed."""
-    shows_target: bool = False
-    """Whether the run has shown what is known of the kernel, whose machine may have ended."""
-    _reader: StateReader | None = field(default=None, repr=False)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, or that of the build that the command's traces are of."""
+        return self.inputs.kernel
 
     @property
     def target(self) -> Target:
-        """The kernel.
-
-        :raises GoneError: when its machine has ended.
-        """
-        target = self.kernel.target
-        self.uses_target = True
-        if target.is_gone():
-            raise GoneError(target.name)
-        return target
-
-    @property
-    def known_target(self) -> Target:
-        """The kernel, even after its machine has ended."""
-        self.shows_target = True
-        return self.kernel.target
+        """The kernel; see :attr:`.CommandInputs.target`."""
+        return self.inputs.target
 
     @property
     def layout(self) -> Layout:
         """The layout of its KCOV."""
-        return self.kernel.layout
+        return self.inputs.layout
 
     @property
     def running_features(self) -> Collection[str] | None:
@@ -203,39 +176,25 @@ class Context:
 
     @property
     def reader(self) -> StateReader:
-        """Reads the kernel's state for this run.
+        """Reads the kernel's state for this run; see :attr:`.CommandInputs.reader`."""
+        return self.inputs.reader
 
-        :raises CapabilityError: when the target has no memory.
-        """
-        if self._reader is None:
-            self.require(Need.MEMORY)
-            self._reader = self.workspace.latest = StateReader(
-                self.target, self.layout, lambda: self.kernel.point_proof
-            )
-        return self._reader
+    def renew(self) -> Context:
+        """Return the same run with nothing of the kernel's state read yet."""
+        return replace(self, inputs=replace(self.inputs, _reader=None))
 
-    def inputs(self) -> Iterator[str]:
+    def input_files(self) -> Iterator[str]:
         """Iterate over the files that the run reads, which its output must not overwrite."""
         return find_input_files(self.workspace, self.command, self.args)
 
     def state(self, parts: Part) -> State:
         """Return KCOV's state with some parts; a run reads each part once."""
-        return self.reader.read(parts)
+        return self.inputs.state(parts)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines on unreadable data of this run so far."""
         return self.state(Part.NOTHING).notes
-
-    def find_lack(self, parts: Part | None = None) -> Lack:
-        """Return what could not be read of some parts that this run has asked for, by default of
-        all so far.
-        """
-        if self._reader is None:
-            return Lack()
-        state = self._reader.recall()
-        parts = state.parts if parts is None else parts
-        return Lack(state.unread(parts), is_total=state.extent(parts) is Extent.NONE)
 
     def require(self, need: Need) -> None:
         """Make sure that the command has what it needs.
@@ -250,8 +209,8 @@ class Context:
                     f"{name} needs the kernel's code; {target.memory_problem or target.name}",
                     hint="-s VMLINUX",
                 )
-        if need is Need.MEMORY and self.kernel.target.memory_problem is not None:
-            raise make_memory_error(name, self.kernel.target.memory_problem)
+        if need is Need.MEMORY:
+            self.inputs.require_memory()
         if need is Need.TERMINAL and not self.terminal.is_terminal:
             raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:
@@ -266,8 +225,8 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
     yield from (
         *workspace.named_files,
         *settings,
-        *workspace.kernel.input_files(),
-        *workspace.other_sources,
+        *workspace.inputs.kernel.input_files(),
+        *workspace.inputs.other_sources,
     )
     for argument in command.arguments:
         value = getattr(args, argument.attribute, None)
@@ -277,7 +236,7 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
             if isinstance(word, str)
         ]
         if argument.value is Value.BUFFER:
-            from kcovdbg.console.trace_paths import find_input_traces
+            from kcovdbg.inputs.trace_paths import find_input_traces
 
             for word in words:
                 yield from find_input_traces(word)

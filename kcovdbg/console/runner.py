@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from kcovdbg.console.argument import Value, WordError
+from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, Topic, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
@@ -28,7 +28,9 @@ from kcovdbg.console.renderable import (
 )
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
-from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
+from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError, WordError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import CommandInputs
 from kcovdbg.limits import MEMORY, one_command, over_limit
 from kcovdbg.model.state import Lack
 from kcovdbg.target.protocol import Target
@@ -245,12 +247,31 @@ def make_context(
     """
     if workspace.reads_only and not args.help:
         _refuse_acting(command, args)
-    kernel = workspace.kernel
+    kernel, reading = workspace.inputs.kernel, None
     if not args.help and any(argument.value is Value.BUFFER for argument in command.arguments):
-        from kcovdbg.console.trace_kernel import find_kernel
+        from kcovdbg.console.buffer_arguments import find_reading
 
-        kernel = find_kernel(workspace, command, args)
-    return Context(workspace, kernel, command, args, terminal, format)
+        kernel = _find_kernel(workspace, command, args, terminal)
+        reading = find_reading(args)
+    inputs = CommandInputs(workspace.inputs, kernel, command.name, reading)
+    return Context(workspace, inputs, command, args, terminal, format)
+
+
+def _find_kernel(
+    workspace: Workspace, command: Command, args: Namespace, terminal: Terminal
+) -> Kernel:
+    """Return the kernel of the traces that a command names; wait for its table."""
+    from kcovdbg.console.table_progress import PATIENCE, build_table
+    from kcovdbg.inputs.trace_kernel import MissingTable, find_kernel
+
+    words: list[str] = []
+    for argument in command.arguments:
+        value = getattr(args, argument.attribute, None)
+        if argument.value is Value.BUFFER and value:
+            words += [value] if isinstance(value, str) else value
+    while isinstance(found := find_kernel(workspace.inputs, words), MissingTable):
+        build_table(terminal, found.image, found.key, PATIENCE)
+    return found
 
 
 @contextlib.contextmanager
@@ -267,18 +288,18 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
             if path is not None:
                 from kcovdbg.console.output_files import check_output
 
-                check_output(path, context.inputs)
+                check_output(path, context.input_files)
         with one_command(holds_memory=not context.command.acts):
             yield
     except (OSError, KcovdbgError) as error:
         if (
             isinstance(error, GoneError)
-            or not context.uses_target
+            or not context.inputs.uses_target
             or not _has_ended(context.kernel.target, error)
         ):
             raise
         raise GoneError(context.kernel.target.name) from error
-    if context.uses_target and context.kernel.target.is_gone():
+    if context.inputs.uses_target and context.kernel.target.is_gone():
         raise GoneError(context.kernel.target.name)
 
 
@@ -356,7 +377,7 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
         first = next(rows, _END)
         is_empty = first is _END
         data = replace(data, rows=() if is_empty else chain((first,), rows))
-    lack = context.find_lack(data.rests_on) if is_empty else Lack()
+    lack = context.inputs.find_lack(data.rests_on) if is_empty else Lack()
     if lack.lines:
         if lack.is_total:
             context.status = max(context.status, FAILED)

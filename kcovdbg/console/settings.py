@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import KcovdbgError, suggest
 from kcovdbg.limits import parse_limit
 from kcovdbg.user_folder import find_user_folder
 

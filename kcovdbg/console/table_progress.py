@@ -17,6 +17,9 @@ _STEP: Final = 0.05
 _BAR: Final = 24
 _TITLE: Final = "finding coverage points"
 
+PATIENCE: Final = 600.0
+"""Seconds to wait for the table of a build that the user named."""
+
 _Found = TypeVar("_Found")
 
 

@@ -27,12 +27,11 @@ from kcovdbg.console.renderable import (
     Table,
     Text,
     find_data,
-    suggest,
     wrap_line,
 )
 from kcovdbg.console.terminal import Terminal, write_remarks
 from kcovdbg.console.text import escape
-from kcovdbg.errors import UsageError
+from kcovdbg.errors import UsageError, suggest
 
 _ERRORS: Final = "errors"
 # Stands for the rows that could not be read.

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.buffer_sources import find_tids, syscall_lines
 from kcovdbg.console.column import (
     ADDRESS,
     BOOL,
@@ -31,6 +30,7 @@ from kcovdbg.console.grid import table_lines
 from kcovdbg.console.log_lines import end_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
+from kcovdbg.console.syscall_remarks import syscall_lines
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import (
     NO_ADDRESS,
@@ -42,6 +42,7 @@ from kcovdbg.console.wording import (
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.buffer_sources import find_tids
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord
@@ -166,7 +167,7 @@ def _choose(
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
         state = context.state(Part.ALL_TASKS)
-        tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word))
+        tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context.inputs, word))
         return [state.find_task(tid) for tid in tids], []
     if args.all:
         tasks = context.state(Part.TASKS).tasks

@@ -18,18 +18,11 @@ from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import (
-    find_buffer,
-    read_trace_records,
-    require_fit,
-    require_names,
-    require_points,
-)
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
@@ -44,6 +37,13 @@ from kcovdbg.export.point_formats import (
     jsonl_lines,
     modoff_lines,
     rawcoverfiles_lines,
+)
+from kcovdbg.inputs.buffer_sources import (
+    find_buffer,
+    read_trace_records,
+    require_fit,
+    require_names,
+    require_points,
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
@@ -78,7 +78,7 @@ class ExportSource:
     @cached_property
     def buffer(self) -> Buffer:
         """The buffer."""
-        buffer = find_buffer(self.context, self.what)
+        buffer = find_buffer(self.context.inputs, self.what)
         codec = buffer.encoding.codec
         if not codec.has_addresses:
             raise CapabilityError(
@@ -359,7 +359,7 @@ def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tupl
     tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
     found = find_image_coverage(
-        source.context, read_trace_records(source.context, source.buffer), wanted
+        source.context, read_trace_records(source.context.inputs, source.buffer), wanted
     )
     absent = sum(not tree.has_text(file.path) for file in found.files)
     remarks = found.remarks
@@ -453,13 +453,15 @@ def _run(context: Context, args: Namespace) -> Renderable:
     source = ExportSource(context, args)
     exporter = EXPORTERS[args.format]
     if exporter.has_names:
-        require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
+        require_names(
+            context.inputs, source.names, source.all_counts, f"export {args.format} {args.what}"
+        )
     lines, own_remarks = exporter.export(source)
     remarks = (*context.kernel.name_remarks, *source.buffer.remarks, *own_remarks)
     if is_stdout:
         return Text(_stdout_parts(context, lines, remarks))
     written = 0
-    with open_text(args.output, context.inputs) as stream:
+    with open_text(args.output, context.input_files) as stream:
         for part in _join_lines(lines):
             stream.write(part)
             written += part.count("\n")

@@ -22,9 +22,8 @@ from typing import Any, Final
 
 from kcovdbg.child_process import find_install_command
 from kcovdbg.console.column import Column
-from kcovdbg.console.command_line import parse_line, quote
+from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.context import Context, Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Fields, Table, find_data
 from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
@@ -39,6 +38,9 @@ from kcovdbg.crash.crash_summary import (
 )
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
+from kcovdbg.inputs.input_commands import quote
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.limits import hold_memory
 from kcovdbg.model.crash_evidence import TaskStack
 from kcovdbg.model.kcov import name_task
@@ -224,7 +226,7 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     # Known even if the process dies of the first command.
     yield outcome
     kernel = Kernel(is_named=False) if target is None else Kernel(lambda: target)
-    workspace = Workspace(import_module(_COMMANDS).COMMANDS, kernel)
+    workspace = Workspace(import_module(_COMMANDS).COMMANDS, UserInputs(kernel))
     crashed = CrashedTask(None)
     if job.files and job.lines[0] != SHOW_REPORT:
         context = make_context(

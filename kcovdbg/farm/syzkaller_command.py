@@ -30,7 +30,6 @@ from kcovdbg.console.column import (
     RowType,
 )
 from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Table
@@ -51,6 +50,7 @@ from kcovdbg.farm.batch_run import (
 )
 from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
 from kcovdbg.farm.workdir_reader import WorkdirReader
+from kcovdbg.inputs.input_commands import quote
 from kcovdbg.user_folder import expand_user, find_user_folder, make_folder
 
 _SLICE: Final = "kcov.slice.zst"

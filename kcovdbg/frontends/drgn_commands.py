@@ -13,13 +13,14 @@ from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import Painter
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.limits import set_limits
 
 _WORKSPACE = "kcovdbg_workspace"
@@ -39,7 +40,7 @@ def _find_workspace(prog: Program) -> Workspace:
             substitutions=settings.substitute_paths,
         )
         found = Workspace(
-            COMMANDS, kernel, has_screen=True, color=settings.color, settings=settings
+            COMMANDS, UserInputs(kernel), has_screen=True, color=settings.color, settings=settings
         )
         prog.cache[_WORKSPACE] = found
     return found

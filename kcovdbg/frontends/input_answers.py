@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.input_commands import find_commands, find_trace
 from kcovdbg.console.runner import explain, report, run_words
 from kcovdbg.console.terminal import write_remarks
-from kcovdbg.console.trace_paths import FILE
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.options import NamedInput
+from kcovdbg.inputs.input_commands import find_commands, find_trace, quote
+from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind
 from kcovdbg.records.trace_file import side_path
 
@@ -48,16 +47,16 @@ def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
 
     :return: the highest exit status.
     """
-    own = workspace.kernel
+    own = workspace.inputs.kernel
     status = 0
     for named in _without_side_files(inputs):
         # Only a side file says that a file is of the running kernel.
         is_known = own.is_named or (
             named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file()
         )
-        workspace.kernel = own if is_known else replace(own, open_target=_refuse_to_guess)
+        workspace.inputs.kernel = own if is_known else replace(own, open_target=_refuse_to_guess)
         status = max(status, _answer(workspace, named))
-    workspace.kernel = own
+    workspace.inputs.kernel = own
     return status
 
 
@@ -108,7 +107,7 @@ def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequen
     ]
     if not answers:
         raise refuse(named.path, named.found)
-    if named.found.kind is InputKind.REPORT and not workspace.kernel.is_named:
+    if named.found.kind is InputKind.REPORT and not workspace.inputs.kernel.is_named:
         # What the report itself says needs no kernel.
         del answers[1:]
     shown = "; ".join(" ".join(map(quote, words)) for words in answers)

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
+from kcovdbg.console.argument import Argument, Count, Value, convert
 from kcovdbg.console.command import CommandTable, add_argument
-from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.limits import parse_limit
 from kcovdbg.target.dump_file import FileKind, identify, open_file, path_hint
 from kcovdbg.target.opener import TargetOptions

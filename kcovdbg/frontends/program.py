@@ -11,21 +11,28 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
 from kcovdbg.console.terminal import Color, find_terminal, settle_stdout, write_remarks
-from kcovdbg.errors import CapabilityError, KcovdbgError, NoDebugInfoError, TargetError, UsageError
+from kcovdbg.errors import (
+    CapabilityError,
+    KcovdbgError,
+    NoDebugInfoError,
+    TargetError,
+    UsageError,
+    WordError,
+)
 from kcovdbg.frontends.options import OPTIONS, Options
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments, sort_files
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
-    from kcovdbg.console.trace_paths import FileConfinement
+    from kcovdbg.inputs.trace_paths import FileConfinement
 
 
 _STDIN: Final = "-"
@@ -49,22 +56,26 @@ def run_program(
     demo_source = (str(find_demo_source()),) if options.target.demo else ()
     workspace = Workspace(
         commands,
-        Kernel(
-            lambda: _warn_of_condition(_open_named_target(options, open_target), options, color),
-            is_named=options.target.is_named
-            or options.target.kernel
-            or options.symbol_table is not None,
-            table_file=options.symbol_table,
-            tables=settings.symbol_tables,
-            source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
-            substitutions=(*options.substitutions, *settings.substitute_paths),
+        UserInputs(
+            Kernel(
+                lambda: _warn_of_condition(
+                    _open_named_target(options, open_target), options, color
+                ),
+                is_named=options.target.is_named
+                or options.target.kernel
+                or options.symbol_table is not None,
+                table_file=options.symbol_table,
+                tables=settings.symbol_tables,
+                source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
+                substitutions=(*options.substitutions, *settings.substitute_paths),
+            ),
+            other_vmlinux=options.other_vmlinux,
+            other_sources=options.other_sources,
         ),
         color=color,
         has_screen=True,
         serve_tools=partial(serve_tools, options.target),
         find_program=lambda: _background_program(options),
-        other_vmlinux=options.other_vmlinux,
-        other_sources=options.other_sources,
         settings=settings,
         named_files=_find_named_files(options),
         find_gdb_arguments=lambda: find_gdb_arguments(options.target),
@@ -208,7 +219,7 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
         return _run_script(workspace, options)
     if options.inputs:
         status = answer_inputs(workspace, options.inputs)
-        is_shell = workspace.kernel.is_named and sys.stdin.isatty() and sys.stdout.isatty()
+        is_shell = workspace.inputs.kernel.is_named and sys.stdin.isatty() and sys.stdout.isatty()
         if not is_shell or not are_traces(options.inputs):
             return status
         keep_traces(workspace, options.inputs)
@@ -221,7 +232,7 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
     target = options.target
     if read is None and (target.core or target.qemu or target.gdb_remote or target.files):
         # Nothing else reports a named target that cannot be opened.
-        _ = workspace.kernel.target
+        _ = workspace.inputs.kernel.target
     return read or 0
 
 
@@ -241,7 +252,7 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) ->
     """
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
-    elif (note := workspace.kernel.target.connection.leave_stopped(reason)) is not None:
+    elif (note := workspace.inputs.kernel.target.connection.leave_stopped(reason)) is not None:
         write_remarks(workspace.terminal(), [note])
 
 

@@ -24,13 +24,13 @@ import sys
 from typing import Any, Final, TextIO
 
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.input_commands import find_commands
 from kcovdbg.console.runner import run_script
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.input_answers import answer_inputs
 from kcovdbg.frontends.options import NamedInput
 from kcovdbg.frontends.script_lines import SILENT, find_kind_of_lines
 from kcovdbg.input_file import find_packing
+from kcovdbg.inputs.input_commands import find_commands
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.records.input_kind import LOOKED_AT, FoundKind, InputKind, find_path_kind
 

@@ -9,14 +9,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.buffers.trace_view import make_followed_view
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
+from kcovdbg.errors import (
+    INTERRUPTED,
+    CapabilityError,
+    GoneError,
+    KcovdbgError,
+    UsageError,
+    WordError,
+)
 from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, follow
 from kcovdbg.monitor.page import recording_page
 from kcovdbg.monitor.printed_looks import print_looks
@@ -91,7 +98,7 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     recording = (
         contextlib.nullcontext()
         if args.record is None
-        else open_recording(args.record, context.inputs)
+        else open_recording(args.record, context.input_files)
     )
     # The screen handles signals itself.
     has_screen = _has_screen(context) and not args.print
@@ -157,7 +164,7 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield Text(page)
         return
     if args.output is not None:
-        with open_text(args.output, context.inputs) as stream:
+        with open_text(args.output, context.input_files) as stream:
             stream.writelines(page)
     if context.format is not Format.TEXT:
         yield Fields(SUMMARY_ROWS.columns, summary)

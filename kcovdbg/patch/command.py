@@ -12,17 +12,17 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import ALL, find_trace_buffers, read_trace_records
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
-from kcovdbg.console.trace_paths import confine
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import decode_utf16, read_input
+from kcovdbg.inputs.buffer_sources import ALL, find_trace_buffers, read_trace_records
+from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.patch.build_option import BuildOptions
 from kcovdbg.patch.change import read_diff
@@ -109,11 +109,11 @@ def _run(context: Context, args: Namespace) -> Lines:
     # Of executed addresses it need have no points; without them nothing was recorded otherwise.
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
-    buffers, skipped = find_trace_buffers(context, names, takes_addresses=True)
+    buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
     remarks = [*context.kernel.name_remarks, *skipped]
     built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
     found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
-    traces = [name_trace(buffer, read_trace_records(context, buffer)) for buffer in buffers]
+    traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
     source = context.kernel.source
     texts = {file: source.read(names[0]) for file, names in found.items() if names}
     wanted: dict[str, set[int]] = {}
@@ -172,7 +172,7 @@ def _split_words(args: Namespace) -> tuple[str, list[str]]:
 
 def _read_change(context: Context, word: str) -> tuple[str, str]:
     """Return the text of a diff and its name."""
-    confinement = context.workspace.confinement
+    confinement = context.workspace.inputs.confinement
     folders = context.kernel.source_folders
     if word == _STDIN:
         if confinement is not None:

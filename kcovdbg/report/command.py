@@ -13,9 +13,17 @@ from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FORCE, TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import (
+from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
+from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
+from kcovdbg.console.context import Context
+from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
+from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
+from kcovdbg.console.writer import Format
+from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
+from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     order_remarks,
     require_comparable,
@@ -23,15 +31,7 @@ from kcovdbg.console.buffer_sources import (
     require_names,
     require_points,
 )
-from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
-from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
-from kcovdbg.console.context import Context
-from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
-from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
-from kcovdbg.console.trace_paths import FILE
-from kcovdbg.console.writer import Format
-from kcovdbg.errors import GoneError, KcovdbgError, UsageError
+from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.coverage import FileCoverage
@@ -310,7 +310,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         context.require(Need.MEMORY)
     builds = find_builds(context, [[what] for what in args.what])
     buffers = [
-        find_buffer(context, what, build.kernel)
+        find_buffer(context.inputs, what, build.kernel)
         for what, build in zip(args.what, builds, strict=True)
     ]
     for buffer in buffers:
@@ -323,7 +323,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
         for buffer, build in zip(buffers, builds, strict=True)
     ]
     for trace in traces:
-        require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
+        require_names(
+            context.inputs, trace.build.names, trace.counts, f"report {trace.buffer.name}"
+        )
     patch = None if args.change is None else _ask_patch(context, args.change, args.what)
     target = context.kernel.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
@@ -337,7 +339,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         return Text(f"{line}\n" for line in lines)
     size = 0
     # A million short-lived objects, none of them in a cycle.
-    with without_collection(), open_text(args.output, context.inputs) as stream:
+    with without_collection(), open_text(args.output, context.input_files) as stream:
         for line in lines:
             stream.write(f"{line}\n")
             size += len(line.encode()) + 1

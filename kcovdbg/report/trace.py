@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild
-from kcovdbg.console.buffer_sources import order_remarks
 from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import (
@@ -24,6 +23,7 @@ from kcovdbg.console.wording import (
     place_text,
     record_text,
 )
+from kcovdbg.inputs.buffer_sources import order_remarks
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.alignment import AlignedPart, align_records

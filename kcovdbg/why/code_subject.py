@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.console.buffer_arguments import check_code, unknown_file
 from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.code_names import check_code, unknown_file
 from kcovdbg.records.line_states import StateFinder, TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.location_table import LocationTable

@@ -14,15 +14,8 @@ from typing import Any, Final, NamedTuple, get_args
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import (
-    find_tid,
-    find_trace_buffers,
-    is_address,
-    read_trace_records,
-    suggest_task,
-)
 from kcovdbg.console.column import (
     ADDRESS,
     ADDRESSES,
@@ -43,11 +36,18 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, WordError
+from kcovdbg.inputs.buffer_sources import (
+    find_tid,
+    find_trace_buffers,
+    is_address,
+    read_trace_records,
+    suggest_task,
+)
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
@@ -362,7 +362,7 @@ def _ask(context: Context, subject: str) -> _Subject:
         hint = (
             f"write an address as 0x{subject}"
             if is_bare
-            else suggest_task(context, subject, is_any=True) or _FORMS
+            else suggest_task(context.inputs, subject, is_any=True) or _FORMS
         )
         raise WordError(
             f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint
@@ -446,9 +446,9 @@ def _find_subject(context: Context, text: str) -> str:
     """
     if text.isdecimal() or is_address(text) or ":" in text:
         return text
-    tid = find_tid(context, text)
+    tid = find_tid(context.inputs, text)
     if tid is None and find_address(context, text) is None:
-        tid = find_tid(context, text, is_any=True)
+        tid = find_tid(context.inputs, text, is_any=True)
     return text if tid is None else str(tid)
 
 
@@ -521,7 +521,7 @@ def _find_task(context: Context, name: str) -> int | None:
     """Return the thread id that the name of a buffer is, None where it is another one's."""
     if context.target.memory_problem is not None or not _TASK_NAME.fullmatch(name):
         return None
-    return int(name) if name.isdecimal() else find_tid(context, name)
+    return int(name) if name.isdecimal() else find_tid(context.inputs, name)
 
 
 def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
@@ -543,7 +543,7 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
                 if subject.task is not None and subject.task.count is not None
                 else subject.buffer
             )
-    found = find_trace_buffers(context, names)
+    found = find_trace_buffers(context.inputs, names)
     remarks += found.remarks
     traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
     comparisons = [buffer for buffer in found.buffers if buffer.encoding.codec.has_operands]
@@ -553,7 +553,7 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
             hint="name a trace of PCs of the same calls as well",
         )
     remarks += (f"{buffer.name}: {remark}" for buffer in traces for remark in buffer.remarks)
-    records = [read_trace_records(context, buffer) for buffer in traces]
+    records = [read_trace_records(context.inputs, buffer) for buffer in traces]
     notes = [
         f"{buffer.name}: {quality_text(buffer, one.quality)}"
         for buffer, one in zip(traces, records, strict=True)

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import (
+from kcovdbg.console.context import Context
+from kcovdbg.console.point_table import find_point_table
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.buffer_sources import (
     BufferCounts,
     find_counts,
     find_unread_buffers,
     list_buffers,
 )
-from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_module_points, find_point_table
-from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.code_names import check_code
+from kcovdbg.inputs.kernel_points import find_module_points
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import PcFilter
@@ -38,7 +39,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     found = (
         BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
         if what is None
-        else find_counts(context, what)
+        else find_counts(context.inputs, what)
     )
     for answer in _explain_counted(context, table, function, what, found):
         if answer.code == "function-not-covered" and found.is_incomplete:
@@ -140,7 +141,7 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
     problem = "whose points are not known"
     found = None
     try:
-        found = find_module_points(context, function)
+        found = find_module_points(context.kernel, function)
     except KcovdbgError as error:
         problem = f"whose points are not known: {error}"
     if found is None:
@@ -196,7 +197,7 @@ def explain_elsewhere(
     is_covered = False
     for name, whose in others[:_LOOKED_AT]:
         try:
-            found = find_counts(context, name)
+            found = find_counts(context.inputs, name)
             covered = sum(pc in found.counts for pc in table.find(found.kinds, function=function))
         except KcovdbgError as error:
             unread.append(f"{name}: {error}")

@@ -34,12 +34,13 @@ import zstandard
 from kcovdbg.abi.record import PC
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context, Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.text import escape
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.compiled_reader import open_code, read_comp_dir
@@ -589,8 +590,8 @@ def _use_table(path: str, line: str) -> int:
     """Run a command for a kernel that has a location table alone."""
     start = SimpleNamespace(address=_KERNEL, size=0)
     target = make_target(kaslr_offset=0, symbol=lambda _name: start, read=_refuse_memory)
-    workspace = Workspace(COMMANDS, Kernel(lambda: target, table_file=path))
-    workspace.kernel.layout = make_layout()
+    workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target, table_file=path)))
+    workspace.inputs.kernel.layout = make_layout()
     # This process runs one command; its kernel has no state to be read.
     Context.reader = property(_no_state)  # type: ignore[assignment,method-assign]
     return run_line(workspace, line, workspace.terminal())

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context, Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.state import Part, Source
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
@@ -202,9 +203,9 @@ class Case:
         self._name = name
         self._random = random
         self.is_changed = False
-        self._workspace = Workspace(COMMANDS, Kernel(lambda: fuzzer.target))
-        self._workspace.kernel.layout = fuzzer.layout
-        self._workspace.kernel.names = fuzzer.names
+        self._workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: fuzzer.target)))
+        self._workspace.inputs.kernel.layout = fuzzer.layout
+        self._workspace.inputs.kernel.names = fuzzer.names
 
     def questions(self) -> list[str]:
         """Commands about something that this case's dice choose."""

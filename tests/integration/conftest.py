@@ -10,8 +10,9 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_reporting
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.kcovdbg_run import Rows, run_kcovdbg
 from tests.support.browser import Browser, find_browser
@@ -67,8 +68,8 @@ class DemoWorkspace:
     def __init__(self) -> None:
         self._streams = Streams()
         kernel = Kernel(lambda: open_target(TargetOptions(demo=True)))
-        self.workspace = Workspace(COMMANDS, kernel, find_terminal=self._streams.find)
-        self.kernel = self.workspace.kernel
+        self.workspace = Workspace(COMMANDS, UserInputs(kernel), find_terminal=self._streams.find)
+        self.kernel = self.workspace.inputs.kernel
         # The table is built first.
         assert self.kernel.names.table is not None
 

@@ -14,8 +14,8 @@ from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.collect import command_run as running
 from kcovdbg.collect.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.collect.command import parse_remote, parse_size
-from kcovdbg.console.argument import WordError
 from kcovdbg.console.json_schema import keys_of
+from kcovdbg.errors import WordError
 from kcovdbg.frontends.cli import main
 from kcovdbg.records.pc_counts import RunCounts, find_occurrences
 from kcovdbg.records.trace_file import read_header

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.buffer_sources import find_buffer, read_trace_records
-from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.runner import find_command, make_context
+from kcovdbg.inputs.buffer_sources import find_buffer, read_trace_records
 from kcovdbg.records.line_states import LineState, Quality, make_finder, read_records
 from kcovdbg.symbols.coverage_points import PointKind
 from tests.support.programs import find_points, output_of
@@ -288,8 +288,8 @@ def test_place_of_a_task_decides_more(opened_demo, tid):
     workspace = opened_demo.workspace
     command, args = find_command(workspace, ["export", "lcov", str(tid)])
     context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
-    buffer = find_buffer(context, str(tid))
-    placed, alone = read_trace_records(context, buffer), read_records(buffer)
+    buffer = find_buffer(context.inputs, str(tid))
+    placed, alone = read_trace_records(context.inputs, buffer), read_records(buffer)
     assert placed.place is not None
     assert Quality.PLACED in placed.quality
     finder = make_finder(find_point_table(context))

@@ -12,9 +12,10 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FileConfinement
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
@@ -118,7 +119,7 @@ def test_programs_get_no_source_of_the_build_directory(tmp_path, monkeypatch):
             lambda: open_target(TargetOptions(symbols=[str(image)], image=True)),
             source_folders=folders,
         )
-        box = ToolBox(Workspace(COMMANDS, kernel), FileConfinement(tmp_path / "served"))
+        box = ToolBox(Workspace(COMMANDS, UserInputs(kernel)), FileConfinement(tmp_path / "served"))
         answer = box.call("source", {"what": "file:t.kcov"})
         assert (SECRET in answer.text) == bool(folders)
 

@@ -81,7 +81,7 @@ def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):
     assert "jobs --output" in told[1]
     assert not shell.told()
     assert "said" in shell.run("jobs --output 1").splitlines()
-    assert list(shell.workspace.kept) == ["@collect1"]
+    assert list(shell.workspace.inputs.kept) == ["@collect1"]
     (row,) = json.loads(shell.run("jobs --json"))
     assert (row["state"], row["status"], row["kept"], row["buffers"]) == (
         "ended",
@@ -95,7 +95,7 @@ def test_files_and_names(shell, tmp_path):
     shell.run("collect --keep @mine -- true &")
     shell.run(f"collect -o {tmp_path}/a.kcov --per-thread -- sh -c '(exit 2); true' &  # a remark")
     shell.run("jobs --wait")
-    assert list(shell.workspace.kept) == ["@mine"]
+    assert list(shell.workspace.inputs.kept) == ["@mine"]
     assert len(list(tmp_path.glob("a.*.kcov"))) == len(list(tmp_path.glob("a.*.kcov.json"))) == 2
     assert len(json.loads(shell.run("jobs 2 --json"))[0]["files"]) == 2
 
@@ -130,7 +130,7 @@ def test_failure_is_told(shell):
     assert told[0].startswith("[1] ")
     assert {"127", "/nonexistent"} <= set(re.findall(r"/?\w+", told[0]))
     assert "/nonexistent" in told[1]
-    assert not shell.workspace.kept
+    assert not shell.workspace.inputs.kept
 
 
 @pytest.mark.parametrize(

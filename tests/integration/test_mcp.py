@@ -25,11 +25,12 @@ from mcp.shared.exceptions import MCPError
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.frontends.mcp.calls import CallQueue
 from kcovdbg.frontends.mcp.server import ToolServer
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FileConfinement
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines
 from tests.support.escaped_rows import escape_all
@@ -81,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
     return ToolBox(
-        Workspace(COMMANDS, Kernel(lambda: target, source_folders=DEMO_SOURCE)),
+        Workspace(COMMANDS, UserInputs(Kernel(lambda: target, source_folders=DEMO_SOURCE))),
         FileConfinement(folder),
     )
 
@@ -212,7 +213,9 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
     options = TargetOptions(
         core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")]
     )
-    opened = ToolBox(Workspace(COMMANDS, Kernel(lambda: open_target(options))), FileConfinement())
+    opened = ToolBox(
+        Workspace(COMMANDS, UserInputs(Kernel(lambda: open_target(options)))), FileConfinement()
+    )
     for name in ("tasks", "objects", "saved"):
         assert opened.call(name, {}) == box.call(name, {})
 

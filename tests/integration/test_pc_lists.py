@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
-from kcovdbg.console.buffer_sources import read_trace_file
+from kcovdbg.inputs.buffer_sources import read_trace_file
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.symbols.coverage_points import PointKind
 from tests.lab.kcovdbg_run import run_kcovdbg

@@ -10,10 +10,11 @@ from unittest.mock import patch
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvest
 from kcovdbg.console.command import Command
-from kcovdbg.console.context import Context, Workspace
-from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.renderable import Lines
 from kcovdbg.frontends.shell import run_interactively
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 
 
@@ -44,11 +45,11 @@ EXTRA = (
 
 
 def main():
-    workspace = Workspace(COMMANDS.with_commands(*EXTRA), Kernel(make_target))
-    workspace.kernel.layout = make_layout()
+    workspace = Workspace(COMMANDS.with_commands(*EXTRA), UserInputs(Kernel(make_target)))
+    workspace.inputs.kernel.layout = make_layout()
     workspace.debug = "--debug" in sys.argv
     with (
-        patch.object(Context, "reader", property(lambda _self: Look())),
+        patch.object(CommandInputs, "reader", property(lambda _self: Look())),
         patch.object(harvest, "StateReader", Look),
     ):
         return run_interactively(workspace, quiet="-q" in sys.argv)

@@ -10,11 +10,12 @@ from typing import Any
 
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Context, Workspace
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import schema_of
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import Area, RemoteHandle
 from kcovdbg.model.state import KernelFacts, Lack, Part, Source, State
@@ -335,11 +336,11 @@ def make_workspace(
     streams, monkeypatch, *, reader=None, target=None, commands=COMMANDS, layout=None
 ):
     workspace = Workspace(
-        commands, Kernel(lambda: target or make_target()), find_terminal=streams.find
+        commands, UserInputs(Kernel(lambda: target or make_target())), find_terminal=streams.find
     )
-    workspace.kernel.layout = layout or make_layout()
+    workspace.inputs.kernel.layout = layout or make_layout()
     shared = reader or StubReader()
-    monkeypatch.setattr(Context, "reader", property(lambda _self: shared))
+    monkeypatch.setattr(CommandInputs, "reader", property(lambda _self: shared))
     return workspace
 
 

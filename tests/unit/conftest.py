@@ -33,7 +33,7 @@ def streams():
 def named_workspace(streams, monkeypatch):
     """A workspace that names the PCs of made-up functions."""
     workspace = make_workspace(streams, monkeypatch)
-    workspace.kernel.names, workspace.kernel.symbolizer = names(), None
+    workspace.inputs.kernel.names, workspace.inputs.kernel.symbolizer = names(), None
     return workspace
 
 

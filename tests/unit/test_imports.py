@@ -2,7 +2,7 @@
 """Rules of the source tree that no linter knows: imports, names, licenses, cited documents.
 
 Imports point one way: frontends -> commands and tools -> buffers -> compare -> {why, crash} ->
-check -> console -> records -> {symbols, walk} -> series -> target -> {elf, model, abi}.
+check -> console -> inputs -> records -> {symbols, walk} -> series -> target -> {elf, model, abi}.
 """
 
 import ast
@@ -37,6 +37,7 @@ LAYERS = (
     ("kcovdbg.series",),
     ("kcovdbg.walk", "kcovdbg.symbols"),
     ("kcovdbg.records", "kcovdbg.helpers"),
+    ("kcovdbg.inputs",),
     ("kcovdbg.console",),
     ("kcovdbg.check",),
     ("kcovdbg.why", "kcovdbg.crash"),
@@ -224,7 +225,7 @@ def test_the_version_loads_no_workspace():
     assert [name for name in loaded_by("--version") if name.startswith(workspace)] == []
 
 
-@pytest.mark.parametrize(("command", "most"), [("tasks", 85), ("areas", 81)])
+@pytest.mark.parametrize(("command", "most"), [("tasks", 87), ("areas", 83)])
 def test_a_command_loads_what_it_uses(command, most):
     """A command on the demo loads no names of PCs, no formats of traces, and no completion."""
     loaded = [name for name in loaded_by("--demo", command) if name.startswith("kcovdbg")]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
-from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.runner import find_command, make_context
 from kcovdbg.console.text import elide, elide_start, escape, pad
 from kcovdbg.console.wording import buffer_title, record_text
+from kcovdbg.inputs.buffer_sources import find_buffer
 from kcovdbg.records.located_records import locate_records
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class BufferWindow:
         command, args = find_command(workspace, ["buffer", what])
         context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
         self._names = context.kernel.names
-        self._buffer = find_buffer(context, what)
+        self._buffer = find_buffer(context.inputs, what)
 
     def draw(self, request: Fields) -> Fields:
         """Return the lines of the window around the selected record, which of them that is, and

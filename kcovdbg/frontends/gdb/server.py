@@ -19,7 +19,6 @@ from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
@@ -37,6 +36,8 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
 from kcovdbg.frontends.gdb.link import VERSION, Fields, Link
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -199,14 +200,19 @@ class Server:
             self._sources = sources
             self._workspace = Workspace(
                 INSIDE,
-                Kernel(
-                    lambda: self._open(state),
-                    tables=settings.symbol_tables,
-                    source_folders=(*state["source_folders"], *settings.source_dirs),
-                    substitutions=(*map(tuple, state["substitutions"]), *settings.substitute_paths),
+                UserInputs(
+                    Kernel(
+                        lambda: self._open(state),
+                        tables=settings.symbol_tables,
+                        source_folders=(*state["source_folders"], *settings.source_dirs),
+                        substitutions=(
+                            *map(tuple, state["substitutions"]),
+                            *settings.substitute_paths,
+                        ),
+                    ),
+                    kept=self._kept,
                 ),
                 settings=settings,
-                kept=self._kept,
             )
         return self._workspace
 
@@ -311,8 +317,8 @@ class Server:
 
         # Asked for while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
-        target, tid = workspace.kernel.target, request["tid"]
-        layout = workspace.kernel.layout
+        target, tid = workspace.inputs.kernel.target, request["tid"]
+        layout = workspace.inputs.kernel.layout
         if tid is None:
             address = find_current_tasks(target).get(request["state"]["cpu"])
             if address is None:
@@ -342,9 +348,9 @@ class Server:
         """Return the value of one of GDB's functions for a task."""
         from kcovdbg.walk.state import StateReader
 
-        layout = workspace.kernel.layout
+        layout = workspace.inputs.kernel.layout
         if name == "kcov_count":
-            found = StateReader(workspace.kernel.target, layout).interpret(task)
+            found = StateReader(workspace.inputs.kernel.target, layout).interpret(task)
             if found.count is None and found.errors:
                 raise KcovdbgError("; ".join(found.errors))
             return found.count or 0
@@ -375,7 +381,7 @@ class Server:
             # A posted series may have modes that are no enumerators; a kernel that was not read yet
             # is not read for that.
             with contextlib.suppress(KcovdbgError):
-                known = {**known, **self._workspace.kernel.layout.modes}
+                known = {**known, **self._workspace.inputs.kernel.layout.modes}
         name = mode_name(value & ~IN_CTXSW, known)
         return {"name": f"{name} | IN_CTXSW" if value & IN_CTXSW else name}
 

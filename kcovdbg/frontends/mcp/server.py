@@ -27,7 +27,6 @@ from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.help_text import VOCABULARY
 from kcovdbg.console.runner import report
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.calls import CallQueue, SpareProcess, ToolCall
 from kcovdbg.frontends.mcp.tools import (
@@ -39,6 +38,7 @@ from kcovdbg.frontends.mcp.tools import (
     input_schema,
     output_schema,
 )
+from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.series.table import eras
 
 _INSTRUCTIONS: Final = (

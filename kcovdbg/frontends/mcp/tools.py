@@ -34,9 +34,9 @@ from kcovdbg.console.renderable import Lines, Renderable, Table, find_data
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.text import escape
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.writer import Format, row_encoder, rows_of
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.target.end_signals import answering
 from kcovdbg.target.protocol import Target
 
@@ -388,15 +388,18 @@ class ToolBox:
             workspace,
             # What it answers may be published by a program that reads whatever the debug info
             # names.
-            kernel=replace(workspace.kernel, reads_build_directory=False),
+            inputs=replace(
+                workspace.inputs,
+                kernel=replace(workspace.inputs.kernel, reads_build_directory=False),
+                confinement=confinement,
+                kept={},
+            ),
             find_terminal=self._find_terminal,
             has_screen=False,
             serve_tools=None,
             find_program=None,
             background=[],
             format=Format.JSON,
-            confinement=confinement,
-            kept={},
         )
         self._current: Workspace | None = None
         self._remarks = io.StringIO()
@@ -406,7 +409,7 @@ class ToolBox:
 
         :raises KcovdbgError: when it cannot be opened; the next call tries again.
         """
-        kernel = self._find_workspace().kernel
+        kernel = self._find_workspace().inputs.kernel
         _ = kernel.target, kernel.layout, kernel.symbolizer
 
     def call(self, name: str, given: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> ToolAnswer:
@@ -462,7 +465,7 @@ class ToolBox:
             most = min(max_bytes, _BRIEF_BYTES) if is_brief else max_bytes
             page = read_page(answer(context, args), first=first, limit=limit, max_bytes=most)
         remarks = [*self._written_remarks(workspace), *page.remarks]
-        if first and context.uses_target and context.kernel.target.live:
+        if first and context.inputs.uses_target and context.kernel.target.live:
             remarks.insert(0, _READ_AGAIN)
         remarks = list(dict.fromkeys(remarks))
         most_remarks = _BRIEF_REMARKS if is_brief else _MAX_REMARKS
@@ -478,8 +481,8 @@ class ToolBox:
 
         If its target could not be opened, that is tried again, once for each call.
         """
-        if self._current is None or self._current.kernel.optional_target is None:
-            kernel = self._base.kernel
+        if self._current is None or self._current.inputs.kernel.optional_target is None:
+            kernel = self._base.inputs.kernel
             opened: Future[Target] = Future()
             if kernel.open_target is not None:
                 try:
@@ -487,7 +490,7 @@ class ToolBox:
                 except KcovdbgError as error:
                     opened.set_exception(error)
                 kernel = replace(kernel, open_target=opened.result)
-            self._current = replace(self._base, kernel=kernel)
+            self._current = replace(self._base, inputs=replace(self._base.inputs, kernel=kernel))
         return self._current
 
     def _find_terminal(self, _color: Color) -> Terminal:
@@ -499,6 +502,6 @@ class ToolBox:
         """
         for line in self._remarks.getvalue().splitlines():
             yield clean_text(line.removeprefix("kcovdbg: ").removeprefix("note: "))
-        symbolizer = vars(workspace.kernel).get("symbolizer")
+        symbolizer = vars(workspace.inputs.kernel).get("symbolizer")
         if symbolizer is not None and symbolizer.note is not None:
             yield clean_text(symbolizer.note)

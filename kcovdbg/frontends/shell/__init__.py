@@ -60,8 +60,8 @@ def run_interactively(
         LEAVE, make_pager_command(workspace), transcript.make_command()
     )
     with progress_word(workspace.terminal().stderr, "reading debug info …", _PATIENCE):
-        if workspace.kernel.target.memory_problem is None:
-            _ = workspace.kernel.layout
+        if workspace.inputs.kernel.target.memory_problem is None:
+            _ = workspace.inputs.kernel.layout
     if not quiet:
         workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)
@@ -83,7 +83,7 @@ def run_interactively(
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:
     """Yield the lines of the banner."""
-    target = workspace.kernel.target
+    target = workspace.inputs.kernel.target
     text = f": {target.memory_problem or target.name}, Linux {target.release} {target.machine}"
     if target.memory_problem is None:
         text += ", live" if target.live else ", not running"

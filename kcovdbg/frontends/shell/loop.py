@@ -129,7 +129,7 @@ class Transcript:
             self.close()
             if args.file != _OFF:
                 self._file = self._open.enter_context(
-                    open_text(args.file, context.inputs, append=True)
+                    open_text(args.file, context.input_files, append=True)
                 )
                 self._path = args.file
             return None

@@ -37,7 +37,7 @@ from prompt_toolkit.styles import Style
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, Column, RowType
 from kcovdbg.console.command import Command, CommandTable, Example
-from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
+from kcovdbg.console.command_line import Piece, split_pieces, unquote
 from kcovdbg.console.completion import CursorContext, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.context import Context, Workspace
@@ -45,6 +45,7 @@ from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
+from kcovdbg.inputs.input_commands import quote
 from kcovdbg.user_folder import find_user_folder, make_folder
 
 
@@ -388,7 +389,7 @@ def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> Edi
 
 def _status_text(workspace: Workspace) -> str:
     """Return the text of the status line, the most important words first."""
-    target = workspace.kernel.target
+    target = workspace.inputs.kernel.target
     words = [target.name, target.release]
     if target.memory_problem is not None:
         words.append("no memory")

@@ -8,10 +8,11 @@ from typing import Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.protocol import Target
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
@@ -24,7 +25,9 @@ class Asker:
         self.out, self.err = io.StringIO(), io.StringIO()
         self.status = 0
         """The exit status of the latest line."""
-        self.workspace = Workspace(COMMANDS, Kernel(lambda: target), find_terminal=self._terminal)
+        self.workspace = Workspace(
+            COMMANDS, UserInputs(Kernel(lambda: target)), find_terminal=self._terminal
+        )
 
     def _terminal(self, _color: Color) -> Terminal:
         return Terminal(self.out, self.err, None, Painter(), Painter(), Color.NEVER)

@@ -376,7 +376,7 @@ def test_sym(ask, workspace):
     assert ask(f"sym --address {shifted:x} --json")[0]["pc"] == hex(pc(1, 2))
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
     # The table knows an address that nm prints.
-    workspace.kernel.symbolizer = make_stub(
+    workspace.inputs.kernel.symbolizer = make_stub(
         Symbolizer, function_starting_at=lambda _pc: "fn_1", table=None
     )
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
@@ -384,7 +384,7 @@ def test_sym(ask, workspace):
 
 
 def test_source_without_points(trace, ask, tmp_path, workspace):
-    workspace.kernel.source_folders = (str(tmp_path),)
+    workspace.inputs.kernel.source_folders = (str(tmp_path),)
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "file_0.c").write_text(
         "".join(f"line_{number};\n" for number in range(1, 130))
@@ -443,14 +443,14 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine the table takes long: the message does not blame the vmlinux."""
-    monkeypatch.setattr("kcovdbg.console.coverage_points._PATIENCE", 0)
+    monkeypatch.setattr("kcovdbg.console.point_table._PATIENCE", 0)
     problem = CapabilityError("disk full", hint="free some")
     for state, told in (
         ({"waits_for_table": True, "progress": lambda: None}, "being built"),
         ({"waits_for_table": False, "table_problem": None}, "vmlinux"),
         ({"waits_for_table": False, "table_problem": problem}, "disk full.*free some"),
     ):
-        workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, **state)
+        workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=None, **state)
         assert run_reporting(workspace, "points vfs_read") == 2
         error = streams.take()[1]
         assert re.search(told, error, re.DOTALL)
@@ -511,7 +511,7 @@ def test_trace_unique_and_pages(trace, ask):
 
 
 def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
-    workspace.kernel.names = _named(
+    workspace.inputs.kernel.names = _named(
         {1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"}
     )
     rows = ask(f"trace {trace('s.kcov', [pc(1), pc(2), pc(3), pc(4), pc(1), pc(2)])} --json")
@@ -524,7 +524,7 @@ def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
 
 
 def test_trace_leaves_out_classes(workspace, trace, ask):
-    workspace.kernel.names = _named(
+    workspace.inputs.kernel.names = _named(
         {
             1: "vfs_read",
             2: "mutex_lock",

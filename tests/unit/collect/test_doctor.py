@@ -17,9 +17,10 @@ from kcovdbg.collect import requests as explaining
 from kcovdbg.collect.requests import Step, explain_errno
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context, Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
 from tests.support.state import make_target
@@ -207,7 +208,7 @@ def test_fixes_are_whole_at_any_width(monkeypatch):
         doctor, "_CHECKS", (("is it there?", lambda _context: doctor.Diagnosis(False, "no", fix)),)
     )
     target = make_target(name="another", release="1.2.3")
-    workspace = Workspace(COMMANDS, Kernel(lambda: target))
+    workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target)))
     for width in (40, 80, None):
         stream = io.StringIO()
         status = run_words(workspace, ["doctor"], Terminal(stream, io.StringIO(), width))

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import EXPLANATIONS, Argument, Value, WordError
-from kcovdbg.console.buffer_arguments import unknown_function
+from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
 from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
 from kcovdbg.console.command_line import parse_line
@@ -18,7 +17,8 @@ from kcovdbg.console.help_text import command_help
 from kcovdbg.console.renderable import Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import KcovdbgError, UsageError, WordError
+from kcovdbg.inputs.code_names import unknown_function
 from tests.support.state import Streams, make_target, make_workspace
 
 
@@ -354,7 +354,7 @@ def test_the_rest_belongs_to_another_command():
 
 
 def test_no_target(workspace, streams):
-    workspace.kernel.open_target = None
+    workspace.inputs.kernel.open_target = None
     assert run_reporting(workspace, "info") == 2
     assert streams.take()[1].startswith("kcovdbg: no target\n  kcovdbg -c VMCORE")
 
@@ -362,7 +362,7 @@ def test_no_target(workspace, streams):
 def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
     opened = []
     workspace = make_workspace(streams, monkeypatch)
-    workspace.kernel.open_target = lambda: opened.append(1) or make_target()
+    workspace.inputs.kernel.open_target = lambda: opened.append(1) or make_target()
     run_line(workspace, "help")
     assert not opened
     run_line(workspace, "info")

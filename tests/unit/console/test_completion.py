@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.command_line import parse_line, quote, split_pieces, unquote
+from kcovdbg.console.command_line import parse_line, split_pieces, unquote
 from kcovdbg.console.completion import (
     LIMIT,
     Cursor,
@@ -20,6 +20,7 @@ from kcovdbg.console.completion import (
 )
 from kcovdbg.console.completion_index import Candidate, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.input_commands import quote
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
@@ -91,7 +92,7 @@ def test_values_by_what_they_are(kernel, index):
 
 def test_buffers_by_all_their_names(kernel):
     workspace = Asker(kernel.target).workspace
-    workspace.kept["@before"] = SimpleNamespace(source="41")
+    workspace.inputs.kept["@before"] = SimpleNamespace(source="41")
     harvest = Harvest(workspace)
     harvest.refresh()
     offered = texts("buffer ", harvest.index)

@@ -35,7 +35,7 @@ def find_symbol(name):
 
 @pytest.fixture
 def workspace(named_workspace):
-    named_workspace.kernel.open_target = lambda: make_target(symbol=find_symbol)
+    named_workspace.inputs.kernel.open_target = lambda: make_target(symbol=find_symbol)
     return named_workspace
 
 
@@ -92,7 +92,7 @@ def points(workspace, tmp_path):
         )
     writer.write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
-    workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
 
 
 def test_points_of_syzkallers_tables(trace, ask, points):
@@ -144,14 +144,14 @@ def test_modoff(trace, ask, workspace):
 
 @pytest.mark.parametrize("name", ["modoff", "drcov"])
 def test_offsets_need_a_kernel(name, trace, workspace):
-    workspace.kernel.optional_target = None
+    workspace.inputs.kernel.optional_target = None
     with pytest.raises(KcovdbgError, match=name):
         run_line(workspace, f"export {name} {trace('a.kcov', WORDS)}")
 
 
 def test_drcov_agrees_with_modoff(trace, ask, workspace):
     start = 0xFFFFFFFFC1200000
-    workspace.kernel.target.lines = make_stub(
+    workspace.inputs.kernel.target.lines = make_stub(
         DrgnLines,
         code_at=lambda address: ("kcov,lab", start) if address >= start else None,
         code_ranges=lambda: (
@@ -160,7 +160,7 @@ def test_drcov_agrees_with_modoff(trace, ask, workspace):
         ),
     )
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
-    workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
     name = trace("a.kcov", [*WORDS, 0xFFFFFFFFC0000045, 0x1234])
     read = read_drcov(ask(f"export drcov {name}")[0])
     modoff, said = ask(f"export modoff {name}")
@@ -169,7 +169,7 @@ def test_drcov_agrees_with_modoff(trace, ask, workspace):
     ]
     assert "1 of 6 points are left out" in said
     assert {"vmlinux+110", "kcov,lab.ko+40"} <= {*modoff}
-    offset = workspace.kernel.target.kaslr_offset
+    offset = workspace.inputs.kernel.target.kaslr_offset
     assert {module for module, _, _ in read} == {
         ("vmlinux", BASE, BASE + 0x1000000),
         ("kcov\\x2clab.ko", start - offset, start - offset + 0x3000),
@@ -182,7 +182,7 @@ def test_code_ends_where_that_of_the_traces_build_does(workspace):
     command, args = find_command(workspace, ["export", "drcov", "41"])
     context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000, "")])
-    context.kernel = replace(workspace.kernel)
+    context.inputs.kernel = replace(workspace.inputs.kernel)
     context.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
     assert find_code_ends(context) == {None: BASE + 0x1000}
 
@@ -254,7 +254,7 @@ def test_whole_or_not_at_all(trace, ask, workspace, tmp_path, monkeypatch):
 
 
 def test_a_machine_whose_calls_are_unknown(trace, workspace):
-    workspace.kernel.target.machine = "vax"
+    workspace.inputs.kernel.target.machine = "vax"
     with pytest.raises(KcovdbgError, match="vax"):
         run_line(workspace, f"export rawcover {trace('a.kcov', WORDS)}")
     assert (

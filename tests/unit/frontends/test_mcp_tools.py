@@ -16,9 +16,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
 from kcovdbg.console.command import parse_arguments
 from kcovdbg.console.json_schema import keys_of
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import (
     MAX_BYTES,
@@ -33,6 +31,8 @@ from kcovdbg.frontends.mcp.tools import (
     output_schema,
     read_page,
 )
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FileConfinement
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel as MemoryKernel
 from tests.support.kernels.rows import E9A
@@ -56,7 +56,11 @@ def make_box(monkeypatch):
         monkeypatch.setattr(Kernel, "symbolizer", None)
         if open_target is not None:
             workspace = replace(
-                workspace, kernel=replace(workspace.kernel, open_target=open_target)
+                workspace,
+                inputs=replace(
+                    workspace.inputs,
+                    kernel=replace(workspace.inputs.kernel, open_target=open_target),
+                ),
             )
         monkeypatch.setattr(Kernel, "layout", make_layout())
         return ToolBox(workspace, confinement)

@@ -17,11 +17,12 @@ from prompt_toolkit.output import DummyOutput
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel as OpenKernel
 from kcovdbg.frontends.shell import pager, progress_word, run_interactively
 from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
+from kcovdbg.inputs.kernel import Kernel as OpenKernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.user_folder import find_user_folder
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
@@ -40,7 +41,9 @@ def kernel():
 
 @pytest.fixture
 def workspace(streams, kernel):
-    return Workspace(COMMANDS, OpenKernel(lambda: kernel.target), find_terminal=streams.find)
+    return Workspace(
+        COMMANDS, UserInputs(OpenKernel(lambda: kernel.target)), find_terminal=streams.find
+    )
 
 
 def run_keys(workspace, keys, *, quiet=True, environment=None):

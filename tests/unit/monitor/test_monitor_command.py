@@ -15,11 +15,12 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.monitor import command, monitor_source
 from kcovdbg.monitor.samples import read_samples
 from kcovdbg.target.connection import MachineState
@@ -44,8 +45,8 @@ def kernel(monkeypatch):
         target = make_target(
             **{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values}
         )
-        workspace = Workspace(COMMANDS, Kernel(lambda: target))
-        workspace.kernel.__dict__["layout"] = make_layout()
+        workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target)))
+        workspace.inputs.kernel.__dict__["layout"] = make_layout()
         stdout = io.StringIO()
         terminal = Terminal(stdout, io.StringIO(), 80 if is_terminal else None)
         return workspace, terminal, stdout

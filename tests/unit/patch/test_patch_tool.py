@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.frontends.mcp.tools import ToolBox
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FileConfinement
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.patch import command
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.compiled_image import FIRST, SECOND
@@ -26,8 +27,8 @@ def box(tmp_path, capsys, monkeypatch):
     workspace = make_workspace(Streams(), monkeypatch)
     options = TargetOptions(symbols=(str(built.image),), image=True)
     kernel = Kernel(lambda: open_target(options), source_folders=[str(tmp_path)])
-    kernel.wait = workspace.kernel.wait
-    box = ToolBox(replace(workspace, kernel=kernel), FileConfinement(folder))
+    kernel.wait = workspace.inputs.kernel.wait
+    box = ToolBox(replace(workspace, inputs=UserInputs(kernel)), FileConfinement(folder))
     box.folder = folder
     return box
 

@@ -202,7 +202,7 @@ def test_lines_of_two_traces():
 
 @pytest.fixture
 def workspace(named_workspace):
-    named_workspace.kernel.optional_target = None
+    named_workspace.inputs.kernel.optional_target = None
     return named_workspace
 
 
@@ -319,7 +319,7 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     (tmp_path / "dir/file_0.c").write_text("\tif (a < 3) // one\n" * 150)
     (tmp_path / "include").mkdir()
     (tmp_path / "include/helper.h").write_text("\tif (b < 3) // two\n" * 150)
-    workspace.kernel.source_folders = (str(tmp_path),)
+    workspace.inputs.kernel.source_folders = (str(tmp_path),)
     name = trace("a", WORDS)
     whole = write_report(workspace, streams, tmp_path / "r.html", name)
     # The helper's file fits.
@@ -452,7 +452,7 @@ def test_what_it_needs(workspace, trace, tmp_path):
             workspace,
             f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x",
         )
-    workspace.kernel.open_target = None
+    workspace.inputs.kernel.open_target = None
     with pytest.raises(KcovdbgError, match="no target"):
         run_line(workspace, f"report -o {tmp_path}/x")
     assert not (tmp_path / "x").exists()
@@ -467,7 +467,7 @@ def test_a_busy_socket(streams, monkeypatch, tmp_path):
 
     workspace = make_workspace(streams, monkeypatch)
     workspace.__dict__.pop("target", None)
-    workspace.kernel.open_target = fail
+    workspace.inputs.kernel.open_target = fail
     with pytest.raises(KcovdbgError, match="no greeting within 5 s") as caught:
         run_line(workspace, f"report -o {tmp_path}/x")
     assert caught.value.hint == problem.hint

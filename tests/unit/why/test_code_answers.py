@@ -12,11 +12,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.mcp.tools import ToolBox
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FileConfinement
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -282,8 +283,8 @@ def test_tool_of_mcp(program, monkeypatch):
     workspace = make_workspace(Streams(), monkeypatch)
     options = TargetOptions(symbols=(str(program.image),), image=True)
     kernel = Kernel(lambda: open_target(options))
-    kernel.wait = workspace.kernel.wait
-    box = ToolBox(replace(workspace, kernel=kernel), FileConfinement(folder))
+    kernel.wait = workspace.inputs.kernel.wait
+    box = ToolBox(replace(workspace, inputs=UserInputs(kernel)), FileConfinement(folder))
     answer = box.call("why", {"subject": "deep", "what": ["file:1-TRACE_PC.kcov"]})
     assert not answer.is_error, answer.text
     assert len(answer.text) <= 2048

@@ -6,14 +6,17 @@ where one does not fit.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from kcovdbg.console.command_line import quote
-from kcovdbg.console.trace_paths import FILE
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind, find_path_kind
 from kcovdbg.records.trace_file import SUFFIX
+
+_NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 
 
 def find_commands(path: str, found: FoundKind) -> Sequence[Sequence[str]]:
@@ -51,3 +54,12 @@ def find_hint(path: str) -> str | None:
             shown = " or ".join(" ".join(map(quote, words)) for words in find_commands(path, found))
             return f"{found.noun}: {shown or found.hint or 'no command reads it'}"
     return None
+
+
+def quote(text: str) -> str:
+    """Quote a word for the command language."""
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    if "'" not in text:
+        return f"'{text}'"
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'

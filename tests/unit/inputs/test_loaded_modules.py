@@ -10,8 +10,8 @@ import pytest
 
 from kcovdbg.abi.record import decode_record
 from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, write_trace
-from kcovdbg.console.trace_kernel import TraceModules
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, make_note
+from kcovdbg.inputs.trace_kernel import TraceModules
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.trace_file import read_header, read_trace, side_path

@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
-from kcovdbg.console.argument import WordError
-from kcovdbg.console.buffer_arguments import find_reading
-from kcovdbg.console.command import Need
-from kcovdbg.console.context import Context
-from kcovdbg.console.input_commands import find_hint
-from kcovdbg.console.renderable import suggest
-from kcovdbg.console.trace_paths import FILE, FileConfinement, confine
-from kcovdbg.console.wording import syscall_text
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError, suggest
+from kcovdbg.inputs.input_commands import find_hint
+from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
+from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Role, TaskFields
+from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.line_states import Place, TraceRecords, read_records
-from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
@@ -69,29 +63,27 @@ _NAMED_KINDS: Final = frozenset(
 _LOOKED_UP: Final = 4096
 # Limit for thread ids in a hint.
 _NAMED: Final = 8
-# Limit for system calls in a remark.
-_CALLS: Final = 8
 ALL = "all"
 USER = "user:"
 FD = "fd:"
 
 
 def find_buffer(
-    context: Context,
+    inputs: CommandInputs,
     what: str,
     kernel: TraceKernel | None = None,
     reading: ReadingOptions | None = None,
 ) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
-    :param kernel: that a trace is of, if that is not the context's.
+    :param kernel: that a trace is of, if that is not the inputs's.
     :param reading: how a trace is read; None for what the user says.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
     if what.startswith("@"):
-        buffer = restore(find_kept(context, what))
-        own = context.kernel.trace_kernel if kernel is None else kernel
+        buffer = restore(find_kept(inputs.user, what))
+        own = inputs.kernel.trace_kernel if kernel is None else kernel
         if own is not None:
             require_build(what, buffer.build_id, own)
         if kernel is not None and kernel.build_id == buffer.build_id:
@@ -99,25 +91,25 @@ def find_buffer(
         return buffer
     if what.startswith(FILE):
         return _read_traces(
-            context,
+            inputs,
             what.removeprefix(FILE),
             kernel,
-            find_reading(context.args) if reading is None else reading,
+            reading or inputs.reading or ReadingOptions(),
         )
-    if what.startswith(USER) and context.workspace.confinement is not None:
+    if what.startswith(USER) and inputs.user.confinement is not None:
         raise CapabilityError(
             "the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}"
         )
     try:
-        context.require(Need.MEMORY)
+        inputs.require_memory()
     except CapabilityError as error:
-        _refuse_file(context, what)
+        _refuse_file(inputs, what)
         error.hint = f"a trace is named {FILE}PATH; or {error.hint}"
         raise
     if what.startswith(USER):
-        return read_both_views(context, FD + what.removeprefix(USER)).user
+        return read_both_views(inputs, FD + what.removeprefix(USER)).user
     if what == ALL or is_pattern(what):
-        return _read_together(context, what)
+        return _read_together(inputs, what)
     try:
         parse_name(what)
     except UsageError as error:
@@ -125,22 +117,22 @@ def find_buffer(
             raise UsageError(
                 str(error), hint=f"kcov:{what} for an object, area:{what} for an area"
             ) from None
-        tid = find_tid(context, what)
+        tid = find_tid(inputs, what)
         if tid is None:
-            _refuse_file(context, what)
-            error.hint = suggest_task(context, what) or error.hint
+            _refuse_file(inputs, what)
+            error.hint = suggest_task(inputs, what) or error.hint
             raise
         what = str(tid)
-    return read_buffer(context.target, context.layout, context.reader, what)
+    return read_buffer(inputs.target, inputs.layout, inputs.reader, what)
 
 
-def _refuse_file(context: Context, what: str) -> None:
+def _refuse_file(inputs: CommandInputs, what: str) -> None:
     """Say what a file is that was named without the start of such names.
 
     :raises UsageError: when there is a file.
     """
     # Another program must not ask what is at a path.
-    hint = None if context.workspace.confinement is not None else find_hint(what)
+    hint = None if inputs.user.confinement is not None else find_hint(what)
     if hint is not None:
         raise UsageError(f"'{what}' is a file, not a buffer", hint=hint)
 
@@ -181,12 +173,12 @@ def find_unread_buffers(state: State) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def _read_together(context: Context, what: str) -> Buffer:
+def _read_together(inputs: CommandInputs, what: str) -> Buffer:
     """Read all buffers, or those of the tasks that a pattern matches, one after another.
 
     :raises KcovdbgError: when there is none, or none can be read.
     """
-    state = context.state(_ALL_PARTS if what == ALL else Part.TASKS)
+    state = inputs.state(_ALL_PARTS if what == ALL else Part.TASKS)
     if what == ALL:
         names = [name for name, _ in list_buffers(state)]
         unread = list(find_unread_buffers(state))
@@ -212,7 +204,7 @@ def _read_together(context: Context, what: str) -> Buffer:
     others: list[str] = []
     for name in names:
         try:
-            buffers.append(read_buffer(context.target, context.layout, context.reader, name))
+            buffers.append(read_buffer(inputs.target, inputs.layout, inputs.reader, name))
         except KcovdbgError as error:
             unread.append(f"{name}: {error}")
     if not buffers:
@@ -248,7 +240,7 @@ class FoundBuffers(NamedTuple):
 
 
 def find_trace_buffers(
-    context: Context, names: Sequence[str], *, takes_addresses: bool = False
+    inputs: CommandInputs, names: Sequence[str], *, takes_addresses: bool = False
 ) -> FoundBuffers:
     """Return the buffers that names stand for; each file of a directory or pattern is one of its
     own.
@@ -260,24 +252,24 @@ def find_trace_buffers(
     remarks: list[str] = []
     for name in names:
         if not name.startswith(FILE):
-            found.append(_find_with_points(context, name, takes_addresses))
+            found.append(_find_with_points(inputs, name, takes_addresses))
             continue
-        named, folder = confine(name.removeprefix(FILE), context.workspace.confinement)
+        named, folder = confine(name.removeprefix(FILE), inputs.user.confinement)
         paths = find_traces(named)
         if len(paths) == 1 and not Path(named).is_dir():
-            found.append(_find_with_points(context, name, takes_addresses))
+            found.append(_find_with_points(inputs, name, takes_addresses))
             continue
-        kernel, reading = context.kernel.trace_kernel, find_reading(context.args)
+        kernel, reading = inputs.kernel.trace_kernel, inputs.reading or ReadingOptions()
         if kernel is not None:
             reading = find_common_reading(paths, kernel, reading, folder)
         skipped: list[NotATraceError] = []
         for path in paths:
             try:
-                buffer = find_buffer(context, f"{FILE}{path}", None, reading)
+                buffer = find_buffer(inputs, f"{FILE}{path}", None, reading)
             except NotATraceError as error:
                 skipped.append(error)
                 continue
-            require_points(buffer, context.command.name, takes_addresses=takes_addresses)
+            require_points(buffer, inputs.command, takes_addresses=takes_addresses)
             found.append(buffer)
         if len(skipped) == len(paths):
             raise skipped[0]
@@ -288,9 +280,9 @@ def find_trace_buffers(
     return FoundBuffers(found, remarks)
 
 
-def _find_with_points(context: Context, name: str, takes_addresses: bool) -> Buffer:
-    buffer = find_buffer(context, name)
-    require_points(buffer, context.command.name, takes_addresses=takes_addresses)
+def _find_with_points(inputs: CommandInputs, name: str, takes_addresses: bool) -> Buffer:
+    buffer = find_buffer(inputs, name)
+    require_points(buffer, inputs.command, takes_addresses=takes_addresses)
     return buffer
 
 
@@ -359,7 +351,9 @@ def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
     )
 
 
-def require_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
+def require_names(
+    inputs: CommandInputs, names: LocationCache, pcs: Iterable[int], what: str
+) -> None:
     """Make sure that an answer about PCs is not empty because none of them has a name.
 
     :param pcs: of a trace, which may have none.
@@ -374,17 +368,17 @@ def require_names(context: Context, names: LocationCache, pcs: Iterable[int], wh
             return
         count += len(some)
     if count:
-        has_kernel = context.kernel.optional_target is not None
+        has_kernel = inputs.kernel.optional_target is not None
         raise CapabilityError(
             f"{what}: none of {count:,} PCs has a name",
             hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
             if has_kernel
-            else context.kernel.names_problem,
+            else inputs.kernel.names_problem,
         )
 
 
 def require_named_names(
-    context: Context, names: LocationCache, pcs: Iterable[int], what: str
+    inputs: CommandInputs, names: LocationCache, pcs: Iterable[int], what: str
 ) -> None:
     """Make sure that PCs have names where the user named a kernel for that; without one, they need
     none.
@@ -393,15 +387,15 @@ def require_named_names(
     :param what: the answer and the buffer, for the error.
     :raises CapabilityError: when the kernel has no name for any of them.
     """
-    if _is_named_for_names(context):
-        require_names(context, names, filter(None, pcs), what)
+    if _is_named_for_names(inputs):
+        require_names(inputs, names, filter(None, pcs), what)
 
 
-def _is_named_for_names(context: Context) -> bool:
+def _is_named_for_names(inputs: CommandInputs) -> bool:
     """Return whether the user named a kernel that can give names alone; one with memory has its own
     buffers to show.
     """
-    kernel = context.workspace.kernel
+    kernel = inputs.user.kernel
     if not kernel.is_named or kernel.open_target is None:
         return False
     target = kernel.optional_target
@@ -413,7 +407,7 @@ def is_address(text: str) -> bool:
     return bool(_ADDRESS.fullmatch(text))
 
 
-def find_tids(context: Context, word: str) -> list[int]:
+def find_tids(inputs: CommandInputs, word: str) -> list[int]:
     """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names,
     or ``all``.
 
@@ -423,7 +417,7 @@ def find_tids(context: Context, word: str) -> list[int]:
     """
     if word.isdecimal():
         return [int(word)]
-    state = context.state(Part.TASKS)
+    state = inputs.state(Part.TASKS)
     for tasks in ([task.fields for task in state.tasks], state.task_fields):
         # The name may have what is special in a pattern.
         matching = (
@@ -431,18 +425,18 @@ def find_tids(context: Context, word: str) -> list[int]:
         )
         if found := [task.pid for task in matching if task.pid is not None]:
             return found
-    hint = suggest_task(context, word, is_any=True) or "tasks -a lists all tasks"
+    hint = suggest_task(inputs, word, is_any=True) or "tasks -a lists all tasks"
     raise WordError(state.say_absent(f"no task '{word}'", Part.TASKS), word, hint=hint)
 
 
-def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
+def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int | None:
     """Return the thread id of the task with KCOV state that has this name, None where there is
     none.
 
     :param is_any: whether the task may also have no KCOV state.
     :raises UsageError: when several tasks have this name.
     """
-    state = context.state(Part.TASKS)
+    state = inputs.state(Part.TASKS)
     tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
     found = [task.pid for task in tasks if task.comm == comm]
     if len(found) > 1:
@@ -452,13 +446,13 @@ def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None
     return found[0] if found else None
 
 
-def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str | None:
+def suggest_task(inputs: CommandInputs, wrong: str, *, is_any: bool = False) -> str | None:
     """Return a hint with the names of tasks that are similar to a wrong one, None where there are
     none.
 
     :param is_any: whether the tasks may also have no KCOV state.
     """
-    state = context.state(Part.TASKS)
+    state = inputs.state(Part.TASKS)
     tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
     return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
 
@@ -486,17 +480,17 @@ def read_trace_file(
 
 
 def _read_traces(
-    context: Context, path: str, kernel: TraceKernel | None, reading: ReadingOptions
+    inputs: CommandInputs, path: str, kernel: TraceKernel | None, reading: ReadingOptions
 ) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
-    confinement = context.workspace.confinement
+    confinement = inputs.user.confinement
     named, folder = confine(path, confinement)
     paths = find_traces(named)
     if kernel is None:
-        if _is_named_for_names(context):
+        if _is_named_for_names(inputs):
             # What the user named for the names must be readable.
-            _ = context.workspace.kernel.target
-        kernel = context.kernel.trace_kernel
+            _ = inputs.user.kernel.target
+        kernel = inputs.kernel.trace_kernel
     if len(paths) == 1 and not Path(named).is_dir():
         return read_trace_file(str(paths[0]), kernel, reading, confinement)
     if kernel is not None:
@@ -513,7 +507,7 @@ def _read_traces(
     return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
 
 
-def read_both_views(context: Context, what: str) -> ViewComparison:
+def read_both_views(inputs: CommandInputs, what: str) -> ViewComparison:
     """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare
     them.
 
@@ -522,23 +516,23 @@ def read_both_views(context: Context, what: str) -> ViewComparison:
     :raises KcovdbgError: when there is no such buffer, or the process has not mapped it.
     """
     parse_name(what)
-    if not is_this_machine(context.target):
+    if not is_this_machine(inputs.target):
         raise CapabilityError(
-            f"the user's view can be read only on this machine, not of {context.target.name}",
+            f"the user's view can be read only on this machine, not of {inputs.target.name}",
             hint=f"use {what} for the kernel's view, beside a trace file that was collected there",
         )
     pid = int(what.removeprefix(FD).partition("/")[0])
-    kernel = read_buffer(context.target, context.layout, context.reader, what)
+    kernel = read_buffer(inputs.target, inputs.layout, inputs.reader, what)
     if kernel.kcov is None:
         raise KcovdbgError(f"{what} has no struct kcov")
-    mapping = find_mapping(context.target, context.state(Part.TASKS).task_fields, pid, kernel.kcov)
+    mapping = find_mapping(inputs.target, inputs.state(Part.TASKS).task_fields, pid, kernel.kcov)
     first: list[Buffer] = [kernel]
 
     def read_kernel() -> Buffer:
         if first:
             return first.pop()
         # The object may have been freed and reused: read all of it again.
-        return read_buffer(context.target, context.layout, context.reader.renew(), what)
+        return read_buffer(inputs.target, inputs.layout, inputs.reader.renew(), what)
 
     compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
     findings = compared.findings
@@ -553,12 +547,12 @@ def read_both_views(context: Context, what: str) -> ViewComparison:
     )
 
 
-def find_kept(context: Context, name: str) -> Kept:
+def find_kept(inputs: UserInputs, name: str) -> Kept:
     """Return a kept buffer.
 
     :raises KcovdbgError: when there is none with this name.
     """
-    kept = context.workspace.kept
+    kept = inputs.kept
     try:
         return kept[name]
     except KeyError:
@@ -585,7 +579,7 @@ class BufferCounts(NamedTuple):
 
 
 def find_counts(
-    context: Context,
+    inputs: CommandInputs,
     what: str,
     kernel: TraceKernel | None = None,
     reading: ReadingOptions | None = None,
@@ -599,13 +593,13 @@ def find_counts(
     :param takes_addresses: as for :func:`require_points`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
-    buffer = find_buffer(context, what, kernel, reading)
-    require_points(buffer, context.command.name, takes_addresses=takes_addresses)
+    buffer = find_buffer(inputs, what, kernel, reading)
+    require_points(buffer, inputs.command, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
     # A stack is unwound for those who ask for lines, as these take addresses that were executed as
     # well.
-    trace = read_trace_records(context, buffer) if takes_addresses else read_records(buffer)
+    trace = read_trace_records(inputs, buffer) if takes_addresses else read_records(buffer)
     return BufferCounts(
         trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace
     )
@@ -618,12 +612,12 @@ _OUTERMOST: Final = re.compile(
 )
 
 
-def read_trace_records(context: Context, buffer: Buffer) -> TraceRecords:
+def read_trace_records(inputs: CommandInputs, buffer: Buffer) -> TraceRecords:
     """Return a buffer as a trace; of a task in a dump, with its place in the kernel."""
-    return read_records(buffer, _find_place(context, buffer))
+    return read_records(buffer, _find_place(inputs, buffer))
 
 
-def _find_place(context: Context, buffer: Buffer) -> Place | None:
+def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
     """Return where the task of a buffer is inside the kernel; None where that is unknown, or other
     tasks have records there.
     """
@@ -634,8 +628,8 @@ def _find_place(context: Context, buffer: Buffer) -> Place | None:
         or buffer.name.startswith((FILE, USER, "@"))
     ):
         return None
-    stacks = context.target.stacks
-    tasks = [task for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
+    stacks = inputs.target.stacks
+    tasks = [task for task in inputs.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
     if (
         stacks is None
         or len(tasks) != 1
@@ -691,46 +685,3 @@ def require_comparable(command: str, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers
     ]
     require_same_kinds(command, sides)
-
-
-def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:
-    """Return the system call that the task of a kernel's buffer is in, for a buffer that was just
-    read from the kernel.
-    """
-    if buffer.pid is None or buffer.address is None or buffer.name.startswith((FILE, USER, "@")):
-        return ()
-    tasks = [
-        task.fields for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid
-    ]
-    return syscall_lines(context, tasks)
-
-
-def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str, ...]:
-    """Return lines that name the system calls that tasks are in, or say why one is unknown."""
-    state = context.reader.read(Part.NOTHING, syscalls=tasks)
-    lines: list[str] = []
-    for fields in tasks:
-        found = state.syscalls[fields.address]
-        if found.call is not None:
-            lines.append(f"{name_task(fields)} is in {syscall_text(found.call)}")
-        elif found.error is not None:
-            lines.append(f"{name_task(fields)}: {found.error}")
-    return tuple(lines)
-
-
-def recorded_syscall_remarks(
-    names: LocationCache, name: str, pcs: Iterable[int]
-) -> tuple[str, ...]:
-    """Return a line that names the system calls that a buffer has records of: its task may have
-    left them.
-
-    :param name: of the buffer.
-    :param pcs: of its records, in order; 0 where one has none.
-    """
-    distinct = dict.fromkeys(filter(None, pcs))
-    names.prefetch(distinct)
-    calls = find_recorded_syscalls(map(names.__getitem__, distinct))
-    if not calls:
-        return ()
-    more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
-    return (f"system calls in the records of {name}: {', '.join(calls[:_CALLS])}{more}",)

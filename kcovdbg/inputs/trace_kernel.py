@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,15 +14,12 @@ from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
-from kcovdbg.console.argument import Value
-from kcovdbg.console.command import Command
-from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_paths import FILE, confine
+from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.pc_convention import PointSet, find_module_sets
 from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
@@ -143,48 +139,50 @@ def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     return images, modules
 
 
-PATIENCE: Final = 600.0
-"""Seconds to wait for the table of a build that the user named."""
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 
 
-def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kernel:
+class MissingTable(NamedTuple):
+    """The location table of a build that the user named, which has to be built first."""
+
+    image: str
+    key: str
+
+
+def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable:
     """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
     Traces of one other build, known by their side files, have names by the vmlinux that the user
     named for it, or by the table that the user built for it. The running kernel is not opened for
     them. Without either, they are refused when they are read.
+
+    :param words: names of the buffers.
+    :return: or what has to be built before.
     """
-    kernel = workspace.kernel
-    given = [
-        getattr(args, argument.attribute, None)
-        for argument in command.arguments
-        if argument.value is Value.BUFFER
-    ]
-    words = [
-        word for value in given if value for word in ([value] if isinstance(value, str) else value)
-    ]
-    if not words or not all(word.startswith(FILE) or word in workspace.kept for word in words):
+    kernel = user.kernel
+    if not words or not all(word.startswith(FILE) or word in user.kept for word in words):
         return kernel
-    headers = [header for word in words for header in read_headers(workspace, word)]
-    ids = {build_id for word in words for build_id in find_build_ids(workspace, word, None)}
+    headers = [header for word in words for header in read_headers(user, word)]
+    ids = {build_id for word in words for build_id in find_build_ids(user, word, None)}
     build_id = next(iter(ids), None)
     own = kernel.target if kernel.is_named and kernel.optional_target is not None else None
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
         return kernel
-    if build_id not in workspace.of_builds:
-        named = _open_named_table(workspace, build_id)
+    if build_id not in user.of_builds:
+        named = _open_named_table(user, build_id)
+        if isinstance(named, MissingTable):
+            return named
         table = open_table(make_build_key(build_id)) if named is None else named.table
-        if table is None and (kernel.is_named or workspace.other_vmlinux):
+        if table is None and (kernel.is_named or user.other_vmlinux):
             return kernel
-        workspace.of_builds[build_id] = replace(
+        user.of_builds[build_id] = replace(
             kernel,
             open_target=partial(
                 _open_table_target,
                 build_id,
                 table,
                 [header for header in headers if header is not None],
-                sort_images(workspace.other_vmlinux)[1],
+                sort_images(user.other_vmlinux)[1],
                 own,
             ),
             is_named=True,
@@ -193,7 +191,7 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
             tables=(),
             source_folders=_find_sources(kernel, own, named),
         )
-    return workspace.of_builds[build_id]
+    return user.of_builds[build_id]
 
 
 class _NamedBuild(NamedTuple):
@@ -204,12 +202,12 @@ class _NamedBuild(NamedTuple):
     """The root of its source tree, if the user named that."""
 
 
-def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None:
+def _open_named_table(user: UserInputs, build_id: str) -> _NamedBuild | MissingTable | None:
     """Return what the user named as another build's, None where that is not one with this build
     ID.
     """
-    images, _ = sort_images(workspace.other_vmlinux)
-    for name, source in zip(images, chain(workspace.other_sources, repeat(None)), strict=False):
+    images, _ = sort_images(user.other_vmlinux)
+    for name, source in zip(images, chain(user.other_sources, repeat(None)), strict=False):
         image = str(unpack(name).path)
         try:
             with ElfFile(image, name) as elf:
@@ -222,9 +220,8 @@ def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None
             continue
         key = find_table_key(image)
         assert key is not None
-        return _NamedBuild(
-            open_table(key) or build_table(workspace.terminal(), image, key, PATIENCE), source
-        )
+        built = open_table(key)
+        return MissingTable(image, key) if built is None else _NamedBuild(built, source)
     return None
 
 
@@ -258,7 +255,7 @@ def _open_table_target(
     )
 
 
-def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None]:
+def read_headers(user: UserInputs, word: str) -> Iterator[TraceHeader | None]:
     """Yield the content of the side file of each trace that a word names; None for one without side
     file.
     """
@@ -266,16 +263,16 @@ def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None
         return
     # Unreadable files are reported when they are read.
     with contextlib.suppress(KcovdbgError, OSError):
-        found, folder = confine(word.removeprefix(FILE), workspace.confinement)
+        found, folder = confine(word.removeprefix(FILE), user.confinement)
         yield from (read_header(trace, folder) for trace in find_traces(found))
 
 
-def find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator[str | None]:
+def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str | None]:
     """Yield the build IDs of the traces that a word names; None for one that has none."""
     if not word.startswith(FILE):
-        kept = workspace.kept.get(word)
+        kept = user.kept.get(word)
         yield own if kept is None else kept.empty.build_id or own
-    for header in read_headers(workspace, word):
+    for header in read_headers(user, word):
         build_id = None if header is None or header.build_id is None else header.build_id.lower()
         # Tables are found by it: a path would lead elsewhere.
         yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None

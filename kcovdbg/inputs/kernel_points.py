@@ -1,42 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The table of a kernel's coverage points, waited for while it is being built."""
+"""A kernel's coverage points: its table of them, and those of one function read from its code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from kcovdbg.console.context import Context
-from kcovdbg.console.table_progress import wait_for_table
-from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_text_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
 
-# Building a table takes some seconds, but minutes with drgn alone.
-_PATIENCE: Final = 180.0
-# Then a user wants to see something.
-_MOMENTS: Final = 2.0
 
-
-def find_point_table(context: Context, *, needs_points: bool = True) -> LocationTable:
-    """Return the table of the kernel's coverage points; wait while it is being built.
+def require_point_table(kernel: Kernel, *, needs_points: bool = True) -> LocationTable:
+    """Return the table of a kernel's coverage points.
 
     :param needs_points: whether a kernel without points is of no use; executed addresses need none.
-    :raises CapabilityError: when there is none and none can be built.
+    :raises CapabilityError: when there is none, or none yet.
     """
-    symbolizer = context.kernel.symbolizer
+    symbolizer = kernel.symbolizer
     if symbolizer is None:
-        raise CapabilityError(
-            f"coverage points need a kernel image: {context.kernel.names_problem}"
-        )
+        raise CapabilityError(f"coverage points need a kernel image: {kernel.names_problem}")
     table = symbolizer.table
-    if table is None and symbolizer.waits_for_table:
-        table = wait_for_table(context.terminal, symbolizer, _PATIENCE)
     if table is None and symbolizer.waits_for_table:
         raise CapabilityError(
             "the table of this build's coverage points is still being built in the background",
@@ -66,29 +55,18 @@ class OwnPoint(NamedTuple):
     frames: tuple[Frame, ...]
 
 
-def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
-    """Return the points in a function's own code while a user waits for the table, which has those
-    of inlined copies as well.
+def find_own_points(kernel: Kernel, function: str) -> tuple[OwnPoint, ...]:
+    """Return the points in a function's own code, read from the kernel's image without its table,
+    which has those of inlined copies as well.
 
-    :return: empty when the table is there, or will be within moments, and where nobody waits at a
-        terminal.
+    :return: empty where the image has no such function, or no code.
     """
-    symbolizer = context.kernel.symbolizer
-    if (
-        symbolizer is None
-        or context.format is not Format.TEXT
-        or context.terminal.error_width is None
-    ):
-        return ()
-    if not symbolizer.waits_for_table or symbolizer.table is not None:
-        return ()
-    wait_for_table(context.terminal, symbolizer, _MOMENTS)
-    image = context.kernel.image
-    if symbolizer.table is not None or not symbolizer.waits_for_table or image is None:
+    image, symbolizer = kernel.image, kernel.symbolizer
+    if image is None or symbolizer is None:
         return ()
     rows: list[tuple[int, PointKind]] = []
     try:
-        with open_image(image, context.kernel.code) as elf:
+        with open_image(image, kernel.code) as elf:
             for symbol in elf.symbols.find_containing(function):
                 if (
                     symbol.is_function
@@ -108,14 +86,14 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
     )
 
 
-def find_module_points(context: Context, function: str) -> tuple[str, Sequence[OwnPoint]] | None:
+def find_module_points(kernel: Kernel, function: str) -> tuple[str, Sequence[OwnPoint]] | None:
     """Return a loaded module and the points of its function as recorded, from its code in memory;
     None where none has it.
 
     :raises KcovdbgError: when a module has it, but its points cannot be found.
     """
-    target, symbolizer = context.target, context.kernel.symbolizer
-    modules = context.kernel.lines
+    target, symbolizer = kernel.target, kernel.symbolizer
+    modules = kernel.lines
     if modules is None or symbolizer is None:
         return None
     try:
@@ -125,14 +103,14 @@ def find_module_points(context: Context, function: str) -> tuple[str, Sequence[O
     module = modules.name_at(symbol.address)
     if module is None:
         return None
-    image, offset = context.kernel.image, target.kaslr_offset
+    image, offset = kernel.image, target.kaslr_offset
     if image is None:
         raise CapabilityError(
             f"{function}() is in module {module}, which calls callbacks of the kernel: no "
             f"kernel image",
             hint="-s VMLINUX",
         )
-    with open_image(image, context.kernel.code) as elf:
+    with open_image(image, kernel.code) as elf:
         if elf.header.machine not in ARCHITECTURES:
             raise CapabilityError(
                 f"coverage points are not recognized on {elf.header.machine_name}"

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Checks that a kernel has the functions and source files that the user named."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
+from kcovdbg.errors import KcovdbgError, suggest
+from kcovdbg.records.located_records import matches_path
+from kcovdbg.records.pc_names import LocationCache, OtherCode, is_pattern
+from kcovdbg.symbols.location_table import LocationTable
+
+_OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
+
+
+def _knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
+    """Return whether a kernel has a function or symbol with a name, or one that matches a
+    pattern.
+    """
+    if is_pattern(name):
+        # The functions of modules cannot be listed.
+        return True
+    return bool(
+        table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name)
+    ) or (other is not None and (other.has_function(name) or other.find_code(name) is not None))
+
+
+def unknown_function(
+    tables: Sequence[LocationTable], name: str, noun: str = "function"
+) -> KcovdbgError:
+    """Return the error for a name of a function that a kernel does not have."""
+    known = {known for table in tables for known in table.function_names()}
+    source_name = strip_clone_suffix(name)
+    hint = f"did you mean {source_name}?" if source_name in known else suggest(name, sorted(known))
+    return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _OF_MODULE)
+
+
+def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> bool:
+    files = (*table.files(), *table.units())
+    return any(matches_path(name, file) for file in files) or (
+        other is not None and other.has_file(name)
+    )
+
+
+def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
+    """Return the error for a path of source code that a kernel does not have."""
+    base_names = sorted({posixpath.basename(file) for table in tables for file in table.files()})
+    hint = (
+        suggest(posixpath.basename(name), base_names)
+        or "paths are relative to the build root, as in fs/open.c or fs"
+    )
+    return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
+
+
+def check_code(
+    names: Sequence[LocationCache], wanted: Iterable[str], *, are_files: bool = False
+) -> None:
+    """Make sure that one of some kernels has each of some functions; or code of each of some files,
+    directories or patterns.
+
+    :raises KcovdbgError: when none has one.
+    """
+    knows, find_error = (
+        (_knows_file, unknown_file) if are_files else (_knows_function, unknown_function)
+    )
+    for name in wanted:
+        tables = [table for one in names if (table := one.table) is not None]
+        # Without a table of each, what is inlined is unknown.
+        if len(tables) == len(names) and not any(
+            knows(table, one.other, name) for table, one in zip(tables, names, strict=True)
+        ):
+            raise find_error(tables, name)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the user named for all commands, and what one command works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kcovdbg.errors import GoneError
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.model.state import Extent, Lack, Part, State
+from kcovdbg.target.protocol import Target, make_memory_error
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.state import StateReader
+
+if TYPE_CHECKING:
+    from kcovdbg.inputs.trace_paths import FileConfinement
+    from kcovdbg.records.pc_list import ReadingOptions
+    from kcovdbg.records.trace_file import Kept
+
+
+@dataclass(eq=False)
+class UserInputs:
+    """What the user named for all commands, and what earlier commands have kept."""
+
+    kernel: Kernel = field(default_factory=Kernel)
+    other_vmlinux: Sequence[str] = ()
+    """Images and location tables of other builds, which traces may be of."""
+    other_sources: Sequence[str] = ()
+    """The source trees that these were built from, in the same order; there may be fewer."""
+    confinement: FileConfinement | None = None
+    """Confines the files that arguments name and source text comes from, where another program
+    gives the arguments; None for any file."""
+    of_builds: dict[str, Kernel] = field(default_factory=dict)
+    """The kernels of other builds that traces are of, by build ID."""
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Kept buffers, by their ``@name``."""
+    latest: StateReader | None = field(default=None, init=False)
+    """The reader of the latest command, for completion."""
+
+
+@dataclass(slots=True)
+class CommandInputs:
+    """What one run of a command works on."""
+
+    user: UserInputs
+    kernel: Kernel
+    """The user's, or that of the build that the command's traces are of."""
+    command: str
+    """Name of the command, for errors."""
+    reading: ReadingOptions | None = None
+    """How its traces are read; None for a command that takes no buffers."""
+    uses_target: bool = False
+    """True once the target is accessed."""
+    shows_target: bool = False
+    """Whether the run has shown what is known of the kernel, whose machine may have ended."""
+    _reader: StateReader | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> Target:
+        """The kernel.
+
+        :raises GoneError: when its machine has ended.
+        """
+        target = self.kernel.target
+        self.uses_target = True
+        if target.is_gone():
+            raise GoneError(target.name)
+        return target
+
+    @property
+    def known_target(self) -> Target:
+        """The kernel, even after its machine has ended."""
+        self.shows_target = True
+        return self.kernel.target
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of its KCOV."""
+        return self.kernel.layout
+
+    @property
+    def reader(self) -> StateReader:
+        """Reads the kernel's state for this run.
+
+        :raises CapabilityError: when the target has no memory.
+        """
+        if self._reader is None:
+            self.require_memory()
+            self._reader = self.user.latest = StateReader(
+                self.target, self.layout, lambda: self.kernel.point_proof
+            )
+        return self._reader
+
+    def require_memory(self) -> None:
+        """Make sure that the kernel has memory.
+
+        :raises CapabilityError: when it has none.
+        """
+        problem = self.kernel.target.memory_problem
+        if problem is not None:
+            raise make_memory_error(self.command, problem)
+
+    def state(self, parts: Part) -> State:
+        """Return KCOV's state with some parts; a run reads each part once."""
+        return self.reader.read(parts)
+
+    def find_lack(self, parts: Part | None = None) -> Lack:
+        """Return what could not be read of some parts that this run has asked for, by default of
+        all so far.
+        """
+        if self._reader is None:
+            return Lack()
+        state = self._reader.recall()
+        parts = state.parts if parts is None else parts
+        return Lack(state.unread(parts), is_total=state.extent(parts) is Extent.NONE)
