@@ -100,6 +100,7 @@ def test_every_command_refuses_what_is_no_trace(opened_demo, name, command, tmp_
         "export": f"export lcov {path} -o {tmp_path / 'e'}",
         "keep": f"keep @x {path}",
         "points": f"points vfs_read {path}",
+        "why": f"why vfs_read {path}",
         "diff": f"diff {path} 41",
         "view": f"view --text {path}",
         "report": f"report {path} -o {tmp_path / 'e'}",
