@@ -25,7 +25,7 @@ from kcovdbg.model.finding import Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part, State
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.remote import read_area_lists

@@ -23,7 +23,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
 from kcovdbg.records.crash_report import LOG_RECORDS
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.crash_evidence import read_crash_evidence
 from kcovdbg.walk.layout import Layout, detect_layout

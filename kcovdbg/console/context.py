@@ -21,7 +21,7 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.state import Part, State
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
 

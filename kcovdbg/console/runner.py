@@ -33,7 +33,7 @@ from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import CommandInputs
 from kcovdbg.limits import MEMORY, one_command, over_limit
 from kcovdbg.model.state import Lack
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.user_folder import expand_user
 
 FAILED = KcovdbgError.status

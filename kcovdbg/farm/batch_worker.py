@@ -50,7 +50,7 @@ from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
 _COMMANDS: Final = "kcovdbg.commands"

@@ -33,7 +33,7 @@ from kcovdbg.target import opener
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
-    from kcovdbg.target.protocol import Target
+    from kcovdbg.target.target import Target
 
 # <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1

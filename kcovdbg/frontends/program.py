@@ -29,7 +29,7 @@ from kcovdbg.frontends.options import OPTIONS, Options
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments, sort_files
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kcovdbg.symbols.remote_calls import RemoteSites
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer, TableTarget
-    from kcovdbg.target.protocol import SourceLines, Target
+    from kcovdbg.target.target import SourceLines, Target
 
 
 @dataclass(eq=False)

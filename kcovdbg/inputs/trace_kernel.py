@@ -29,7 +29,7 @@ from kcovdbg.symbols.symbolizer import Fallback, TableTarget
 from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
-from kcovdbg.target.protocol import SourceLines, Target
+from kcovdbg.target.target import SourceLines, Target
 
 
 class TraceModules(SourceLines):

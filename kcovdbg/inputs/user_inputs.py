@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kcovdbg.errors import GoneError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.state import Extent, Lack, Part, State
-from kcovdbg.target.protocol import Target, make_memory_error
+from kcovdbg.target.target import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
 

@@ -34,7 +34,7 @@ from kcovdbg.monitor.samples import (
 )
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 from kcovdbg.walk.buffers import read_window
 from kcovdbg.walk.layout import Layout

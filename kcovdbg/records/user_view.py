@@ -18,7 +18,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.alignment import align_by_index
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.files import FileWalk
 
 

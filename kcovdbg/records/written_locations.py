@@ -13,7 +13,7 @@ from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.report_table import CALL_MACHINES
 from kcovdbg.symbols.function_starts import FunctionFinder, FunctionStart
 from kcovdbg.symbols.symbolizer import demangle_location
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 
 class WrittenLocation(NamedTuple):

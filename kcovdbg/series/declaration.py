@@ -20,8 +20,8 @@ from kcovdbg.model.remote import TASK_LIST, Area
 from kcovdbg.model.rule import KnownBug, Rule
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
+from kcovdbg.target.target import Target
 
 
 class Variant(NamedTuple):

@@ -10,8 +10,8 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import KCOV, MODE, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.series.declaration import BufferFacts, Series, SeriesMember, Variant
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_kernel_symbol
+from kcovdbg.target.target import Target
 
 WORDS_32: Final = "32-bit-words"
 """The buffer holds 32-bit words, the lower halves of PCs."""

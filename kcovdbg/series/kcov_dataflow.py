@@ -41,7 +41,7 @@ from kcovdbg.series.declaration import (
     SeriesMember,
     Variant,
 )
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 DATAFLOW: Final = "dataflow"
 """A second device beside this one."""

@@ -28,7 +28,7 @@ from kcovdbg.series.declaration import (
     Series,
     Variant,
 )
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 SERIES: tuple[Series, ...] = (
     unique_maps.SERIES,

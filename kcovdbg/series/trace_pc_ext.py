@@ -36,8 +36,8 @@ from kcovdbg.series.declaration import (
     Variant,
     read_owned,
 )
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
+from kcovdbg.target.target import Target
 
 EXT_RECORDS: Final = "ext-records"
 """Records have a type: entry, exit or normal."""

@@ -48,8 +48,8 @@ from kcovdbg.series.declaration import (
     read_owned,
 )
 from kcovdbg.target.pointer import read_word
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, read_partly
+from kcovdbg.target.target import Target
 
 STATE_STRUCT: Final = "kcov-state"
 """Size, area and sequence are in struct kcov_state."""

@@ -45,8 +45,8 @@ from kcovdbg.target.pointer import (
     read_words,
     strip_tag,
 )
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.target import Target
 
 UNIQUE_MAPS: Final = "unique-maps"
 """UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: hash maps, and a second mapping for edges."""

@@ -30,7 +30,7 @@ from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.symbols.arch import THUNKS, BranchKind
 from kcovdbg.symbols.compiled_reader import find_branches, open_code
 from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
-from kcovdbg.target.protocol import SourceLines
+from kcovdbg.target.target import SourceLines
 
 # Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31

@@ -17,7 +17,7 @@ from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 
 class SectionPlace(NamedTuple):

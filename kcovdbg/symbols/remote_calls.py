@@ -15,8 +15,8 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.compiled_reader import find_branches, open_code
-from kcovdbg.target.protocol import SourceLines, Target
 from kcovdbg.target.struct_layout import read_partly
+from kcovdbg.target.target import SourceLines, Target
 
 _KINDS: Final = BranchKind.CALL | BranchKind.JUMP
 _SUFFIX: Final = re.compile(r"\..*")

@@ -32,7 +32,7 @@ from kcovdbg.symbols.table_cache import (
     open_table,
     open_table_file,
 )
-from kcovdbg.target.protocol import SourceLines, Symbol, Target
+from kcovdbg.target.target import SourceLines, Symbol, Target
 
 
 @contextmanager
@@ -382,7 +382,7 @@ def open_symbolizer(
 
 
 class TableTarget(Target):
-    """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage
+    """A location table as a :class:`~kcovdbg.target.target.Target`: it has names and coverage
     points, and no types.
 
     :param name: what messages call it.

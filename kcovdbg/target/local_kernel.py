@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kcovdbg.elf.header import find_build_id, parse_notes
 
 if TYPE_CHECKING:
-    from kcovdbg.target.protocol import Target
+    from kcovdbg.target.target import Target
 
 
 def running_build_id(path: str | Path = "/sys/kernel/notes") -> str | None:

@@ -25,8 +25,8 @@ from kcovdbg.target.pointer import (
     read_words,
     strip_tag,
 )
-from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
+from kcovdbg.target.target import Target, Vma
 
 # include/linux/maple_tree.h and lib/maple_tree.c; debug info has no macros.
 _NODE_ALIGNMENT: Final = 256

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member, read_partly
+from kcovdbg.target.target import Target
 
 PAGE: Final = "struct page"
 _PAGE_TYPE: Final = ("page_type", "_mapcount.counter")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
 """The lowest address of a kernel in the upper half: five-level page tables (x86-64, riscv64) and

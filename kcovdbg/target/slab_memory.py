@@ -27,8 +27,8 @@ from kcovdbg.target.pointer import (
     strip_tag,
     tagged_pointers,
 )
-from kcovdbg.target.protocol import SlabObject, Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member, read_partly
+from kcovdbg.target.target import SlabObject, Target
 
 _CACHE: Final = "struct kmem_cache"
 _CPU_CACHE: Final = "struct kmem_cache_cpu"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import strip_tag
-from kcovdbg.target.protocol import Member, Symbol, Target
+from kcovdbg.target.target import Member, Symbol, Target
 
 _CHUNK: Final = 16 << 20
 _CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}

@@ -20,7 +20,7 @@ from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts, SecondBuffer
 from kcovdbg.target.pointer import strip_tag
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_count
 

@@ -24,8 +24,8 @@ from kcovdbg.model.state import StateSource
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import check_pointer
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import read_partly
+from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import BITMAP_LEFT, find_recorded_code, may_be_bitmap

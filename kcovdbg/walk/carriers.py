@@ -21,8 +21,8 @@ from kcovdbg.target.pointer import (
     read_pointer,
     read_word,
 )
-from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
+from kcovdbg.target.target import Member, Target
 from kcovdbg.walk.files import FileWalk
 
 # A queue is bounded by its socket's buffer; a list longer than that is damage.

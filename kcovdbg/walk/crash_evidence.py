@@ -6,7 +6,7 @@ from __future__ import annotations
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.crash_evidence import CrashEvidence, TaskStack
 from kcovdbg.model.state import Part
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
 

@@ -20,8 +20,8 @@ from kcovdbg.target.pointer import (
     read_words,
     strip_tag,
 )
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.target import Target
 
 # In practice sysctl fs.nr_open is below this on 64-bit kernels: a larger max_fds is damage.
 _MAX_FDS: Final = 1 << 24

@@ -24,8 +24,8 @@ from kcovdbg.model.task import SavedState
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Series, Variant
 from kcovdbg.series.table import Traits
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member
+from kcovdbg.target.target import Target
 
 _ALWAYS: Final = ""
 

@@ -15,8 +15,8 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.series import table
 from kcovdbg.target.pointer import check_pointer, read_word
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
 

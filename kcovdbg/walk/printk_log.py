@@ -16,8 +16,8 @@ from kcovdbg.abi.address import word_mask
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word
-from kcovdbg.target.protocol import Symbol, Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, read_partly
+from kcovdbg.target.target import Symbol, Target
 
 # Limits of a plausible ring: 32 MiB of text is the most that CONFIG_LOG_BUF_SHIFT allows.
 _MOST_TEXT_BITS: Final = 25

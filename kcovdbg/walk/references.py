@@ -13,7 +13,7 @@ from kcovdbg.model.kcov import Kcov, KcovFile, Reference, name_kcov
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.pointer import is_kernel_pointer
-from kcovdbg.target.protocol import SlabSource, Target
+from kcovdbg.target.target import SlabSource, Target
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import (
     BITMAP_LEFT,

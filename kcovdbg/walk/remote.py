@@ -27,8 +27,8 @@ from kcovdbg.target.pointer import (
     read_words,
     strip_tag,
 )
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
 # DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is

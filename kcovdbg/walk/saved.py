@@ -14,8 +14,8 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.target.pointer import read_pointer, read_word
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
 # SOFTIRQ_OFFSET of include/linux/preempt.h: set while a softirq is served; higher bits count

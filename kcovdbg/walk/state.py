@@ -31,8 +31,8 @@ from kcovdbg.model.state import (
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import SPINLOCK, Layout, is_preempt_rt
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas

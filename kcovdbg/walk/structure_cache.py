@@ -14,7 +14,7 @@ from kcovdbg.model.remote import AREA_ALLOCATORS
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.series.table import user_allocators
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
 from kcovdbg.walk.remote import AreaLists, RemoteMap, read_area_lists, read_remote_map

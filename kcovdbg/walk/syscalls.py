@@ -18,8 +18,8 @@ from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
 from kcovdbg.target.pointer import check_pointer, read_pointer
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
+from kcovdbg.target.target import Target
 
 _PT_REGS: Final = "struct pt_regs"
 # TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED

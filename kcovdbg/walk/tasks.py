@@ -16,7 +16,7 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import TASK_LINKS, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.

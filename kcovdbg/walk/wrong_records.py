@@ -20,7 +20,7 @@ from kcovdbg.model.state import (
     WrongRecords,
 )
 from kcovdbg.target.pointer import check_pointer, read_pointer
-from kcovdbg.target.protocol import Target, Vma
+from kcovdbg.target.target import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache
 
 # Limits for the records of a buffer that are described, and for the mappings of it.

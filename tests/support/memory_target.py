@@ -16,7 +16,7 @@ from typing import TypeVar
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Member, PageRange, SlabObject, SourceLines, Symbol, Target, Vma
+from kcovdbg.target.target import Member, PageRange, SlabObject, SourceLines, Symbol, Target, Vma
 from kcovdbg.target.watchpoints import Watchpoints
 
 Key = TypeVar("Key")

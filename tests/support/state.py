@@ -22,7 +22,7 @@ from kcovdbg.model.state import KernelFacts, Lack, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.connection import Connection
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 from tests.support.stub import make_stub
 

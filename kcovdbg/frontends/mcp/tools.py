@@ -38,7 +38,7 @@ from kcovdbg.console.writer import Format, row_encoder, rows_of
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.target.end_signals import answering
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 MAX_TEXT: Final = 1000
 """Limit for the characters of one text; source lines of generated files have no other."""

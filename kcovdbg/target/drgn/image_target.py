@@ -62,7 +62,7 @@ class ImageLines(DrgnLines):
 
 
 class ImageTarget(ProgramTypes):
-    """A kernel image, a :class:`~kcovdbg.target.protocol.Target` without memory, and modules placed
+    """A kernel image, a :class:`~kcovdbg.target.target.Target` without memory, and modules placed
     behind it.
 
     :param name: what messages call it.

@@ -16,7 +16,7 @@ from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_sh
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, LoadedModule, is_code_section, normalize_path
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.protocol import SourceLines
+from kcovdbg.target.target import SourceLines
 
 
 def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:

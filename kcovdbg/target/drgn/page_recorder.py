@@ -34,8 +34,8 @@ from kcovdbg.target.drgn.program_memory import (
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
-from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages
+from kcovdbg.target.target import Target
 
 # The kernel's release, its command line, its CPUs, the layout of its memory.
 _BASICS: Final = (

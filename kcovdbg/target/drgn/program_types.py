@@ -14,7 +14,7 @@ import drgn
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError
 from kcovdbg.target.drgn.drgn_messages import reading_debug_info
-from kcovdbg.target.protocol import Member, Symbol, Target
+from kcovdbg.target.target import Member, Symbol, Target
 
 
 class ProgramTypes(Target):

@@ -33,7 +33,7 @@ from kcovdbg.target.pointer import (
     read_word,
     strip_tag,
 )
-from kcovdbg.target.protocol import PageRange
+from kcovdbg.target.target import PageRange
 
 # Most commands need one of these or none: they are imported on first use.
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
 
 
 class DrgnTarget(ProgramTypes):
-    """A :class:`~kcovdbg.target.protocol.Target` over a drgn Program.
+    """A :class:`~kcovdbg.target.target.Target` over a drgn Program.
 
     Types and symbols are cached. Only one thread at a time may use it, as with any Program.
 

@@ -13,7 +13,7 @@ from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.target import Target
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.series.unique_maps import UNIQ_BOTH
-from kcovdbg.target.protocol import Symbol, Vma
+from kcovdbg.target.target import Symbol, Vma
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader

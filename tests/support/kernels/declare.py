@@ -5,7 +5,7 @@ kernel's source has them.
 
 import re
 
-from kcovdbg.target.protocol import Member
+from kcovdbg.target.target import Member
 from tests.support.memory_target import Structure
 
 _BLOCK = re.compile(r"([\w ]+?)\s*\{(.*?)\}\s*;", re.DOTALL)

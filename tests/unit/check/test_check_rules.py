@@ -16,7 +16,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.state import BufferContents, KernelFacts, State
-from kcovdbg.target.protocol import Member, Vma
+from kcovdbg.target.target import Member, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel

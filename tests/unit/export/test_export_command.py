@@ -19,7 +19,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.lines import DrgnLines
-from kcovdbg.target.protocol import Symbol
+from kcovdbg.target.target import Symbol
 from tests.support.state import make_target
 from tests.support.stub import make_stub
 from tests.support.table_writer import TableWriter

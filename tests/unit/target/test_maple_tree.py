@@ -7,7 +7,7 @@ import pytest
 
 from kcovdbg.errors import ReadError
 from kcovdbg.target.mappings import MapleTrees
-from kcovdbg.target.protocol import Member
+from kcovdbg.target.target import Member
 from tests.support.kernels.declare import Declarations
 from tests.support.memory_target import MemoryTarget, Structure
 

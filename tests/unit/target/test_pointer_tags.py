@@ -16,8 +16,8 @@ from kcovdbg.target.pointer import (
     read_pointer,
     strip_tag,
 )
-from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.target.slab_memory import SlabWalk
+from kcovdbg.target.target import Member, Symbol
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9B, ROWS

@@ -9,9 +9,9 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection
 from kcovdbg.target.page_array import PageArray
-from kcovdbg.target.protocol import PageRange, Symbol
 from kcovdbg.target.rsp import Stub
 from kcovdbg.target.slab_memory import SlabWalk
+from kcovdbg.target.target import PageRange, Symbol
 from tests.support.kernels.declare import Declarations
 from tests.support.memory_target import MemoryTarget
 

@@ -17,7 +17,7 @@ from kcovdbg.model.buffer import Gap
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
-from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.target import Member, Symbol
 from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer_at
 from kcovdbg.walk.layout import Layout

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.target import struct_layout
-from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.target import Member, Symbol
 from kcovdbg.walk import remote, tasks
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.layout import detect_layout

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kcovdbg.target.protocol import Symbol
+from kcovdbg.target.target import Symbol
 from kcovdbg.walk.printk_log import read_kernel_log
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.declare import Declarations

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from kcovdbg.model.task import Syscall
-from kcovdbg.target.protocol import Symbol
+from kcovdbg.target.target import Symbol
 from kcovdbg.walk.syscalls import SyscallWalk
 from tests.support.kernels.declare import Declarations
 from tests.support.memory_target import MemoryTarget

@@ -9,7 +9,7 @@ from kcovdbg.check.runner import check, list_rules
 from kcovdbg.errors import ReadError
 from kcovdbg.model.state import Part, Source
 from kcovdbg.model.task import Role
-from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.target import Member, Symbol
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.state import read_state

@@ -395,6 +395,6 @@ def make_memory_error(subject: str, problem: str | None) -> CapabilityError:
 
     :param subject: a command, or what is to be read.
     :param problem: what was given instead, as in
-        :attr:`~kcovdbg.target.protocol.Target.memory_problem`.
+        :attr:`~kcovdbg.target.target.Target.memory_problem`.
     """
     return CapabilityError(f"{subject} needs the kernel's memory; {problem}", hint=_MEMORY_HINT)
