@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import ReadError
-from kcovdbg.target.stub_kernel import (
+from kcovdbg.target.missing_vmcoreinfo import (
     CheckImage,
     MismatchError,
     NotBootedError,

@@ -22,7 +22,7 @@ import pytest
 
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.limits import REPLY_TIME
-from kcovdbg.target import stub_kernel
+from kcovdbg.target import missing_vmcoreinfo
 from kcovdbg.target.drgn.page_recorder import record, record_stack
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import unpack_dump
@@ -310,10 +310,10 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
     guest.stop()
     # With the kernel's VMCOREINFO, then without one.
     for symbol_names in (
-        stub_kernel.SYMBOLS,
-        [name for name in stub_kernel.SYMBOLS if "vmcoreinfo" not in name],
+        missing_vmcoreinfo.SYMBOLS,
+        [name for name in missing_vmcoreinfo.SYMBOLS if "vmcoreinfo" not in name],
     ):
-        monkeypatch.setattr(stub_kernel, "SYMBOLS", symbol_names)
+        monkeypatch.setattr(missing_vmcoreinfo, "SYMBOLS", symbol_names)
         for name in ("elf", "elf-paging", "kdump"):
             dump = open_dump(tmp_path / name, kernel)
             assert dump.kaslr_offset == target.kaslr_offset

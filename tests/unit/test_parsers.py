@@ -49,7 +49,7 @@ _OWN_NUMBERS: Final = frozenset(
         "target/local_kernel.py",
         "target/qmp.py",
         "target/rsp.py",
-        "target/stub_kernel.py",
+        "target/missing_vmcoreinfo.py",
         "walk/buffer_names.py",
         "why/command.py",
     )

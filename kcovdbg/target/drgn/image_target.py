@@ -19,7 +19,7 @@ from kcovdbg.model.location import LoadedModule, is_code_section
 from kcovdbg.target.drgn.lines import DrgnLines, add_module, open_image_program
 from kcovdbg.target.drgn.program_memory import platform_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
-from kcovdbg.target.stub_kernel import find_release, read_banner
+from kcovdbg.target.missing_vmcoreinfo import find_release, read_banner
 
 # In the address space of its own that per-CPU data is linked to on x86-64.
 _PER_CPU: Final = ".data..percpu"

@@ -18,7 +18,7 @@ from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, page_align, page_align_dow
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, NT_PRSTATUS, VMCOREINFO, make_note
 from kcovdbg.errors import GoneError, LimitError, TargetError
-from kcovdbg.target import arm64_kernel, stub_kernel
+from kcovdbg.target import arm64_kernel, missing_vmcoreinfo
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
@@ -41,9 +41,9 @@ from kcovdbg.target.drgn.programs import (
     make_target,
 )
 from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.target.missing_vmcoreinfo import MismatchError, NotBootedError, find_offset
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
-from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, find_offset
 from kcovdbg.target.stub_registers import stub_registers_of
 from kcovdbg.target.watchpoints import StubWatchpoints
 
@@ -153,9 +153,9 @@ def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
     :raises TargetError: when there is none.
     """
     registers = qmp.monitor("info registers")
-    if stub_kernel.is_before_kernel(registers):
+    if missing_vmcoreinfo.is_before_kernel(registers):
         raise NotBootedError("no kernel runs yet", hint="let it run, then try again")
-    cpu = stub_kernel.parse_registers(registers)
+    cpu = missing_vmcoreinfo.parse_registers(registers)
     if cpu is None:
         raise TargetError("its registers are not those of x86-64")
     return find_image(qmp.address.text, cpu, qmp.read_physical, kernel)
@@ -338,7 +338,7 @@ class StubMachine:
         kernel, stub = self._kernel, self._stub
         if kernel.header.machine == EM_X86_64:
             text = stub.monitor("info registers")
-            cpu = stub_kernel.parse_registers(text) if text else None
+            cpu = missing_vmcoreinfo.parse_registers(text) if text else None
             return None if cpu is None else find_image(stub.where, cpu, self._memory.read, kernel)
         translation = (
             arm64_kernel.read_registers(stub.register)
@@ -359,6 +359,6 @@ class StubMachine:
         """
         with ElfFile(self._kernel.path, self._kernel.name) as image:
             offset = find_offset(image, self._memory.read, self._stub.kaslr_offsets)
-            return stub_kernel.describe_virtual(
-                self._memory.read, image.symbols.addresses_of(stub_kernel.SYMBOLS), offset
+            return missing_vmcoreinfo.describe_virtual(
+                self._memory.read, image.symbols.addresses_of(missing_vmcoreinfo.SYMBOLS), offset
             )

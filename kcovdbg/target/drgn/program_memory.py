@@ -38,8 +38,8 @@ from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.user_folder import find_debuginfod_cache
 
 if TYPE_CHECKING:
+    from kcovdbg.target.missing_vmcoreinfo import ReadMemory
     from kcovdbg.target.riscv_pages import PageTables
-    from kcovdbg.target.stub_kernel import ReadMemory
 
 UPPER_HALF: Final = frozenset(
     {drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64}

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kcovdbg.target.arm64_kernel import TranslationRegisters
     from kcovdbg.target.drgn.image_target import ImageTarget
     from kcovdbg.target.drgn.target import DrgnTarget
-    from kcovdbg.target.stub_kernel import CpuRegisters, ReadMemory
+    from kcovdbg.target.missing_vmcoreinfo import CpuRegisters, ReadMemory
 
 VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the "
@@ -216,11 +216,13 @@ def find_image(
     :raises MismatchError: when it is another kernel.
     :raises TargetError: when there is none.
     """
-    from kcovdbg.target import arm64_kernel, stub_kernel
+    from kcovdbg.target import arm64_kernel, missing_vmcoreinfo
 
     with ElfFile(kernel.path, kernel.name) as image:
-        symbols = image.symbols.addresses_of((*stub_kernel.SYMBOLS, *arm64_kernel.SYMBOLS))
-        return cpu.find_kernel(where, physical, symbols, partial(stub_kernel.check_image, image))
+        symbols = image.symbols.addresses_of((*missing_vmcoreinfo.SYMBOLS, *arm64_kernel.SYMBOLS))
+        return cpu.find_kernel(
+            where, physical, symbols, partial(missing_vmcoreinfo.check_image, image)
+        )
 
 
 def _find_dumped_kernel(
@@ -244,7 +246,7 @@ def _find_dumped_kernel(
     )
     if lack is None:
         return None
-    from kcovdbg.target.stub_kernel import MismatchError, find_qemu_cpus
+    from kcovdbg.target.missing_vmcoreinfo import MismatchError, find_qemu_cpus
 
     cpus = [*find_qemu_cpus(notes)]
     if not (cpus or (info and _core_machine(path) == EM_X86_64)):
@@ -305,7 +307,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
         # drgn opens QEMU's only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
         if machine == EM_S390:
-            from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
+            from kcovdbg.target.missing_vmcoreinfo import read_lowcore_vmcoreinfo
 
             return read_lowcore_vmcoreinfo(read)
         from kcovdbg.target.riscv_pages import search_vmcoreinfo

@@ -13,7 +13,7 @@ import pytest
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import arm64_kernel
 from kcovdbg.target.arm64_kernel import TranslationRegisters
-from kcovdbg.target.stub_kernel import MismatchError, NotBootedError
+from kcovdbg.target.missing_vmcoreinfo import MismatchError, NotBootedError
 from tests.support.page_tables import TableMemory
 
 IMAGE = 0xFFFF_8000_8000_0000

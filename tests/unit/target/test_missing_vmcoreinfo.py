@@ -9,9 +9,9 @@ import pytest
 
 from kcovdbg.elf.header import make_note, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target import stub_kernel
+from kcovdbg.target import missing_vmcoreinfo
 from kcovdbg.target.drgn import machines
-from kcovdbg.target.stub_kernel import CpuRegisters, MismatchError, read_lowcore_vmcoreinfo
+from kcovdbg.target.missing_vmcoreinfo import CpuRegisters, MismatchError, read_lowcore_vmcoreinfo
 from tests.support.page_tables import TableMemory
 
 REGISTERS = (
@@ -72,8 +72,12 @@ def find(cpu, read, symbols, check=lambda offset, read: None):
 
 
 def test_registers_of_the_monitor():
-    assert stub_kernel.parse_registers(REGISTERS) == (0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)
-    assert stub_kernel.parse_registers("PC=0000 X00=0") is None
+    assert missing_vmcoreinfo.parse_registers(REGISTERS) == (
+        0xFFFF_FE00_0000_0000,
+        0xE53000,
+        0x3106B0,
+    )
+    assert missing_vmcoreinfo.parse_registers("PC=0000 X00=0") is None
 
 
 def test_memory_of_the_monitor():
@@ -164,17 +168,17 @@ def test_registers_of_a_dump():
     )
     state[0] = 2
     notes += make_note("QEMU", 0, bytes(state))
-    assert [*stub_kernel.find_qemu_cpus(parse_notes(notes, "<"))] == [
+    assert [*missing_vmcoreinfo.find_qemu_cpus(parse_notes(notes, "<"))] == [
         (0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)
     ]
 
 
 def test_a_kernel_that_hasnt_booted():
     machine, symbols, _ = make_machine()
-    with pytest.raises(stub_kernel.NotBootedError, match="interrupt descriptor table"):
+    with pytest.raises(missing_vmcoreinfo.NotBootedError, match="interrupt descriptor table"):
         find((0, machine.root, 0), machine.read, symbols)
     machine.write(0x4000_0000 + 0x100, bytes(16))
-    with pytest.raises(stub_kernel.NotBootedError, match="VMCOREINFO"):
+    with pytest.raises(missing_vmcoreinfo.NotBootedError, match="VMCOREINFO"):
         find((0xFFFF_FE00_0000_0000, machine.root, 0), machine.read, symbols)
 
 
@@ -183,13 +187,15 @@ def test_a_kernel_whose_interrupt_table_is_not_set_up(handler):
     """As while the kernel is unpacked, and until it has set up its traps."""
     machine, symbols, idt = make_machine(handler=handler)
     symbols["early_idt_handler_array"] = LINK + 0x1000
-    with pytest.raises(stub_kernel.NotBootedError):
+    with pytest.raises(missing_vmcoreinfo.NotBootedError):
         find((idt, machine.root, 0), machine.read, symbols)
 
 
 def test_registers_before_the_kernel():
-    assert stub_kernel.is_before_kernel("EAX=00000000 EBX=00000000\nEIP=0000fff0 EFL=00000002")
-    assert not stub_kernel.is_before_kernel(REGISTERS)
+    assert missing_vmcoreinfo.is_before_kernel(
+        "EAX=00000000 EBX=00000000\nEIP=0000fff0 EFL=00000002"
+    )
+    assert not missing_vmcoreinfo.is_before_kernel(REGISTERS)
 
 
 def test_page_tables_that_lead_nowhere():
