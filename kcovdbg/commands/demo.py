@@ -19,8 +19,8 @@ from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
+from kcovdbg.target.demo_files import DemoFile, list_demo_files
 from kcovdbg.target.dump_file import unpack
-from kcovdbg.target.opener import DemoFile, list_demo_files
 from kcovdbg.user_folder import expand_user
 
 _COLUMNS: Final = (

@@ -49,8 +49,8 @@ from kcovdbg.output_file import open_output
 from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.target import Target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
 _COMMANDS: Final = "kcovdbg.commands"

@@ -29,7 +29,7 @@ from kcovdbg.frontends.options import (
     parse_options,
 )
 from kcovdbg.limits import set_limits
-from kcovdbg.target import opener
+from kcovdbg.target import target_options
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _PR_SET_PDEATHSIG = 1
 def main(
     arguments: Sequence[str] | None = None,
     *,
-    open_target: Callable[[opener.TargetOptions], Target] = opener.open_target,
+    open_target: Callable[[target_options.TargetOptions], Target] = target_options.open_target,
     commands: CommandTable = COMMANDS,
 ) -> int:
     """Run the program.
@@ -78,7 +78,7 @@ def main(
 def _run(
     arguments: Sequence[str],
     commands: CommandTable,
-    open_target: Callable[[opener.TargetOptions], Target],
+    open_target: Callable[[target_options.TargetOptions], Target],
 ) -> int:
     settings = read_settings(commands, os.environ)
     options = parse_options(arguments, commands, settings.aliases)

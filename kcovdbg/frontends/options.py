@@ -16,7 +16,7 @@ from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.limits import parse_limit
 from kcovdbg.target.dump_file import FileKind, identify, open_file, path_hint
-from kcovdbg.target.opener import TargetOptions
+from kcovdbg.target.target_options import TargetOptions
 
 if TYPE_CHECKING:
     from kcovdbg.records.input_kind import FoundKind

@@ -28,8 +28,9 @@ from kcovdbg.errors import (
 from kcovdbg.frontends.options import OPTIONS, Options
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments, sort_files
+from kcovdbg.target.demo_files import find_demo_source
 from kcovdbg.target.target import Target
+from kcovdbg.target.target_options import TargetOptions, find_gdb_arguments, sort_files
 
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement

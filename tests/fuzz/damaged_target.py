@@ -11,10 +11,11 @@ from pathlib import Path
 import drgn
 from drgn.helpers.linux.mm import follow_phys
 
+from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.program_memory import copy_program
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.opener import TargetOptions, find_demo, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 
 PAGE = 4096
 LINE = 64

@@ -51,8 +51,8 @@ from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import make_build_key, open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn import programs
-from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import Figures, gather
 from tests.support.compiled_image import VARIANTS, compile_image

@@ -13,7 +13,7 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.runner import run_reporting
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.kcovdbg_run import Rows, run_kcovdbg
 from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams

@@ -22,7 +22,7 @@ import pytest
 import zstandard
 
 from kcovdbg.farm.batch_run import BatchJob, find_digests, find_outcome, run_job
-from kcovdbg.target.opener import find_demo
+from kcovdbg.target.demo_files import find_demo
 from tests.integration.conftest import Demo
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 from tests.support.compiled_image import compile_image

@@ -15,7 +15,7 @@ import zstandard
 from elftools.elf.elffile import ELFFile
 
 from kcovdbg.monitor.monitor_source import LiveSource
-from kcovdbg.target.opener import find_demo, list_demo_files
+from kcovdbg.target.demo_files import find_demo, list_demo_files
 from tests.integration.conftest import DemoWorkspace
 from tests.lab.kcovdbg_run import ask, run_kcovdbg, run_lines
 from tests.support.programs import split_image

@@ -20,7 +20,7 @@ from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_cache import find_table_key, lock_path, table_path
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.kcovdbg_run import run_kcovdbg
 
 CALLBACK = """\

@@ -31,7 +31,8 @@ from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target
+from kcovdbg.target.demo_files import find_demo, find_demo_source
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines
 from tests.support.escaped_rows import escape_all
 from tests.support.state import strict_schema

@@ -164,7 +164,7 @@ def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["kcovdbg.frontends.cli", "kcovdbg.console.runner", "kcovdbg.target.opener"]
+    "module", ["kcovdbg.frontends.cli", "kcovdbg.console.runner", "kcovdbg.target.target_options"]
 )
 def test_an_interrupt_while_it_starts_shows_no_traceback(module):
     code = f"""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcovdbg.farm.batch_run import BatchJob, LineOutcome, Outcome
-from kcovdbg.target.opener import find_demo
+from kcovdbg.target.demo_files import find_demo
 from tests.integration.test_batch import run, unpack
 from tests.lab.golden import DESTINATION
 from tests.support.programs import addr2line, output_of

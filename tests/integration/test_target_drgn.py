@@ -6,7 +6,7 @@ import pytest
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.drgn_messages import walking
 from kcovdbg.target.drgn.page_recorder import record
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 
 
 def test_what_drgn_has_no_class_for_is_a_gap():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kcovdbg.target.drgn.target import DrgnTarget
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.support.kernels.asker import Asker
 from tests.support.run_limits import RAW, TooSlowError, time_limit
 

@@ -14,8 +14,8 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.target.drgn.target import DrgnTarget
-from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.slab_memory import SlabWalk
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.integration.gdb.test_isolation import speaking_to
 from tests.integration.gdb.test_same_answers import check_slice, check_stub
 from tests.lab import situation

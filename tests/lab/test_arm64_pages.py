@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.integration.gdb.test_same_answers import check_slice, check_stub
 from tests.lab.comparison import assert_agrees
 from tests.lab.conftest import built

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kcovdbg.check.runner import check
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker, built
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg

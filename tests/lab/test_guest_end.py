@@ -29,7 +29,7 @@ from tests.support.child_process import restore_signals
 # Pauses the guest as slice does, until it is killed.
 PAUSE = """
 import sys, time
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 target = open_target(TargetOptions(qemu=sys.argv[1], symbols=[sys.argv[2]]))
 with target.connection.pause():
     print("paused", flush=True)

@@ -26,10 +26,10 @@ from kcovdbg.target import missing_vmcoreinfo
 from kcovdbg.target.drgn.page_recorder import record, record_stack
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import unpack_dump
-from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.slice_file import write_slice
 from kcovdbg.target.target import Target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
 from tests.lab.conftest import Booter, DumpMaker

@@ -80,7 +80,7 @@ OPENED = {
     "kcovdbg.target.local_kernel.read_config": KERNEL,
     "kcovdbg.target.local_kernel.running_build_id": KERNEL,
     "kcovdbg.target.local_kernel.running_kaslr_offset": KERNEL,
-    "kcovdbg.target.opener.list_demo_files": PACKAGE,
+    "kcovdbg.target.demo_files.list_demo_files": PACKAGE,
     "kcovdbg.target.qmp.Qmp.limited": KERNEL,
     "kcovdbg.target.qmp.Qmp.peer_memory_is_readable": KERNEL,
 }

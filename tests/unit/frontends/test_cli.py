@@ -19,7 +19,7 @@ from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.options import parse_options
 from kcovdbg.records.input_kind import InputKind, find_kind
-from kcovdbg.target.opener import TargetOptions
+from kcovdbg.target.target_options import TargetOptions
 from tests.support.state import make_layout, make_target
 
 ROOT = Path(kcovdbg.__file__).parents[1]

@@ -11,7 +11,7 @@ from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.patch import command
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.support.compiled_image import FIRST, SECOND
 from tests.support.state import Streams, make_workspace
 from tests.unit.patch.test_patch_command import Built, diff_of

@@ -15,9 +15,9 @@ import pytest
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE, one_command, renew_time_for_replies
 from kcovdbg.target.connection import parse_socket_address
-from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.unit.target.test_rsp import Stub, frame
 

@@ -22,7 +22,7 @@ from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.support.compiled_image import run
 from tests.support.state import Streams, make_workspace, strict_schema
 

@@ -30,7 +30,7 @@ from kcovdbg.target import debug_files, local_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.dump_file import KDUMP_MAGIC
-from kcovdbg.target.opener import TargetOptions, find_gdb_arguments, open_target, sort_files
+from kcovdbg.target.target_options import TargetOptions, find_gdb_arguments, open_target, sort_files
 from tests.support.programs import output_of
 from tests.unit.target.test_kdump_file import flat
 
@@ -416,7 +416,7 @@ def test_working_out_what_it_is_takes_no_drgn(files):
     code = (
         "import sys; sys.modules['drgn'] = None\n"
         "from kcovdbg.errors import CapabilityError\n"
-        "from kcovdbg.target.opener import TargetOptions, open_target, sort_files\n"
+        "from kcovdbg.target.target_options import TargetOptions, open_target, sort_files\n"
         "print(sort_files(TargetOptions(files=[sys.argv[1]])).core)\n"
         "try: open_target(TargetOptions(core=sys.argv[1]))\n"
         "except CapabilityError as error: print(error.hint)"

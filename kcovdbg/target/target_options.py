@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The target that the command line names; drgn is imported only to open it.
-
-And the bundled demo.
+"""The target options of the command line, and the target that they name; drgn is imported only to
+open it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
@@ -17,99 +16,11 @@ from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.limits import one_command
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
+from kcovdbg.target.demo_files import find_demo_dump
 
 if TYPE_CHECKING:
     from kcovdbg.target.drgn.image_target import ImageTarget
     from kcovdbg.target.drgn.target import DrgnTarget
-
-_PACKAGE: Final = Path(__file__).parents[1]
-_CHECKOUT: Final = _PACKAGE.parent
-_SLICE: Final = "demo.slice.zst"
-
-
-class DemoFile(NamedTuple):
-    """One file of the demo."""
-
-    name: str
-    """Its path in the directory that it is unpacked to."""
-    what: str
-    path: Path
-    """The file as it is kept, compressed or plain."""
-
-
-def find_demo() -> Path:
-    """Return the directory of the bundled demo.
-
-    :raises TargetError: when this installation has none.
-    """
-    # An installed package has a copy of what a checkout keeps elsewhere.
-    for folder in (_PACKAGE / "demo", _CHECKOUT / "examples" / "demo"):
-        if (folder / _SLICE).exists():
-            return folder
-    raise TargetError("this installation has no demo", hint="open the running kernel: kcovdbg -k")
-
-
-def list_demo_files() -> tuple[DemoFile, ...]:
-    """Return the files of the demo.
-
-    :raises TargetError: when this installation has none.
-    """
-    folder = find_demo()
-    calls = folder / "calls"
-    if not calls.exists():
-        # A checkout has it among its tests.
-        calls = _CHECKOUT / (folder / "calls.txt").read_text().splitlines()[-1]
-    files = (
-        # In this order, since GDB warns of an image that is newer than its core.
-        DemoFile("vmlinux", "the kernel image with debug info", folder / "vmlinux.zst"),
-        DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", folder / _SLICE),
-        DemoFile(
-            "kcovlab_keep.ko",
-            "a module of the guest with debug info",
-            folder / "kcovlab_keep.ko.zst",
-        ),
-        DemoFile(
-            "kcovlab_damage.ko",
-            "the module that damaged KCOV's state",
-            folder / "kcovlab_damage.ko.zst",
-        ),
-        DemoFile(
-            "modules/kcovlab_keep.c",
-            "the source of kcovlab_keep",
-            find_demo_source() / "modules" / "kcovlab_keep.c",
-        ),
-        DemoFile(
-            "calls/vmlinux", "another kernel image, with function names only", calls / "vmlinux.zst"
-        ),
-        DemoFile(
-            "calls/vmcore",
-            "its guest, whose kernel records entries and exits of functions",
-            calls / "slice.zst",
-        ),
-    )
-    return tuple(file for file in files if file.path.exists())
-
-
-def find_demo_source() -> Path:
-    """Return the directory below which the source of the demo's module is, under its name in debug
-    info.
-
-    :raises TargetError: when this installation has no demo.
-    """
-    folder = find_demo()
-    return folder if (folder / "modules").exists() else _CHECKOUT / "tests" / "lab"
-
-
-def open_arguments() -> tuple[str, tuple[str, ...]]:
-    """Return the paths of the demo's slice and of its debug info.
-
-    :raises TargetError: when this installation has none.
-    """
-    folder = find_demo()
-    return str(folder / _SLICE), tuple(
-        str(path) for path in sorted((*folder.glob("vmlinux*"), *folder.glob("*.ko*")))
-    )
-
 
 _TRACE_SUFFIX: Final = ".kcov"
 
@@ -219,7 +130,7 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     :raises TargetError: when GDB cannot open it, or a file cannot be read.
     """
     options = sort_files(options)
-    core, symbols = open_arguments() if options.demo else (options.core, options.symbols)
+    core, symbols = find_demo_dump() if options.demo else (options.core, options.symbols)
     arguments: list[str] = []
     for path in (dumpfile.unpack(name).path for name in symbols):
         with ElfFile(path) as file:
@@ -289,7 +200,7 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
             return machines.open_qemu(options.qemu, options.symbols)
         return machines.open_stub(options.gdb_remote or "", options.symbols)
     if options.demo:
-        core, debug_info = open_arguments()
+        core, debug_info = find_demo_dump()
         return programs.open_core(core, options.symbols or debug_info, name="demo")
     if not images:
         return programs.open_kernel(options.symbols)
