@@ -31,8 +31,8 @@ from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import TraceHeader
-from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -290,8 +290,8 @@ class Kernel:
         """
         from kcovdbg.elf.file import ElfFile
         from kcovdbg.symbols.blocks import read_linked
+        from kcovdbg.symbols.branches import open_code
         from kcovdbg.symbols.call_graph import CallGraph
-        from kcovdbg.symbols.compiled_reader import open_code
 
         with open_code(self.image, self.code, self.target.build_id) as code:
             symbols = code.symbols
@@ -307,7 +307,7 @@ class Kernel:
         where it was built.
         """
         from kcovdbg.elf.file import ElfFile
-        from kcovdbg.symbols.compiled_reader import read_comp_dir
+        from kcovdbg.symbols.dwarf_reader import read_comp_dir
         from kcovdbg.symbols.source_tree import SourceTree
 
         directory: str | None = None

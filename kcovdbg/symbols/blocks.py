@@ -27,9 +27,10 @@ from kcovdbg.elf.header import EM_386, EM_X86_64
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
+from kcovdbg.symbols.branches import core_count, describe_architecture
 from kcovdbg.symbols.code_facts import CodeTables, FactReader, KernelTable, LoadedSection
-from kcovdbg.symbols.compiled_reader import DwarfReader, core_count, describe_architecture
 from kcovdbg.symbols.coverage_points import find_callbacks
+from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.table_rows import gather
 
 NO_FILE: Final = 0xFFFFFFFF

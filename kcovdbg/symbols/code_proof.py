@@ -28,7 +28,7 @@ from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.symbols.arch import THUNKS, BranchKind
-from kcovdbg.symbols.compiled_reader import find_branches, open_code
+from kcovdbg.symbols.branches import find_branches, open_code
 from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
 from kcovdbg.target.target import SourceLines
 

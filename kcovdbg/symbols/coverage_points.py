@@ -28,7 +28,7 @@ from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
-from kcovdbg.symbols.compiled_reader import BranchColumns, find_branches
+from kcovdbg.symbols.branches import BranchColumns, find_branches
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.

@@ -14,7 +14,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.arch import BranchKind
-from kcovdbg.symbols.compiled_reader import find_branches, open_code
+from kcovdbg.symbols.branches import find_branches, open_code
 from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.target.target import SourceLines, Target
 

@@ -30,8 +30,9 @@ from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
-from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
+from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, CompileUnit, DwarfReader
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import (

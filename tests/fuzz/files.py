@@ -42,9 +42,10 @@ from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.branches import open_code
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import open_code, read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
+from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges

@@ -33,8 +33,8 @@ from kcovdbg.records.native_loops import Numbering
 from kcovdbg.records.oops_words import find_code_words, parse_words
 from kcovdbg.records.pc_file import PcFormat, read_pc_file
 from kcovdbg.records.trace_file import read_header
-from kcovdbg.symbols.compiled_reader import NO_UNIT, SECTIONS, DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, SECTIONS, DwarfReader
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.table_rows import Locations
 from kcovdbg.target.dump_file import unpack_dump

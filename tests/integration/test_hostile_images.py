@@ -16,8 +16,8 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, LimitError
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
 from kcovdbg.symbols.location_table import LocationTable, TableError
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_rows import LocationArrays, Locations

@@ -12,7 +12,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, ReadError
-from kcovdbg.symbols.compiled_reader import open_code
+from kcovdbg.symbols.branches import open_code
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from tests.support.programs import output_of, split_image
 

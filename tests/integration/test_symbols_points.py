@@ -16,9 +16,10 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols.arch import BranchKind
+from kcovdbg.symbols.branches import find_branches
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches, read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
+from kcovdbg.symbols.dwarf_reader import DwarfReader, read_comp_dir
 from tests.support.programs import list_functions, output_of, split_image
 
 needs_gcc = pytest.mark.skipif(

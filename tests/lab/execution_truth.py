@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
 from tests.lab import requirements
 from tests.lab.initramfs import COMPILE, write_initramfs
 from tests.lab.kernel import Kernel

@@ -26,8 +26,8 @@ from kcovdbg.records.line_states import (
     TraceRecords,
 )
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, read_linked, read_rows
-from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind, find_points
+from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.lab.execution_truth import (
     Call,
     CallReplay,

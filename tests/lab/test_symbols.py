@@ -15,8 +15,8 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_points
+from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.target.drgn.lines import frames_at, open_image_program

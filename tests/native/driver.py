@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.compiled_reader import SECTIONS, DwarfReader
+from kcovdbg.symbols.dwarf_reader import SECTIONS, DwarfReader
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 ROOT = Path(__file__).resolve().parents[2]

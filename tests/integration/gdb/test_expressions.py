@@ -11,7 +11,7 @@ import pexpect
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.frontends.gdb.server import INSIDE, spell_hint
-from kcovdbg.symbols.compiled_reader import read_comp_dir
+from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from tests.lab.kcovdbg_run import ask
 from tests.support.gdb_run import LOADER, PLAIN, ROOT
 

@@ -7,7 +7,7 @@ import pytest
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390
-from kcovdbg.symbols.compiled_reader import describe_architecture
+from kcovdbg.symbols.branches import describe_architecture
 from tests.support.objdump import FLOWS
 
 # The bytes, what they do, and how far from their start a branch leads.

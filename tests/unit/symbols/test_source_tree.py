@@ -8,7 +8,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.limits import TEXT_SIZE, VARIABLE
-from kcovdbg.symbols.compiled_reader import read_comp_dir
+from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.source_tree import SourceTree
 
 

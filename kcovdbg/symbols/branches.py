@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Calls and jumps in the code of a kernel's image, found in C.
+
+The headers in native/ document the C functions.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
+
+# BranchColumns in one call.
+_BRANCHES: Final = 1 << 12
+# Bytes of text for a thread, in whole instructions.
+_SEARCHED_BYTES: Final = 1 << 20
+
+
+class BranchColumns(NamedTuple):
+    """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
+
+    back: array[int]
+    """The address after each."""
+    target: array[int]
+
+
+def open_code(
+    image: str | os.PathLike[str] | None, code: str | os.PathLike[str] | None, build_id: str | None
+) -> ElfFile:
+    """Open a kernel's image to search its code.
+
+    :param image: its path; None when there is none.
+    :param code: path of the stripped image, when the first one is its file of debug info.
+    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :raises CapabilityError: when it has no code that can be searched.
+    """
+    if image is None:
+        raise CapabilityError("no kernel image is given", hint="-s VMLINUX")
+    try:
+        elf = open_image(image, code)
+        if build_id is not None and elf.build_id != build_id:
+            raise CapabilityError(
+                "the kernel image is of another build", hint="give the vmlinux of the same build"
+            )
+        if not elf.text_sections():
+            raise CapabilityError(
+                "the kernel image has no code",
+                hint="name the vmlinux that it was split from: -s VMLINUX",
+            )
+        if not elf.symbols:
+            raise CapabilityError(
+                "the kernel image has no symbols",
+                hint="name the vmlinux with debug info: -s VMLINUX",
+            )
+        if elf.is_relocatable or elf.header.machine not in ARCHITECTURES:
+            raise CapabilityError(f"calls are not recognized on {elf.header.machine_name}")
+    except TargetError as error:
+        raise CapabilityError(str(error)) from None
+    return elf
+
+
+def core_count() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@cache
+def describe_architecture(machine: int) -> Any:
+    """Return an architecture for C, which it and all that it points at live as long as."""
+    ffi, _ = load_native()
+    described = ARCHITECTURES[machine]
+    forms = ffi.new(
+        "struct kcovdbg_form[]",
+        [
+            (
+                form.mask,
+                form.value,
+                form.kind,
+                form.length,
+                form.before,
+                len(form.pieces),
+                form.pieces,
+            )
+            for form in described.forms
+        ],
+    )
+    given = (forms, len(forms), described.step, described.is_big_endian, described.is_from_end)
+    pointer = ffi.new("struct kcovdbg_architecture *", given)
+    # The destructor keeps the forms.
+    return ffi.gc(pointer, lambda _pointer, _forms=forms: None)
+
+
+def find_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]],
+    machine: int,
+    kinds: BranchKind,
+    targets: Collection[int] | None = None,
+) -> BranchColumns:
+    """Return the branches of some kinds in texts that lead to targets; all cores search.
+
+    :param texts: addresses and contents.
+    :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.
+    :param targets: None for any. Branches through registers or memory are returned in any case,
+        with a target of 0.
+    """
+    ffi, lib = load_native()
+    architecture = describe_architecture(machine)
+    wanted = ffi.NULL
+    if targets is not None:
+        wanted = lib.kcovdbg_targets_new(
+            column("Q", array("Q", targets), len(targets)), len(targets)
+        )
+        if wanted == ffi.NULL:
+            raise MemoryError
+        wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
+
+    def find(part: tuple[int, Any, int]) -> BranchColumns:
+        address, text, first = part
+        room = min(_BRANCHES, len(text))
+        found = BranchColumns(array("Q"), array("Q"))
+        columns = [zeros("Q", room) for _ in found]
+        pointers = [column("Q", part, room) for part in columns]
+        start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
+        while start[0] < stop:
+            count = lib.kcovdbg_branches(
+                architecture, text, len(text), address, kinds, wanted, start, stop, *pointers, room
+            )
+            for whole, piece in zip(found, columns, strict=True):
+                whole.extend(piece[:count])
+        return found
+
+    parts = [
+        (address, ffi.from_buffer(text), first)
+        for address, text in texts
+        for first in range(0, len(text), _SEARCHED_BYTES)
+    ]
+    if len(parts) == 1:
+        return find(parts[0])
+    found = BranchColumns(array("Q"), array("Q"))
+    with ThreadPoolExecutor(core_count()) as pool:
+        # C code runs in parallel.
+        for more in pool.map(find, parts):
+            for whole, piece in zip(found, more, strict=True):
+                whole.extend(piece)
+    return found
