@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Detection of a kernel's KCOV: its generation, the posted series in it, and where the members lie
-that walkers read.
+"""Detection of a kernel's KCOV: its generation, the posted series in it, and the members that
+walkers read.
 
-The detection order is that of kcov-abi.md 9: the first match wins in each group. No release number
-is looked at. Posted series (:mod:`kcovdbg.series`) add their own members to those of mainline,
-which are here.
+Groups of features are detected in the order of kcov-abi.md 9, and the first match in a group wins.
+No release number is looked at. Mainline's members are here; posted series (:mod:`kcovdbg.series`)
+add theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import SavedState
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Series, Variant
+from kcovdbg.series.declaration import Series, SeriesMember, Variant
 from kcovdbg.series.table import Traits
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member
 from kcovdbg.target.target import Target
@@ -144,8 +144,8 @@ class Layout:
     traits: Traits = field(default_factory=Traits)
     """Changes by the posted series in this kernel."""
     stack_cpu: tuple[int, int] | None = None
-    """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the
-    thread_info at its base.
+    """Offsets of the stack, and of the CPU in the thread_info at its base, for tasks without a
+    member for their CPU.
     """
     is_lock_held: Callable[[bytes], bool] = any
     """Returns whether a lock, a ``spinlock_t``, is held."""
@@ -199,18 +199,21 @@ TASK_LINKS: Final = tuple(_TASK_LINKS)
 """The names in a task's layout that are no fields of :class:`~kcovdbg.model.task.TaskFields`."""
 
 
+def _added_members(type_name: str) -> Iterator[SeriesMember]:
+    """Yield the members of a type that posted series bring."""
+    for series in table.SERIES:
+        yield from (member for member in series.members if member.type_name == type_name)
+
+
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:
     """Return the paths under which kernels have a field, mainline's newest first, then those of
     posted series.
     """
-    added = (
-        path
-        for series in table.SERIES
-        for member in series.members
-        if (member.type_name, member.field) == (type_name, field)
-        for path in member.paths
-    )
-    return (*_MAINLINE[type_name][field].paths, *added)
+    paths = list(_MAINLINE[type_name][field].paths)
+    for member in _added_members(type_name):
+        if member.field == field:
+            paths += member.paths
+    return tuple(paths)
 
 
 def _all_paths(type_name: str) -> dict[str, tuple[str, ...]]:
@@ -234,9 +237,9 @@ def detect_layout(target: Target) -> Layout:
             "this kernel has no KCOV: struct task_struct has no kcov members",
             hint="KCOV needs a kernel with CONFIG_KCOV=y",
         )
-    found = {TASK: task} | {
-        name: _find_layout(target, name) for name in (KCOV, REMOTE, AREA, PERCPU)
-    }
+    found: dict[str, BlockLayout | None] = {TASK: task}
+    for name in (KCOV, REMOTE, AREA, PERCPU):
+        found[name] = _find_layout(target, name)
     try:
         modes = dict(target.enumerators(MODE))
     except MissingTypeError:
@@ -244,18 +247,18 @@ def detect_layout(target: Target) -> Layout:
     detected = table.detect_series(target, modes)
     generation = _detect_generation(target, found, modes, detected)
     traits = table.traits_of(generation.features)
+    flagged_modes: dict[str, int] = {}
+    for _, variant in detected:
+        for name, base, bit in variant.flagged_modes:
+            if base in modes:
+                flagged_modes[name] = modes[base] | bit
     in_ctxsw = flags = 0
-    flagged_modes = {
-        name: modes[base] | bit
-        for _, variant in detected
-        for name, base, bit in variant.flagged_modes
-        if base in modes
-    }
     if generation.has(Feature.CTXSW_FLAG):
         in_ctxsw = mode.IN_CTXSW
         # A bit has one meaning in a kernel: what is part of a mode is no flag.
         of_modes = reduce(operator.or_, flagged_modes.values(), 0)
         flags = sum(flag.bit for flag in traits.flags if not flag.bit & of_modes)
+    word_sizes = (series.word_size for series in traits.series if series.word_size is not None)
     return Layout(
         generation=generation,
         task=task,
@@ -265,10 +268,7 @@ def detect_layout(target: Target) -> Layout:
         percpu=found[PERCPU],
         modes={**modes, **flagged_modes},
         mode_flags=in_ctxsw | flags,
-        buffer_word=next(
-            (series.word_size for series in traits.series if series.word_size is not None),
-            target.word_size,
-        ),
+        buffer_word=next(word_sizes, target.word_size),
         in_ctxsw=in_ctxsw,
         traits=traits,
         stack_cpu=_find_stack_cpu(target, task),
@@ -336,11 +336,41 @@ def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None
     if task.has("cpu"):
         return None
     try:
-        return target.member(TASK, "stack").offset, target.member(
-            "struct thread_info", "cpu"
-        ).offset
+        stack = target.member(TASK, "stack")
+        cpu = target.member("struct thread_info", "cpu")
     except MissingTypeError:
         return None
+    return stack.offset, cpu.offset
+
+
+class _KcovMembers(NamedTuple):
+    """Which groups of KCOV's members a kernel has.
+
+    Any member shows its group: others that are missing are gaps, not another generation.
+    """
+
+    remote: bool
+    softirq: bool
+    saved_in_task: bool
+    saved_per_cpu: bool
+    owner: bool
+
+
+def _find_members(layouts: Mapping[str, BlockLayout | None]) -> _KcovMembers:
+    def has_any(type_name: str, *fields: str) -> bool:
+        layout = layouts[type_name]
+        return layout is not None and any(map(layout.has, fields))
+
+    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle")
+    has_structures = layouts[REMOTE] is not None or layouts[AREA] is not None
+    saved = _SAVED.split()
+    return _KcovMembers(
+        remote=has_remote or has_structures,
+        softirq=has_any(TASK, "kcov_softirq"),
+        saved_in_task=has_any(TASK, *saved),
+        saved_per_cpu=has_any(PERCPU, "irq_area", *saved),
+        owner=has_any(TASK, "kcov_remote"),
+    )
 
 
 def _detect_generation(
@@ -349,88 +379,84 @@ def _detect_generation(
     modes: Mapping[str, int],
     detected: Sequence[tuple[Series, Variant]],
 ) -> Generation:
-    features: set[str] = set()
     names = frozenset(map(mode.plain_name, modes))
-
-    def has_any(type_name: str, *fields: str) -> bool:
-        """Return whether a structure has any of some fields: one that is missing is a gap, not
-        another generation.
-        """
-        layout = layouts[type_name]
-        return layout is not None and any(map(layout.has, fields))
-
-    has_structures = layouts[REMOTE] is not None or layouts[AREA] is not None
-    has_remote = (
-        has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle") or has_structures
-    )
-    saved_in_task = has_any(TASK, *_SAVED.split())
-    saved_per_cpu = has_any(PERCPU, "irq_area", *_SAVED.split())
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
-
-    # Group A: the base.
-    if own_era is not None:
-        era = own_era.name
-    elif not has_remote and not names:
-        # They differ in the enumeration alone.
-        era = "E1-E2"
-    elif not has_remote and not names & {"INIT", "TRACE_PC", "TRACE_CMP"}:
-        era = "E1"
-    elif not has_remote:
-        era = "E2"
-        features.add(Feature.COMPARISONS)
-    elif not (has_any(TASK, "kcov_softirq") or saved_in_task or saved_per_cpu):
-        era = "E3"
-        features |= {Feature.COMPARISONS, Feature.REMOTE}
-    else:
-        era = "E5-E6"
-        features |= {Feature.COMPARISONS, Feature.REMOTE, Feature.SOFTIRQ}
-
-    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139
-    # ("sched/core / kcov: avoid kcov_area during task switch") (in v4.18).
-    member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
-    is_word = member is not None and not member.type_name.startswith("enum")
-    if has_remote or (is_word and own_era is None and era != "E1"):
-        features.add(Feature.CTXSW_FLAG)
-
-    if Feature.SOFTIRQ in features:
-        # Group B: where an interrupted session is saved.
-        if saved_in_task:
-            features.add(Feature.SAVED_IN_TASK)
-        elif saved_per_cpu:
-            features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
-        # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
-        if has_any(TASK, "kcov_remote"):
-            features.add(Feature.OWNER_MEMBER)
-        if "REMOTE" in names:
-            features.add(Feature.MODE_REMOTE)
-        if Feature.SAVED_IN_TASK in features:
-            era = "E9b" if Feature.OWNER_MEMBER in features else "E9a"
-        elif Feature.OWNER_MEMBER in features:
-            era = "E8"
-        elif Feature.MODE_REMOTE in features:
-            era = "E7"
-        elif Feature.SAVED_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
-            era = "E4"
-        # Group D, whether the buffer exists from KCOV_INIT_TRACE on, is in no type: E5-E6.
-    # Group E: one list of areas, or one for tasks and one for softirqs.
-    if Feature.REMOTE in features and (
-        _area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features
-    ):
-        features.add(Feature.AREA_LISTS)
+    mainline = _detect_features(target, _find_members(layouts), names, has_own_era=bool(own_era))
+    features = {feature.value for feature in mainline}
     # Group F: what posted series add.
     for _, variant in detected:
         features |= variant.features
-
-    plain = frozenset(
-        feature.value if isinstance(feature, Feature) else feature for feature in features
-    )
+    plain = frozenset(features)
     return Generation(
-        era=era,
+        era=_find_era(target, mainline, names) if own_era is None else own_era.name,
         variants=tuple(variant.text for _, variant in detected if variant.text),
         features=plain,
         unrecognised=_find_unrecognized(target, names),
         missing=tuple(_find_missing(target, layouts, modes, plain, detected)),
     )
+
+
+def _detect_features(
+    target: Target, members: _KcovMembers, modes: Collection[str], *, has_own_era: bool
+) -> set[Feature]:
+    """Return mainline's features in a kernel.
+
+    :param modes: names of its modes, without prefix.
+    :param has_own_era: whether a posted series has a row of its own for it.
+    """
+    features: set[Feature] = set()
+    # Group A: the base.
+    if members.remote and not has_own_era:
+        features |= {Feature.COMPARISONS, Feature.REMOTE}
+        if members.softirq or members.saved_in_task or members.saved_per_cpu:
+            features.add(Feature.SOFTIRQ)
+    elif not has_own_era and not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
+        features.add(Feature.COMPARISONS)
+    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139
+    # ("sched/core / kcov: avoid kcov_area during task switch") (in v4.18).
+    member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
+    is_word = member is not None and not member.type_name.startswith("enum")
+    may_compare = Feature.COMPARISONS in features or not modes
+    if members.remote or (is_word and may_compare and not has_own_era):
+        features.add(Feature.CTXSW_FLAG)
+    if Feature.SOFTIRQ in features:
+        # Group B: where an interrupted session is saved.
+        if members.saved_in_task:
+            features.add(Feature.SAVED_IN_TASK)
+        elif members.saved_per_cpu:
+            features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
+        # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
+        if members.owner:
+            features.add(Feature.OWNER_MEMBER)
+        if "REMOTE" in modes:
+            features.add(Feature.MODE_REMOTE)
+    # Group E: one list of areas, or one for tasks and one for softirqs.
+    if Feature.REMOTE in features:
+        has_two = _area_list_count(target) == 2
+        if has_two or Feature.SAVED_IN_TASK in features:
+            features.add(Feature.AREA_LISTS)
+    return features
+
+
+def _find_era(target: Target, features: Collection[Feature], modes: Collection[str]) -> str:
+    """Return the row of mainline's table of generations that a kernel with these features is in."""
+    if Feature.REMOTE not in features:
+        if not modes:
+            # They differ in the enumeration alone.
+            return "E1-E2"
+        return "E2" if Feature.COMPARISONS in features else "E1"
+    if Feature.SOFTIRQ not in features:
+        return "E3"
+    if Feature.SAVED_IN_TASK in features:
+        return "E9b" if Feature.OWNER_MEMBER in features else "E9a"
+    if Feature.OWNER_MEMBER in features:
+        return "E8"
+    if Feature.MODE_REMOTE in features:
+        return "E7"
+    if Feature.SAVED_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
+        return "E4"
+    # Group D, whether the buffer exists from KCOV_INIT_TRACE on, is in no type.
+    return "E5-E6"
 
 
 def _find_missing(
@@ -466,37 +492,30 @@ def _find_missing(
             if not layout.has(name):
                 paths = moved.get(name) or known[name].paths
                 yield f"{type_name}.{_likely_path(target, type_name, paths)}"
-    if Feature.SOFTIRQ in features and not features & {
-        Feature.SAVED_IN_TASK.value,
-        Feature.SAVED_PER_CPU.value,
-    }:
+    if Feature.SOFTIRQ in features and features.isdisjoint(
+        (Feature.SAVED_IN_TASK, Feature.SAVED_PER_CPU)
+    ):
         yield PERCPU
     yield from (name for name in _expected_modes(features, detected) if name not in modes)
-    if Feature.SAVED_IN_TASK in features and not features & {
-        Feature.OWNER_MEMBER.value,
-        Feature.MODE_REMOTE.value,
-    }:
+    if Feature.SAVED_IN_TASK in features and features.isdisjoint(
+        (Feature.OWNER_MEMBER, Feature.MODE_REMOTE)
+    ):
         yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
             yield f"{type_name}.{name}"
     for member in added:
-        if (
-            member.field is None
-            and member.expected
-            and find_member(target, member.type_name, member.paths) is None
-        ):
+        is_read = member.field is None and member.expected
+        if is_read and find_member(target, member.type_name, member.paths) is None:
             yield f"{member.type_name}.{_likely_path(target, member.type_name, member.paths)}"
 
 
 def _expected_modes(
     features: frozenset[str], detected: Sequence[tuple[Series, Variant]]
 ) -> Iterator[str]:
-    names = (
-        ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT")
-        if Feature.COMPARISONS in features
-        else ("DISABLED", "TRACE")
-    )
+    names: tuple[str, ...] = ("DISABLED", "TRACE")
+    if Feature.COMPARISONS in features:
+        names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT")
     replaced = frozenset(name for series, _ in detected for name in series.replaced)
     yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
     for _, variant in detected:
@@ -513,11 +532,8 @@ def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
             for count in range(1, len(parts))
         )
 
-    deepest = max(depth(path) for path in paths)
-    return min(
-        (path for path in paths if depth(path) == deepest),
-        key=lambda path: 0 if deepest else path.count("."),
-    )
+    # Of paths of which nothing is there, the first of the shortest ones.
+    return max(paths, key=lambda path: (depth(path), 0 if depth(path) else -path.count(".")))
 
 
 def _area_list_count(target: Target) -> int:
@@ -532,18 +548,13 @@ def _area_list_count(target: Target) -> int:
 
 def known_members(type_name: str) -> frozenset[str]:
     """Return the names of KCOV's members of a type that some generation or series has."""
-    mainline = (path for field in _MAINLINE.get(type_name, {}).values() for path in field.paths)
-    added = (
-        path
-        for series in table.SERIES
-        for member in series.members
-        if member.type_name == type_name
-        for path in member.paths
-    )
-    names = frozenset(path.split(".")[0] for path in (*mainline, *added))
-    return (
-        frozenset(name for name in names if name.startswith("kcov")) if type_name == TASK else names
-    )
+    paths = [path for field in _MAINLINE.get(type_name, {}).values() for path in field.paths]
+    for member in _added_members(type_name):
+        paths += member.paths
+    names = frozenset(path.split(".")[0] for path in paths)
+    if type_name != TASK:
+        return names
+    return frozenset(name for name in names if name.startswith("kcov"))
 
 
 def known_modes() -> frozenset[str]:

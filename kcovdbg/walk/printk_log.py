@@ -9,8 +9,8 @@ Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
@@ -25,10 +25,9 @@ _MOST_RECORD_BITS: Final = 20
 # enum desc_state of kernel/printk/printk_ringbuffer.h, in the upper two bits of a descriptor's
 # state.
 _COMMITTED: Final = (1, 2)
-# EMPTY_LINE_LPOS of kernel/printk/printk_ringbuffer.c; other odd positions are of a record whose
-# text is lost.
+# EMPTY_LINE_LPOS of kernel/printk/printk_ringbuffer.c.
 _EMPTY_LINE: Final = 3
-# Of a record's caller_id: the rest is a CPU, not a thread.
+# The bit of a record's caller_id that says that the rest is a CPU, not a thread.
 _CALLER_IS_CPU: Final = 1 << 31
 # Pieces closer than this are read at once.
 _GAP: Final = 256
@@ -53,118 +52,134 @@ def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
         return KernelLog(remarks=(f"the kernel's log is unreadable: {error}",))
 
 
-def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
-    count_bits, size_bits, descs, infos, data, head, tail = BlockLayout(
-        target,
-        "struct printk_ringbuffer",
-        {
-            "count_bits": ("desc_ring.count_bits",),
-            "size_bits": ("text_data_ring.size_bits",),
-            "descs": ("desc_ring.descs",),
-            "infos": ("desc_ring.infos",),
-            "data": ("text_data_ring.data",),
-            "head": ("desc_ring.head_id.counter",),
-            "tail": ("desc_ring.tail_id.counter",),
-        },
-    ).read(target, ring)
-    if None in (count_bits, size_bits, descs, infos, data, head, tail):
+class _Ring(NamedTuple):
+    """``struct printk_ringbuffer``."""
+
+    count_bits: int
+    """The ring has so many records, as a power of two."""
+    size_bits: int
+    """The ring of text has so many bytes, as a power of two."""
+    descs: int
+    infos: int
+    data: int
+    head: int
+    """Number of the newest record."""
+    tail: int
+    """Number of the oldest record."""
+
+    def slot(self, number: int) -> int:
+        """Return the index of a record's descriptor."""
+        return number & (1 << self.count_bits) - 1
+
+
+_RING: Final = (
+    "desc_ring.count_bits text_data_ring.size_bits desc_ring.descs desc_ring.infos "
+    "text_data_ring.data desc_ring.head_id.counter desc_ring.tail_id.counter"
+)
+_DESCRIPTOR: Final = "state_var.counter text_blk_lpos.begin text_blk_lpos.next"
+
+
+def _read_ring(target: Target, address: int, newest: int | None) -> KernelLog:
+    ring = _Ring(*BlockLayout(target, "struct printk_ringbuffer", _RING).read(target, address))
+    if None in ring:
         raise MissingTypeError(
             "a member of struct printk_ringbuffer is missing from the debug info"
         )
-    if not (0 < count_bits <= _MOST_RECORD_BITS and 0 < size_bits <= _MOST_TEXT_BITS):
-        raise ReadError(
-            f"prb: impossible sizes: 1 << {count_bits} records, 1 << {size_bits} bytes", ring
-        )
-    for pointer, what in ((descs, "descs"), (infos, "infos"), (data, "data")):
-        check_pointer(target, pointer, f"prb: {what}", 1)
-    word = target.word_size
-    state_shift = 8 * word - 2
-    mask = word_mask(word)
-    id_mask, count_mask, size = (1 << state_shift) - 1, (1 << count_bits) - 1, 1 << size_bits
-    there = (head - tail & id_mask) + 1
+    if not (0 < ring.count_bits <= _MOST_RECORD_BITS and 0 < ring.size_bits <= _MOST_TEXT_BITS):
+        sizes = f"1 << {ring.count_bits} records, 1 << {ring.size_bits} bytes"
+        raise ReadError(f"prb: impossible sizes: {sizes}", address)
+    for name in ("descs", "infos", "data"):
+        check_pointer(target, getattr(ring, name), f"prb: {name}", 1)
+    id_mask = _id_mask(target)
     remarks: list[str] = []
-    if there > count_mask + 1:
+    count = (ring.head - ring.tail & id_mask) + 1
+    if count > 1 << ring.count_bits:
         remarks.append(
-            f"the kernel's log: the ring's tail {tail:#x} is not within its size of its head "
-            f"{head:#x}"
+            f"the kernel's log: the ring's tail {ring.tail:#x} is not within its size of its head "
+            f"{ring.head:#x}"
         )
-        there = count_mask + 1
-    wanted = there if newest is None else min(there, newest)
-    ids = [head - back & id_mask for back in range(wanted - 1, -1, -1)]
+        count = 1 << ring.count_bits
+    wanted = count if newest is None else min(count, newest)
+    ids = [ring.head - back & id_mask for back in range(wanted - 1, -1, -1)]
+    blocks, lost_blocks = _find_blocks(target, ring, ids)
+    records, lost_records = _read_texts(target, ring, blocks)
+    lost = lost_blocks + lost_records
+    if lost:
+        remarks.append(f"the kernel's log: {lost} records are lost or unreadable")
+    return KernelLog(records, tuple(remarks))
 
-    desc = BlockLayout(
-        target,
-        "struct prb_desc",
-        {
-            "state": ("state_var.counter",),
-            "begin": ("text_blk_lpos.begin",),
-            "next": ("text_blk_lpos.next",),
-        },
-    )
-    states = _read_elements(target, descs, desc, [number & count_mask for number in ids])
+
+def _id_mask(target: Target) -> int:
+    """Return the bits of a descriptor's state that are the record's number."""
+    return (1 << 8 * target.word_size - 2) - 1
+
+
+def _find_blocks(
+    target: Target, ring: _Ring, ids: Sequence[int]
+) -> tuple[dict[int, tuple[int, int]], int]:
+    """Return offset and size of the text of each record, its number included, and how many records
+    are lost.
+    """
+    word, size = target.word_size, 1 << ring.size_bits
+    mask, id_mask = word_mask(word), _id_mask(target)
+    layout = BlockLayout(target, "struct prb_desc", _DESCRIPTOR)
+    descriptors = _read_elements(target, ring.descs, layout, map(ring.slot, ids))
     blocks: dict[int, tuple[int, int]] = {}
-    """Offset and size of the text of each record, its id included."""
     lost = 0
     for number in ids:
-        found = states(number & count_mask)
+        found = descriptors(ring.slot(number))
         if found is None:
             lost += 1
             continue
         state, begin, end = (value & mask for value in found)
-        if state & id_mask != number or state >> state_shift not in _COMMITTED:
+        if state & id_mask != number or state >> 8 * word - 2 not in _COMMITTED:
             # Reserved by a printk() that is under way, or free.
             continue
         if begin == end == _EMPTY_LINE:
             blocks[number] = (0, 0)
-        elif begin & end & 1:
+            continue
+        offset, length = begin & size - 1, end - begin & mask
+        if begin >> ring.size_bits != (end - 1 & mask) >> ring.size_bits:
+            # A block that would cross the ring's end is at its start instead.
+            offset, length = 0, end & size - 1
+        # The odd positions of a record whose text is lost are not aligned either.
+        if begin % word or end % word or not word <= length <= size - offset:
             lost += 1
         else:
-            # A block that would cross the ring's end is at its start instead.
-            wraps = begin >> size_bits != (end - 1 & mask) >> size_bits
-            offset = 0 if wraps else begin & size - 1
-            length = (end & size - 1) if wraps else end - begin & mask
-            if begin % word or end % word or not word <= length <= size - offset:
-                lost += 1
-            else:
-                blocks[number] = (offset, length)
-    info = BlockLayout(
-        target,
-        "struct printk_info",
-        {
-            name: (name,)
-            for name in ("seq", "ts_nsec", "text_len", "facility", "level", "caller_id")
-        },
-    )
-    details = _read_elements(target, infos, info, [number & count_mask for number in blocks])
-    text = _read_pieces(target, data, [span for span in blocks.values() if span[1]])
-    order: Literal["big", "little"] = "big" if target.big_endian else "little"
-    records = []
+            blocks[number] = (offset, length)
+    return blocks, lost
+
+
+def _read_texts(
+    target: Target, ring: _Ring, blocks: Mapping[int, tuple[int, int]]
+) -> tuple[tuple[LogRecord, ...], int]:
+    """Return the records with some blocks, and how many are lost."""
+    members = "seq ts_nsec text_len facility level caller_id"
+    layout = BlockLayout(target, "struct printk_info", members)
+    infos = _read_elements(target, ring.infos, layout, map(ring.slot, blocks))
+    text = _read_pieces(target, ring.data, [span for span in blocks.values() if span[1]])
+    word, id_mask = target.word_size, _id_mask(target)
+    records: list[LogRecord] = []
     for number, (offset, length) in blocks.items():
-        found, block = details(number & count_mask), text(offset, length)
+        info, block = infos(ring.slot(number)), text(offset, length)
+        if info is None or block is None:
+            continue
         # A block of a running kernel may have been overwritten meanwhile.
-        if found is None or block is None:
-            lost += 1
+        stored = int.from_bytes(block[:word], target.byte_order) & id_mask
+        if length and stored != number:
             continue
-        first_word = int.from_bytes(block[:word], order)
-        if length and first_word & id_mask != number:
-            lost += 1
-            continue
-        seq, time, text_len, facility, level, caller = found
-        records.append(
-            LogRecord(seq, time, level, facility, _caller(caller), _decode(block[word:][:text_len]))
-        )
-    if lost:
-        remarks.append(f"the kernel's log: {lost} records are lost or unreadable")
-    return KernelLog(tuple(records), tuple(remarks))
+        seq, time, text_len, facility, level, caller = info
+        message = _decode(block[word:][:text_len])
+        records.append(LogRecord(seq, time, level, facility, _caller(caller), message))
+    return tuple(records), len(blocks) - len(records)
 
 
 def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     """Read the log of a kernel before v5.10."""
+    names = ("log_first_idx", "log_next_idx", "log_first_seq", "log_buf_len")
+    symbols = map(target.symbol, names)
     first, end, seq, size = (
-        read_word(target, symbol.address, symbol.size or 4)
-        for symbol in map(
-            target.symbol, ("log_first_idx", "log_next_idx", "log_first_seq", "log_buf_len")
-        )
+        read_word(target, symbol.address, symbol.size or 4) for symbol in symbols
     )
     buffer = read_pointer(target, log_buf.address)
     if not is_kernel_pointer(target, buffer, 1):
@@ -205,9 +220,7 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     return KernelLog(tuple(records))
 
 
-_RECORD: Final = {
-    name: (name,) for name in ("ts_nsec", "len", "text_len", "facility", "level", "caller_id")
-}
+_RECORD: Final = "ts_nsec len text_len facility level caller_id"
 
 
 def _caller(caller: int | None) -> str | None:
@@ -221,17 +234,19 @@ def _decode(text: bytes) -> str:
 
 
 def _read_elements(
-    target: Target, array: int, layout: BlockLayout, indexes: Sequence[int]
+    target: Target, array: int, layout: BlockLayout, indexes: Iterable[int]
 ) -> Callable[[int], tuple[int, ...] | None]:
     """Read elements of an array; return a function of an index that returns its members, None where
     they are unreadable.
     """
-    read = _read_pieces(
-        target, array, [(index * layout.size + layout.start, layout.span) for index in indexes]
-    )
+
+    def span(index: int) -> tuple[int, int]:
+        return index * layout.size + layout.start, layout.span
+
+    read = _read_pieces(target, array, map(span, indexes))
 
     def element(index: int) -> tuple[int, ...] | None:
-        block = read(index * layout.size + layout.start, layout.span)
+        block = read(*span(index))
         return None if block is None else layout.decode(block)
 
     return element
@@ -260,10 +275,8 @@ def _read_pieces(
             return None
         data, missing = spans[number]
         start = offset - starts[number]
-        if start + size > len(data) or any(
-            first < start + size and start < first + gap for first, gap in missing
-        ):
-            return None
-        return data[start : start + size]
+        end = start + size
+        is_cut = any(first < end and start < first + gap for first, gap in missing)
+        return None if is_cut or end > len(data) else data[start:end]
 
     return piece
