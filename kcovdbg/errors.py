@@ -104,11 +104,15 @@ class PointerError(ReadError):
     """A pointer of the target cannot be the address of a structure in the kernel."""
 
 
-class MissingTypeError(KcovdbgError, LookupError):
+class MissingError(KcovdbgError, LookupError):
+    """The kernel or its debug info lacks something."""
+
+
+class MissingTypeError(MissingError):
     """The debug info has no such type, or this kernel's type has no such member."""
 
 
-class MissingSymbolError(KcovdbgError, LookupError):
+class MissingSymbolError(MissingError):
     """The target has no such symbol."""
 
 

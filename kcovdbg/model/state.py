@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
@@ -185,6 +185,18 @@ class Reading(Generic[_T]):
 
     found: _T
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        source: Source, found: _T, lines: Iterable[str] = (), *, is_total: bool | None = None
+    ) -> Reading[_T]:
+        """Return the data of one source, with lines on what is missing.
+
+        :param is_total: whether nothing could be read; by default if nothing was found.
+        """
+        return Reading(
+            found, {source: Lack(tuple(lines), not found if is_total is None else is_total)}
+        )
 
     @property
     def is_whole(self) -> bool:

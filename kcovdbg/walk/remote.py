@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi.generations import AREA, REMOTE, Feature
 from kcovdbg.abi.handle import find_bucket
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
+from kcovdbg.errors import MissingError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Area, RemoteHandle
-from kcovdbg.model.state import Lack, Reading, Source
+from kcovdbg.model.state import Reading, Source
 from kcovdbg.target.pointer import (
     Links,
     check_pointer,
@@ -47,9 +47,9 @@ class RemoteMap(NamedTuple):
 
     buckets: int = 0
     entries: tuple[RemoteHandle, ...] = ()
-    """Without the owners of their objects."""
+    """The entries, without the owners of their objects."""
     links: tuple[ListLink, ...] = ()
-    """Of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
+    """The links of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
 
     def broken(self, name: str) -> tuple[str, ...]:
         """Return a line on each chain that could not be followed to its end."""
@@ -66,20 +66,21 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
     ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote
     coverage support") (v5.5).
     """
+    found = RemoteMap()
+    problems: tuple[str, ...] = ()
     if not layout.generation.has(Feature.REMOTE):
-        return Reading(RemoteMap(), {Source.REMOTE: Lack()})
+        return Reading.of(Source.REMOTE, found)
     if layout.remote is None:
-        problem = f"the debug info has no {REMOTE}: handles could not be read"
+        problems = (f"the debug info has no {REMOTE}: handles could not be read",)
     else:
         try:
             found = read_hash(target, "kcov_remote_map", layout.remote)
-            broken = found.broken("kcov_remote_map")
-            return Reading(found, {Source.REMOTE: Lack(broken, is_total=not found.entries)})
-        except (MissingSymbolError, MissingTypeError) as error:
-            problem = f"handles could not be found: {error}"
+            problems = found.broken("kcov_remote_map")
+        except MissingError as error:
+            problems = (f"handles could not be found: {error}",)
         except ReadError as error:
-            problem = f"kcov_remote_map could not be read: {error}"
-    return Reading(RemoteMap(), {Source.REMOTE: Lack((problem,), is_total=True)})
+            problems = (f"kcov_remote_map could not be read: {error}",)
+    return Reading.of(Source.REMOTE, found, problems, is_total=not found.entries)
 
 
 def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
@@ -107,12 +108,10 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
             # An entry in the wrong bucket is shown, and so is one with a damaged link back; one
             # with both is not an entry.
             is_linked = target.live or back in (None, before)
-            if not is_linked and (
-                handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket
-            ):
-                raise ReadError(
-                    f"{address:#x}, which {before:#x} leads to, is not an entry of it", address
-                )
+            bits = buckets.bit_length() - 1
+            if not is_linked and (handle is None or find_bucket(handle, bits, word) != bucket):
+                problem = f"{address:#x}, which {before:#x} leads to, is not an entry of it"
+                raise ReadError(problem, address)
             return RemoteHandle(address, handle, bucket, kcov, None, None), Links(following, back)
 
         limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
@@ -133,23 +132,23 @@ class AreaLists(NamedTuple):
     """``kcov_remote_areas``: one list, or since August 2026 one for tasks and one for softirqs."""
 
     areas: tuple[Area, ...] = ()
-    """In the order of the lists."""
+    """The free areas in the order of the lists."""
     links: tuple[ListLink, ...] = ()
-    """Forwards; the last one of each whole list is that of its head."""
+    """The links forwards; the last one of each whole list belongs to its head."""
 
 
 def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
     """Read the lists of free areas."""
     if not layout.generation.has(Feature.REMOTE):
-        return Reading(AreaLists(), {Source.AREAS: Lack()})
+        return Reading.of(Source.AREAS, AreaLists())
     area, word = layout.area, target.word_size
     try:
         if area is None:
-            raise MissingTypeError(f"the debug info has no {AREA}")  # noqa: TRY301
+            raise MissingTypeError(f"the debug info has no {AREA}")
         start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
-    except (MissingSymbolError, MissingTypeError) as error:
-        lack = Lack((f"cached areas could not be found: {error}",), is_total=True)
-        return Reading(AreaLists(), {Source.AREAS: lack})
+    except MissingError as error:
+        problem = f"cached areas could not be found: {error}"
+        return Reading.of(Source.AREAS, AreaLists(), (problem,), is_total=True)
     areas: list[Area] = []
     links: list[ListLink] = []
     remarks: list[str] = []
@@ -171,19 +170,17 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             continue
         found, of_list = _follow(name, first, (head, head), node, read_area, MAX_AREAS)
         if not of_list or of_list[-1].problem is None:
-            of_list.append(
-                ListLink(name, head, last, of_list[-1].address + node if of_list else head)
-            )
+            before = of_list[-1].address + node if of_list else head
+            of_list.append(ListLink(name, head, last, before))
         links += of_list
         if any(link.problem is not None or link.back != link.expected for link in of_list):
             # What can be reached from either end, by valid links only.
-            found, problem = finish(follow_list(target, head, read_area, MAX_AREAS))
-            remarks += (
-                () if problem is None else (f"the list of {name} areas is broken: {problem}",)
-            )
+            found, broken = finish(follow_list(target, head, read_area, MAX_AREAS))
+            if broken is not None:
+                remarks.append(f"the list of {name} areas is broken: {broken}")
         areas += found
-    lack = Lack(tuple(remarks), is_total=not areas)
-    return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: lack})
+    lists = AreaLists(tuple(areas), tuple(links))
+    return Reading.of(Source.AREAS, lists, remarks, is_total=not areas)
 
 
 _Element = TypeVar("_Element")

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.state import Lack, Reading, Source
+from kcovdbg.errors import KcovdbgError, MissingError, MissingSymbolError, ReadError
+from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.target.pointer import read_pointer, read_word
 from kcovdbg.target.struct_layout import find_member
@@ -21,8 +21,8 @@ from kcovdbg.walk.layout import Layout
 # SOFTIRQ_OFFSET of include/linux/preempt.h: set while a softirq is served; higher bits count
 # local_bh_disable().
 _SERVING_SOFTIRQ: Final = 0x100
-# Of PREEMPT_RT, where softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35
-# ("softirq: Add RT specific softirq accounting") (in v5.13). The same bits as in the preemption
+# On PREEMPT_RT softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35
+# ("softirq: Add RT specific softirq accounting") (in v5.13). The bits are those of the preemption
 # count.
 _TASK_COUNT: Final = "softirq_disable_cnt"
 
@@ -31,11 +31,8 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
     """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps
     nothing there.
     """
-    features = layout.generation
-    if layout.percpu is None or not (
-        features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)
-    ):
-        return Reading({}, {Source.PER_CPU: Lack()})
+    if layout.percpu is None or not layout.generation.has(Feature.SAVED_PER_CPU):
+        return Reading.of(Source.PER_CPU, {})
     found: dict[int, SavedState] = {}
     remarks: list[str] = []
     for cpu in target.cpus():
@@ -46,20 +43,20 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
             remarks.append(f"kcov_percpu_data of CPU {cpu} could not be read: {error}")
             continue
         found[cpu] = SavedState(
-            "cpu",
-            cpu,
-            None,
-            None,
-            None,
-            mode,
-            size,
-            area,
-            kcov,
-            sequence,
+            where="cpu",
+            cpu=cpu,
+            task=None,
+            pid=None,
+            comm=None,
+            mode=mode,
+            size=size,
+            area=area,
+            kcov=kcov,
+            sequence=sequence,
             irq_area=irq_area,
             mode_flag=flag,
         )
-    return Reading(found, {Source.PER_CPU: Lack(tuple(remarks), is_total=not found)})
+    return Reading.of(Source.PER_CPU, found, remarks)
 
 
 def find_saved(
@@ -78,14 +75,13 @@ def find_saved(
     found: list[SavedState] = []
     for cpu, saved in per_cpu.items():
         # If the saved mode stays when a session is restored, the object says whether one is saved.
-        stale = layout.traits.leaves_saved_state and not saved.kcov
-        if saved.is_empty or stale:
+        is_stale = layout.traits.leaves_saved_state and not saved.kcov
+        if saved.is_empty or is_stale:
             continue
         task = by_address.get(current.get(cpu, 0))
         if task is None:
-            found.append(
-                saved._replace(errors=(f"the current task of CPU {cpu} could not be read",))
-            )
+            error = f"the current task of CPU {cpu} could not be read"
+            found.append(saved._replace(errors=(error,)))
         else:
             found.append(saved._replace(task=task.address, pid=task.pid, comm=task.comm))
     return tuple(found)
@@ -107,7 +103,7 @@ def saved_in_task(task: TaskFields) -> SavedState:
     )
 
 
-def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> bool | None:
+def is_serving_softirq(target: Target, task: int, cpu: int | None) -> bool | None:
     """Return whether a task, or the softirq on top of it, serves a softirq; None where the debug
     info does not say.
 
@@ -117,19 +113,18 @@ def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> boo
     :raises ReadError: when the count is unreadable.
     """
     try:
-        count = (
-            _find_task_count(target, task)
-            if cpu is None
-            else _find_preempt_count(target, cpu, task)
-        )
-        return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
-    except (MissingSymbolError, MissingTypeError):
+        if cpu is None:
+            count = _find_task_count(target, task, _TASK_COUNT)
+        else:
+            count = _find_preempt_count(target, cpu, task)
+    except MissingError:
         return None
+    return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
 
 
 def _find_task_count(target: Target, task: int, *paths: str) -> tuple[int, int] | None:
     """Return address and size of a count in a task."""
-    member = find_member(target, "struct task_struct", paths or (_TASK_COUNT,))
+    member = find_member(target, "struct task_struct", paths)
     return None if member is None else (task + member.offset, member.size)
 
 
@@ -146,8 +141,7 @@ def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] 
     lowcore = find_member(target, "struct lowcore", ("preempt_count",))
     if lowcore is not None:
         # s390: each CPU has its own, by whose address all of them see it.
-        own_lowcore = read_pointer(
-            target, target.symbol("lowcore_ptr").address + cpu * target.word_size
-        )
+        pointers = target.symbol("lowcore_ptr").address
+        own_lowcore = read_pointer(target, pointers + cpu * target.word_size)
         return own_lowcore + lowcore.offset, lowcore.size
     return _find_task_count(target, task, "thread_info.preempt.count", "thread_info.preempt_count")

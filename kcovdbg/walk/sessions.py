@@ -97,33 +97,28 @@ class SessionWalk:
         """Return a task with its sessions and the fill of its buffer."""
         layout = self._layout
         if fields.cpu is None and layout.stack_cpu is not None:
-            fields = fields._replace(
-                cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address)
-            )
-        # A member that this kernel has may be on an unreadable page.
-        had = [
-            name for name in layout.task.names if name not in TASK_LINKS and layout.task.has(name)
-        ]
-        errors = [f"{name} is unreadable" for name in had if getattr(fields, name) is None]
+            cpu = read_stack_cpu(self._target, layout.stack_cpu, fields.address)
+            fields = fields._replace(cpu=cpu)
+        errors = list(self._find_unreadable(fields))
         word = fields.kcov_mode
         in_ctxsw: bool | None = None
         if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):
             in_ctxsw = bool(word & layout.in_ctxsw)
         unknown = self.unknown_bits(word, fields.kcov)
-        errors += [f"mode {modes.name_bits(unknown)} is unknown"] if unknown else []
-        flags = [
-            flag
-            for flag in layout.traits.flags
-            if (word or 0) & layout.mode_flags & ~unknown & flag.bit
-        ]
+        if unknown:
+            errors.append(f"mode {modes.name_bits(unknown)} is unknown")
+        set_bits = (word or 0) & layout.mode_flags & ~unknown
+        flags = [flag for flag in layout.traits.flags if flag.bit & set_bits]
         usual = self._usual_flags if in_ctxsw and flags else 0
         errors += [flag.remark for flag in flags if flag.remark and not flag.bit & usual]
         session = self._decide_own(fields)
         errors += session.errors
         saved = self._saved_of(fields)
-        interrupted = None if saved is None else self._decide_saved(saved)
-        errors += () if interrupted is None else interrupted.errors
-        if saved is None and fields.kcov_softirq and not self.sees_saved:
+        interrupted = None
+        if saved is not None:
+            interrupted = self._decide_saved(saved)
+            errors += interrupted.errors
+        elif fields.kcov_softirq and not self.sees_saved:
             errors.append("the session that its softirq section interrupted is unknown")
         owned, owns, unread = self._find_owned(fields, session, interrupted)
         errors += unread
@@ -153,6 +148,13 @@ class SessionWalk:
             errors=tuple(dict.fromkeys(errors)),
         )
 
+    def _find_unreadable(self, fields: TaskFields) -> Iterator[str]:
+        """Yield a line on each member that this kernel has and that is on an unreadable page."""
+        task = self._layout.task
+        for name in task.names:
+            if name not in TASK_LINKS and task.has(name) and getattr(fields, name) is None:
+                yield f"{name} is unreadable"
+
     def unknown_bits(self, word: int | None, kcov: int | None) -> int:
         """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode
         nor a known flag.
@@ -167,24 +169,20 @@ class SessionWalk:
             with contextlib.suppress(ReadError, MissingTypeError):
                 of_object = self._layout.split_mode(self._cache.kcov(kcov).mode or 0)[1]
         word = word or 0
-        return (
-            word & of_object
-            | self._layout.split_mode(modes.strip_flags(word, self._layout.mode_flags))[1]
-        )
+        mode = modes.strip_flags(word, self._layout.mode_flags)
+        return word & of_object | self._layout.split_mode(mode)[1]
 
     @cached_property
     def _usual_flags(self) -> int:
         """Flag bits that stay set in tasks that are switched out, and are set in most of them."""
-        layout = self._layout
-        words = [
-            fields.kcov_mode
-            for fields in self._cache.tasks.found
-            if (fields.kcov_mode or 0) & layout.in_ctxsw
-        ]
-        bits = (flag.bit for flag in layout.traits.flags if flag.stays_when_switched_out)
-        return sum(
-            bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words)
-        )
+        words = [fields.kcov_mode or 0 for fields in self._cache.tasks.found]
+        switched_out = [word for word in words if word & self._layout.in_ctxsw]
+        usual = 0
+        for flag in self._layout.traits.flags:
+            count = sum(bool(word & flag.bit) for word in switched_out)
+            if flag.stays_when_switched_out and 2 * count > len(switched_out):
+                usual |= flag.bit
+        return usual
 
     def _saved_of(self, fields: TaskFields) -> SavedState | None:
         if self._generation.has(Feature.SAVED_IN_TASK):
@@ -198,20 +196,16 @@ class SessionWalk:
         percpu = self._layout.percpu
         if not self._generation.has(Feature.SAVED_PER_CPU):
             return self._generation.has(Feature.SAVED_IN_TASK)
-        return (
-            len(self._cache.per_cpu.found)
-            == len(self._cache.current.found)
-            == len(self._target.cpus())
-            and percpu is not None
-            and percpu.has("saved_kcov")
-        )
+        if percpu is None or not percpu.has("saved_kcov"):
+            return False
+        found = len(self._cache.per_cpu.found), len(self._cache.current.found)
+        cpus = len(self._target.cpus())
+        return found == (cpus, cpus)
 
     def _decide_own(self, fields: TaskFields) -> Session:
-        mode = (
-            None
-            if fields.kcov_mode is None
-            else self._layout.mode_name(fields.kcov_mode, fields.mode_flag)
-        )
+        mode = None
+        if fields.kcov_mode is not None:
+            mode = self._layout.mode_name(fields.kcov_mode, fields.mode_flag)
         session = Session(
             fields.address,
             False,
@@ -239,21 +233,17 @@ class SessionWalk:
             for a saved one.
         """
         found = self._decide(session, softirq)
-        errors = found.errors
+        has_softirqs = self._generation.has(Feature.SOFTIRQ)
+        problem = ""
         if softirq not in (None, 0, 1):
-            errors += (f"kcov_softirq is {softirq:#x}",)
+            problem = f"kcov_softirq is {softirq:#x}"
         elif softirq and found.role is not Role.LOCAL:
             return found._replace(role=Role.SOFTIRQ_SECTION, is_certain=True)
         elif softirq:
-            errors += ("kcov_softirq is set, but the area is the object's own buffer",)
-        elif (
-            softirq is None
-            and found.role is Role.REMOTE_SECTION
-            and self._generation.has(Feature.SOFTIRQ)
-        ):
-            errors += (
-                "without kcov_softirq it is unknown whether its section is a softirq section",
-            )
+            problem = "kcov_softirq is set, but the area is the object's own buffer"
+        elif softirq is None and found.role is Role.REMOTE_SECTION and has_softirqs:
+            problem = "without kcov_softirq it is unknown whether its section is a softirq section"
+        errors = (*found.errors, problem) if problem else found.errors
         return found._replace(is_certain=not errors, errors=errors)
 
     def _decide(self, session: Session, softirq: int | None) -> Session:
@@ -282,26 +272,25 @@ class SessionWalk:
         is_owner = fields.task is not None and fields.task == session.task
         if is_idle:
             return decide(Role.NONE)._replace(is_owner_mark=is_owner and bool(fields.remote))
+        errors: list[str] = []
         problem = find_implausible(self._target, self._layout, fields)
-        errors: tuple[str, ...] = (
-            () if problem is None else (f"kcov {kcov:#x} is no longer a struct kcov: {problem}",)
-        )
-        if not self._generation.has(Feature.REMOTE):
-            return decide(Role.LOCAL, *errors)
+        if problem is not None:
+            errors.append(f"kcov {kcov:#x} is no longer a struct kcov: {problem}")
         # The area of a local session is the object's own buffer, that of a section never is
         # (kcov-abi.md T2, T6).
-        if area is not None and area == fields.area:
+        is_own_buffer = area is not None and area == fields.area
+        if is_own_buffer or not self._generation.has(Feature.REMOTE):
             return decide(Role.LOCAL, *errors)
         is_local = is_owner and not fields.remote and not softirq
         if area and not is_kernel_pointer(self._target, area, PAGE_SIZE):
-            errors += (f"kcov_area {area:#x} is not the address of a buffer",)
+            errors.append(f"kcov_area {area:#x} is not the address of a buffer")
         elif area is None or fields.area is None:
             whose = "task" if area is None else "object"
-            errors += (f"without the {whose}'s area it is unknown whether the session is local",)
+            errors.append(f"without the {whose}'s area it is unknown whether the session is local")
         elif is_local:
-            errors += (
-                f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled "
-                f"for this task",
+            errors.append(
+                f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled for "
+                f"this task"
             )
         return decide(Role.LOCAL if is_local else Role.REMOTE_SECTION, *errors)
 
@@ -316,25 +305,19 @@ class SessionWalk:
         if not self._generation.has(Feature.REMOTE):
             return None, None, ()
         own_member = self._generation.has(Feature.OWNER_MEMBER)
-        marked = modes.REMOTE in (session.mode, None if interrupted is None else interrupted.mode)
-        unknown = (
-            marked
-            or (interrupted is not None and interrupted.kcov is None)
-            or bool(interrupted is None and fields.kcov_softirq and not self.sees_saved)
-            or (fields.kcov_remote if own_member else fields.kcov) is None
-            # From August 2026 on, one of the two marks an owner.
-            or (
-                self._generation.has(Feature.SAVED_IN_TASK)
-                and not own_member
-                and not self._generation.has(Feature.MODE_REMOTE)
-            )
-        )
+        own_pointer = fields.kcov_remote if own_member else fields.kcov
+        pointers = [fields.kcov_remote, fields.kcov]
+        if interrupted is not None:
+            marked = modes.REMOTE in (session.mode, interrupted.mode)
+            unknown = own_pointer is None or interrupted.kcov is None
+            pointers.append(interrupted.kcov)
+        else:
+            marked = session.mode == modes.REMOTE
+            unknown = own_pointer is None or bool(fields.kcov_softirq and not self.sees_saved)
+        if self._generation.has(Feature.SAVED_IN_TASK) and not own_member:
+            # From August 2026 on, kcov_remote or the mode marks an owner.
+            unknown = unknown or not self._generation.has(Feature.MODE_REMOTE)
         errors: list[str] = []
-        pointers = [
-            fields.kcov_remote,
-            fields.kcov,
-            None if interrupted is None else interrupted.kcov,
-        ]
         for pointer in dict.fromkeys(pointers):
             if not pointer:
                 continue
@@ -344,17 +327,17 @@ class SessionWalk:
                 errors.append(f"kcov {pointer:#x}: {error}")
                 unknown = True
                 continue
-            is_marked = marked or (own_member and pointer == fields.kcov_remote)
-            if (kcov.remote and kcov.task == fields.address) or (
-                is_marked and None in (kcov.remote, kcov.task)
-            ):
+            if None in (kcov.remote, kcov.task):
+                owns = marked or (own_member and pointer == fields.kcov_remote)
+            else:
+                owns = bool(kcov.remote) and kcov.task == fields.address
+            if owns:
                 return kcov, True, errors
-            unknown = (
-                unknown
-                or (kcov.remote is None and kcov.task in (None, fields.address))
-                or (kcov.task is None and bool(kcov.remote))
-            )
-        return None, True if marked else None if unknown else False, errors
+            may_own = kcov.remote is not False and kcov.task in (None, fields.address)
+            unknown = unknown or may_own
+        if marked:
+            return None, True, errors
+        return None, None if unknown else False, errors
 
 
 def has_state(fields: TaskFields, layout: Layout) -> bool:
@@ -400,16 +383,9 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
     for task in sessions.with_state:
         # A CPU's area is in use by the task that has it, even where the task's role is unknown.
         fields = task.fields
-        if task.role is None and fields.kcov_area and fields.kcov_area in of_cpus:
-            yield Area(
-                fields.kcov_area,
-                fields.kcov_size,
-                IRQ_LIST,
-                "in-use",
-                fields.pid,
-                fields.cpu,
-                task.errors,
-            )
+        area, size = fields.kcov_area, fields.kcov_size
+        if task.role is None and area and area in of_cpus:
+            yield Area(area, size, IRQ_LIST, "in-use", fields.pid, fields.cpu, task.errors)
 
 
 def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
@@ -418,17 +394,16 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
     state = "cached" if _sees_tasks(cache) else None
     for cpu, of_cpu in cache.per_cpu.found.items():
         area = of_cpu.irq_area
-        if area and area not in used:
-            # An idle area does not hold its size; all CPUs' areas have the same.
-            allocated = (
-                found.size // cache.layout.buffer_word
-                for found in cache.kcov_areas
-                if found.start == area
-            )
-            size = next(iter(known), None) or next(allocated, None)
-            is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
-            errors = () if is_buffer else ("irq_area is not the address of a buffer",)
-            yield Area(area, size, IRQ_LIST, state, cpu=cpu, errors=errors)
+        if not area or area in used:
+            continue
+        # An idle area does not hold its size; all CPUs' areas have the same.
+        size = next(iter(known), None)
+        allocated = next((found for found in cache.kcov_areas if found.start == area), None)
+        if not size and allocated is not None:
+            size = allocated.size // cache.layout.buffer_word
+        is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
+        errors = () if is_buffer else ("irq_area is not the address of a buffer",)
+        yield Area(area, size, IRQ_LIST, state, cpu=cpu, errors=errors)
 
 
 def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -> Iterator[Area]:
@@ -443,30 +418,25 @@ def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -
         if area.start in holders:
             # In use, or left behind; not unclaimed in either case.
             pid = holders[area.start]
-            yield Area(
-                area.start,
-                words,
-                sections,
-                None,
-                pid,
-                errors=(f"task {pid} has it outside of any section",),
-            )
+            error = f"task {pid} has it outside of any section"
+            yield Area(area.start, words, sections, None, pid, errors=(error,))
         else:
             yield Area(area.start, words, sections, unclaimed)
 
 
 def _sees_all_users(cache: StructureCache, sessions: SessionWalk) -> bool:
     """Return whether every task, list and CPU that may have an area was read."""
+    found = [session for _, session in sessions.unattributed]
+    for task in sessions.with_state:
+        found.append(task.session)
+        if task.interrupted is not None:
+            found.append(task.interrupted)
     return (
         _sees_tasks(cache)
         and cache.area_lists.is_whole
         and cache.per_cpu.is_whole
-        and all(task.role is not None for task in sessions.with_state)
         and (sessions.sees_saved or not cache.layout.generation.has(Feature.SOFTIRQ))
-        and all(
-            task.interrupted is None or task.beneath is not None for task in sessions.with_state
-        )
-        and all(session.certain_role is not None for _, session in sessions.unattributed)
+        and all(session.certain_role is not None for session in found)
     )
 
 

@@ -26,15 +26,15 @@ _T = TypeVar("_T")
 
 class _Reader(Protocol):
     lacking: dict[Source, Lack]
-    """What could not be read so far, by where it was looked for."""
+    """Everything that could not be read so far, by where it was looked for."""
 
 
 _R = TypeVar("_R", bound=_Reader)
 
 
 def read_once(read: Callable[[_R], Reading[_T]]) -> cached_property[Reading[_T]]:
-    """Make a property of a method that reads: it reads once, and what is lacking is added to that
-    of its object.
+    """Make a property of a method that reads: it reads once, and adds what is lacking to its
+    object's ``lacking``.
     """
 
     @wraps(read)
@@ -61,17 +61,15 @@ class StructureCache:
         self.owner = cache(self._find_owner)
         """Returns pid and comm of an object's ``t``, and lines on why one of them is missing."""
         self.lacking: dict[Source, Lack] = {}
-        """What could not be read so far, by where it was looked for."""
+        """Everything that could not be read so far, by where it was looked for."""
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
     @read_once
     def tasks(self) -> Reading[tuple[TaskFields, ...]]:
         """Every task as read."""
         if self._known_tasks is not None:
-            return Reading(
-                tuple(read_known_tasks(self.target, self.layout, self._known_tasks)),
-                {Source.TASKS: Lack()},
-            )
+            known = read_known_tasks(self.target, self.layout, self._known_tasks)
+            return Reading.of(Source.TASKS, tuple(known))
         walk = TaskWalk(self.target, self.layout)
         return Reading(tuple(walk), {Source.TASKS: walk.lack})
 
@@ -110,7 +108,7 @@ class StructureCache:
         walk = FileWalk(self.target)
         users = self.tasks.found
         found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
-        return Reading(found, {Source.FILES: Lack(tuple(walk.remarks), is_total=not found)})
+        return Reading.of(Source.FILES, found, walk.remarks)
 
     @read_once
     def vmalloc_areas(self) -> Reading[Mapping[int, VmallocArea]]:
@@ -120,14 +118,14 @@ class StructureCache:
             problem = (
                 "this target cannot list vmalloc areas: buffers without references are not found"
             )
-            return Reading({}, {Source.VMALLOC: Lack((problem,), is_total=True)})
+            return Reading.of(Source.VMALLOC, {}, (problem,))
         found: dict[int, VmallocArea] = {}
+        problems: list[str] = []
         try:
             found.update((area.start, area) for area in source.for_each_vmalloc_area())
         except ReadError as error:
-            problem = f"the list of vmalloc areas is incomplete: {error}"
-            return Reading(found, {Source.VMALLOC: Lack((problem,), is_total=not found)})
-        return Reading(found, {Source.VMALLOC: Lack()})
+            problems.append(f"the list of vmalloc areas is incomplete: {error}")
+        return Reading.of(Source.VMALLOC, found, problems)
 
     @cached_property
     def kcov_areas(self) -> tuple[VmallocArea, ...]:
@@ -183,11 +181,8 @@ class StructureCache:
                 for name in ("pid", "comm")
                 if getattr(fields, name) is None and self.layout.task.has(name)
             ]
-            return (
-                fields.pid,
-                fields.comm,
-                (f"t {task:#x}: {' and '.join(lost)} unreadable",) if lost else (),
-            )
+            errors = (f"t {task:#x}: {' and '.join(lost)} unreadable",) if lost else ()
+            return fields.pid, fields.comm, errors
         try:
             fields = read_task(self.target, self.layout, task)
         except ReadError as error:
