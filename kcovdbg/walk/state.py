@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
@@ -53,18 +53,18 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
     :return: None where the lock has no owner.
     :raises ReadError: when it is unreadable.
     """
-    paths = (
-        ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
-    )
+    paths: tuple[str, ...] = ("lock.owner",)
+    if is_preempt_rt(target):
+        paths = ("lock.lock.owner", "lock.lock.rtmutex.owner")
     member = find_member(target, PERCPU, paths)
-    try:
-        if member is None:
-            return None
-        address = target.per_cpu("kcov_percpu_data", cpu) + member.offset
-        # The lowest bit says that there are waiters.
-        return strip_tag(target, read_word(target, address, member.size) & ~1)
-    except (MissingSymbolError, MissingTypeError):
+    if member is None:
         return None
+    try:
+        address = target.per_cpu("kcov_percpu_data", cpu) + member.offset
+    except MissingError:
+        return None
+    # The lowest bit says that there are waiters.
+    return strip_tag(target, read_word(target, address, member.size) & ~1)
 
 
 # Words of buffers: limits for one buffer, and for all that a State holds (128 MiB).
@@ -100,14 +100,20 @@ class StateReader:
         self._is_brief = is_brief
         self._max_stacks = _MAX_BRIEF_STACKS if is_brief else _MAX_STACKS
         self.lacking: dict[Source, Lack] = {}
-        """What could not be read so far beside what the cache reads, by where it was looked for."""
+        """Everything that could not be read so far beside the cache's structures, by where it was
+        looked for.
+        """
         self._cache = StructureCache(target, layout, known_tasks)
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
         self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
         self._stacks_left = False
         self._syscalls: dict[int, TaskSyscall] = {}
-        self._readers: Mapping[Part, Callable[[], Mapping[str, object]]] = {
+        self._readers = self._make_readers()
+
+    def _make_readers(self) -> Mapping[Part, Callable[[], Mapping[str, object]]]:
+        """Return functions that read the members of a State, by the part that has them."""
+        return {
             Part.TASKS: lambda: {
                 "task_fields": self._cache.tasks.found,
                 "tasks": self._sessions.with_state,
@@ -181,7 +187,7 @@ class StateReader:
 
     @property
     def _lacking(self) -> Mapping[Source, Lack]:
-        """What could not be read so far."""
+        """Everything that could not be read so far."""
         found = self._cache.lacking | self.lacking
         if self._stacks_left:
             line = f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown"
@@ -213,7 +219,7 @@ class StateReader:
             word_size=target.word_size,
             big_endian=target.big_endian,
             buffer_word=layout.buffer_word,
-            page_size=self.target.page_size,
+            page_size=target.page_size,
             kernel_range=target.kernel_range,
             kaslr_offset=target.kaslr_offset,
             cpus=tuple(target.cpus()),
@@ -264,14 +270,13 @@ class StateReader:
 
     @read_once
     def _devices(self) -> Reading[tuple[DeviceState, ...]]:
-        return Reading(tuple(walk.read() for walk in self._device_walks), self._lacking_devices())
+        found = tuple(walk.read() for walk in self._device_walks)
+        return Reading(found, self._lacking_devices())
 
     @read_once
     def _device_sessions(self) -> Reading[tuple[DeviceSession, ...]]:
-        return Reading(
-            tuple(session for walk in self._device_walks for session in walk.sessions),
-            self._lacking_devices(),
-        )
+        found = tuple(session for walk in self._device_walks for session in walk.sessions)
+        return Reading(found, self._lacking_devices())
 
     @cached_property
     def _device_walks(self) -> tuple[DeviceWalk, ...]:
@@ -285,12 +290,11 @@ class StateReader:
     def _lacking_devices(self) -> Mapping[Source, Lack]:
         if not self._device_walks:
             return {}
-        # What leads to a device's objects and sessions are tasks.
-        remarks = (
-            *self._cache.tasks.lines,
-            *(remark for walk in self._device_walks for remark in walk.remarks),
-        )
-        return {Source.DEVICES: Lack(remarks)}
+        # Tasks lead to a device's objects and sessions.
+        remarks = list(self._cache.tasks.lines)
+        for walk in self._device_walks:
+            remarks += walk.remarks
+        return {Source.DEVICES: Lack(tuple(remarks))}
 
     @read_once
     def _locks(self) -> Reading[Mapping[str, object]]:
@@ -298,14 +302,12 @@ class StateReader:
         is_held: bool | None = False
         try:
             if self._has(Feature.REMOTE):
-                lock = self.target.symbol("kcov_remote_lock").address
-                is_held = self.layout.is_lock_held(
-                    self.target.read(lock, self.target.type_size(SPINLOCK))
-                )
+                lock, size = self.target.symbol("kcov_remote_lock"), self.target.type_size(SPINLOCK)
+                is_held = self.layout.is_lock_held(self.target.read(lock.address, size))
         except ReadError as error:
             is_held = None
             remarks.append(f"kcov_remote_lock could not be read: {error}")
-        except (MissingSymbolError, MissingTypeError):
+        except MissingError:
             # It is then in no dump of this kernel.
             pass
         owners: dict[int, int] = {}
@@ -319,14 +321,12 @@ class StateReader:
                 continue
             if owner:
                 owners[cpu] = owner
-        return Reading(
-            {"remote_lock_held": is_held, "cpu_lock_owners": owners},
-            {Source.LOCKS: Lack(tuple(remarks))},
-        )
+        found = {"remote_lock_held": is_held, "cpu_lock_owners": owners}
+        return Reading.of(Source.LOCKS, found, remarks)
 
     @read_once
     def _exits(self) -> Reading[Mapping[int, bool | None]]:
-        """For each exiting task with an object, whether it is dead; None where that is unknown."""
+        """Whether each exiting task with an object is dead; None where that is unknown."""
         exit_state = find_member(self.target, TASK, ("exit_state",))
         found: dict[int, bool | None] = {}
         remarks: list[str] = []
@@ -334,18 +334,18 @@ class StateReader:
             if not (task.is_exiting and task.kcov):
                 continue
             found[task.address] = None
+            if exit_state is None:
+                continue
             try:
-                if exit_state is not None:
-                    found[task.address] = any(
-                        self.target.read(task.address + exit_state.offset, exit_state.size)
-                    )
+                data = self.target.read(task.address + exit_state.offset, exit_state.size)
+                found[task.address] = any(data)
             except ReadError as error:
                 remarks.append(f"{task.label}: exit_state could not be read: {error}")
-        return Reading(found, {Source.EXITS: Lack(tuple(remarks))})
+        return Reading.of(Source.EXITS, found, remarks)
 
     @read_once
     def _softirqs(self) -> Reading[Mapping[int, bool | None]]:
-        """For each task in a softirq section, whether a softirq is served there; None where that is
+        """Whether a softirq is served where each task in a softirq section runs; None where that is
         unknown.
         """
         cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
@@ -364,24 +364,21 @@ class StateReader:
                 remarks.append(
                     f"{task.label}: whether it serves a softirq could not be read: {error}"
                 )
-        return Reading(found, {Source.SOFTIRQS: Lack(tuple(remarks))})
+        return Reading.of(Source.SOFTIRQS, found, remarks)
 
     @read_once
     def _carriers(self) -> Reading[tuple[Carrier, ...]]:
         from kcovdbg.walk.carriers import CarrierWalk
 
         walk = CarrierWalk(self.target, self._cache.tasks.found)
-        return Reading(tuple(walk), {Source.CARRIERS: Lack(tuple(walk.remarks))})
+        return Reading.of(Source.CARRIERS, tuple(walk), walk.remarks)
 
     @read_once
     def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
         """The contents of buffers, within a budget; those that are left out are named."""
         budget = self._make_budget()
         found = (*self._read_user_buffers(budget), *self._read_section_buffers(budget))
-        return Reading(
-            found,
-            {Source.BUFFERS: Lack((*budget.remarks, *self._find_uncounted()), is_total=not found)},
-        )
+        return Reading.of(Source.BUFFERS, found, (*budget.remarks, *self._find_uncounted()))
 
     def _make_budget(self, held: int = 0) -> _BufferBudget:
         from kcovdbg.walk.buffers import read_buffer
@@ -400,24 +397,16 @@ class StateReader:
     def _wrong_records(self) -> Reading[tuple[WrongRecords, ...]]:
         """The records of enabled objects and of sections, compared with the code."""
         if self._proof is None or self._proof_problem is not None:
-            return Reading((), {Source.PROOF: Lack()})
+            return Reading.of(Source.PROOF, ())
         from kcovdbg.walk.wrong_records import WrongRecordWalk
 
         walk = WrongRecordWalk(self._cache, self._proof)
-        budget = self._make_budget(
-            sum(len(contents.buffer.words) for contents in self._buffers.found)
-        )
-        found = (
-            *(walk.find(contents, is_reused=False) for contents in self._buffers.found),
-            *(
-                walk.find(contents, is_reused=True)
-                for contents in self._read_user_buffers(budget, is_reused=True)
-            ),
-        )
-        return Reading(
-            tuple(wrong for wrong in found if wrong is not None),
-            {Source.PROOF: Lack(budget.remarks)},
-        )
+        found = [walk.find(contents, is_reused=False) for contents in self._buffers.found]
+        held = sum(len(contents.buffer.words) for contents in self._buffers.found)
+        budget = self._make_budget(held)
+        reused = self._read_user_buffers(budget, is_reused=True)
+        found += (walk.find(contents, is_reused=True) for contents in reused)
+        return Reading.of(Source.PROOF, tuple(filter(None, found)), budget.remarks)
 
     @read_once
     def _series(self) -> Reading[Mapping[str, object]]:
@@ -425,29 +414,28 @@ class StateReader:
         series.
         """
         state, budget = self.read(READ_PARTS), self._make_budget()
-        found = {
-            series.feature: series.read(self.target, state, budget.read)
-            for series in self.layout.traits.series
-            if series.read is not None
-        }
-        notes = [note for _, of_series in found.values() for note in of_series]
-        data = {feature: of_series for feature, (of_series, _) in found.items()}
-        return Reading(data, {Source.SERIES: Lack((*notes, *budget.remarks))})
+        found: dict[str, object] = {}
+        notes: list[str] = []
+        for series in self.layout.traits.series:
+            if series.read is not None:
+                found[series.feature], lines = series.read(self.target, state, budget.read)
+                notes += lines
+        return Reading.of(Source.SERIES, found, (*notes, *budget.remarks))
+
+    def _enabled_buffers(self) -> Iterator[tuple[Kcov, KcovFields, int]]:
+        """Yield the enabled objects that have a buffer, with its size in words."""
+        for kcov in self._objects.found.values():
+            fields = kcov.fields
+            if fields is not None and fields.area and fields.size and kcov.is_enabled:
+                yield kcov, fields, fields.size
 
     def _find_uncounted(self) -> Iterator[str]:
-        """Yield the buffers of enabled objects and of sections whose count is unreadable: whether
-        there is anything in them.
+        """Yield a line on each buffer of an enabled object whose count is unreadable: it is unknown
+        whether there is anything in it.
         """
-        for address, kcov in self._objects.found.items():
-            fields = kcov.fields
-            if (
-                fields is not None
-                and fields.area
-                and fields.size
-                and kcov.count is None
-                and kcov.is_enabled
-            ):
-                yield f"kcov:{address:#x}: its count could not be read"
+        for kcov, fields, _ in self._enabled_buffers():
+            if kcov.count is None:
+                yield f"kcov:{fields.address:#x}: its count could not be read"
 
     def _read_user_buffers(
         self, budget: _BufferBudget, *, is_reused: bool = False
@@ -457,28 +445,22 @@ class StateReader:
 
         :param is_reused: read those of objects in a later session instead.
         """
-        for address, kcov in self._objects.found.items():
-            fields = kcov.fields
+        for kcov, fields, size in self._enabled_buffers():
             # Kernels without remote coverage do not count sessions.
-            if fields is None or not (
-                fields.area and fields.size and kcov.count and kcov.is_enabled
-            ):
+            if not kcov.count or (fields.sequence == 1) is is_reused:
                 continue
-            if (fields.sequence == 1) is is_reused:
-                continue
-            buffer = budget.read(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)))
+            words = min(size, _most_words(kcov.count))
+            buffer = budget.read(f"kcov:{fields.address:#x}", words)
             if buffer is not None:
-                yield BufferContents(buffer, address)
+                yield BufferContents(buffer, fields.address)
 
     def _read_section_buffers(self, budget: _BufferBudget) -> Iterator[BufferContents]:
         """Read the areas that sections collect into."""
         for task in self._sessions.with_state:
             for session in (task.session, task.interrupted):
-                if (
-                    session is None
-                    or not session.is_section
-                    or not (session.area and session.size and session.kcov)
-                ):
+                if session is None or not session.is_section:
+                    continue
+                if not (session.area and session.size and session.kcov):
                     continue
                 name, words = f"area:{session.area:#x}", session.size
                 if session.is_saved and task.saved is not None:
@@ -490,12 +472,10 @@ class StateReader:
                     yield BufferContents(buffer, session.kcov, task.fields)
 
     def _read_syscall(self, fields: TaskFields) -> TaskSyscall:
-        found = self._syscalls.get(fields.address)
-        if found is None:
-            found = self._syscalls[fields.address] = self._syscall_walk.read(
-                fields, self._is_in_kernel
-            )
-        return found
+        if fields.address not in self._syscalls:
+            found = self._syscall_walk.read(fields, self._is_in_kernel)
+            self._syscalls[fields.address] = found
+        return self._syscalls[fields.address]
 
     @cached_property
     def _syscall_walk(self) -> SyscallWalk:
@@ -511,13 +491,15 @@ class StateReader:
         return None if stack is None else bool(stack)
 
     def _unwind(self, task: int) -> tuple[StackFrame, ...] | None:
+        source = self.target.stacks
+        if source is None:
+            return None
         if task not in self._stacks:
-            source = self.target.stacks
-            if source is not None and len(self._stacks) >= self._max_stacks:
+            if len(self._stacks) >= self._max_stacks:
                 self._stacks_left = True
                 return None
             try:
-                self._stacks[task] = None if source is None else tuple(source.stack_trace(task))
+                self._stacks[task] = tuple(source.stack_trace(task))
             except KcovdbgError:
                 self._stacks[task] = None
         return self._stacks[task]
@@ -561,13 +543,11 @@ class _BufferBudget:
         """A line on the buffers that exceed the limit, and one on each that could not be read
         whole.
         """
+        if not self._left:
+            return tuple(self._unread)
         left = sorted(self._left)
-        cut = (
-            (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",)
-            if left
-            else ()
-        )
-        return (*cut, *self._unread)
+        line = f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}"
+        return (line, *self._unread)
 
 
 def _most_words(count: int) -> int:
