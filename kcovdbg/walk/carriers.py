@@ -2,7 +2,7 @@
 """Carriers of a common handle besides tasks: vhost workers and queued packets.
 
 They are found behind descriptors and in each CPU's backlog. Carriers that only a driver refers to
-are not found, so that the list is never known to be complete.
+are not found, so the list is never known to be complete.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingError, MissingTypeError, ReadError
 from kcovdbg.model.remote import SKB, VHOST, Carrier
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import (
@@ -125,9 +125,8 @@ class CarrierWalk:
             worker = self._pointer(queue, "struct vhost_virtqueue", "worker")
             if worker:
                 check_pointer(target, worker, "struct vhost_worker")
-                yield Carrier(
-                    VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker)
-                )
+                number, pid = self._number(worker, handle), self._worker_pid(worker)
+                yield Carrier(VHOST, worker, number, place, pid)
 
     def _worker_pid(self, worker: int) -> int | None:
         """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the
@@ -194,10 +193,8 @@ class CarrierWalk:
         for cpu in target.cpus():
             for name in _CPU_QUEUES:
                 try:
-                    head = (
-                        target.per_cpu("softnet_data", cpu)
-                        + target.member("struct softnet_data", name).offset
-                    )
-                except (MissingSymbolError, MissingTypeError, ReadError):
+                    offset = target.member("struct softnet_data", name).offset
+                    head = target.per_cpu("softnet_data", cpu) + offset
+                except (MissingError, ReadError):
                     continue
                 yield head, f"{name} of CPU {cpu}"

@@ -13,7 +13,7 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import TASK
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
@@ -57,9 +57,9 @@ class DeviceWalk:
         references: dict[int, list[Reference]] = defaultdict(list)
         for session in sessions:
             if session.kcov:
-                references[session.kcov] += (
-                    [Reference("section", 1, session.pid)] if session.depth else []
-                )
+                of_object = references[session.kcov]
+                if session.depth:
+                    of_object.append(Reference("section", 1, session.pid))
         for entry in entries:
             if entry.kcov:
                 # Entries of the hash hold no reference.
@@ -118,9 +118,10 @@ class DeviceWalk:
 
     def _find_sessions(self) -> Iterator[DeviceSession]:
         layout = self._layout(TASK, self._device.task_members)
+        if layout is None:
+            return
         unread = 0
-        for fields in self._cache.tasks.found if layout is not None else ():
-            assert layout is not None
+        for fields in self._cache.tasks.found:
             try:
                 values = layout.read_named(self._target, fields.address)
             except ReadError:
@@ -161,11 +162,10 @@ class DeviceWalk:
         if not size:
             return None, None, None
         capacity = self._encoding.capacity(size, self._target.word_size)
+        width = self._encoding.word_size
         try:
-            check_pointer(self._target, area or 0, "buffer", self._encoding.word_size)
-            count = record.decode_word(
-                self._target.read(area or 0, self._encoding.word_size), self._encoding
-            )
+            check_pointer(self._target, area or 0, "buffer", width)
+            count = read_word(self._target, area or 0, width)
         except ReadError:
             return None, capacity, None
         return count, capacity, count + self._encoding.codec.least_words > capacity
@@ -198,7 +198,7 @@ class DeviceWalk:
             return ()
         try:
             found = read_hash(self._target, remote.map, layout)
-        except (MissingSymbolError, MissingTypeError, ReadError) as error:
+        except (MissingError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
             return ()
         for problem in found.broken(remote.map):
@@ -211,10 +211,9 @@ class DeviceWalk:
         tasks = self._cache.tasks.found
         for file in (*walk.for_each_descriptor(tasks), *walk.for_each_mapping(tasks)):
             kind = "vma" if file.fd is None else "fd"
-            found = Reference(
-                kind, int(file.file not in counted), file.pid, file.fd, file.file, file.start
-            )
+            counts = int(file.file not in counted)
             counted.add(file.file)
+            found = Reference(kind, counts, file.pid, file.fd, file.file, file.start)
             references[file.kcov].append(found)
         for remark in walk.remarks:
             self.remarks.note(f"{self._device.name}: {remark}")

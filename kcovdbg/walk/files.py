@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields, find_holders
 from kcovdbg.target.pointer import (
@@ -27,7 +27,6 @@ from kcovdbg.target.target import Target
 _MAX_FDS: Final = 1 << 24
 # Limit for unreadable files, after which a table is taken for garbage.
 _MAX_BAD_FILES: Final = 16
-_BITS: Final = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
 
 
 class FileWalk:
@@ -41,7 +40,7 @@ class FileWalk:
         self._files: dict[int, int | None] = {}
         self.remarks = Remarks()
         self.unread = Remarks()
-        """Those of the remarks that are on missing memory, not on damage."""
+        """The remarks on missing memory, which is no damage."""
         self._fops: frozenset[int] = frozenset()
         self._has_tables = False
         self._bad = 0
@@ -54,7 +53,7 @@ class FileWalk:
                 {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)},
             )
             self._fops = frozenset({target.symbol(operations).address})
-        except (MissingSymbolError, MissingTypeError) as error:
+        except MissingError as error:
             self.remarks.note(f"files of KCOV could not be recognized: {error}")
             return
         try:
@@ -66,7 +65,7 @@ class FileWalk:
             self.remarks.note(f"descriptors could not be listed: {error}")
 
     def for_each_descriptor(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield descriptors of KCOV's files; of a table that processes share, for each of them."""
+        """Yield descriptors of KCOV's files; one for each process that shares the table."""
         if not self._fops or not self._has_tables:
             return
         tasks = tuple(tasks)
@@ -74,16 +73,11 @@ class FileWalk:
             pid, task = next(iter(holders.items()))
             self._bad = 0
             for fd, file in descriptors:
-                kcov = self.find_kcov(
-                    file,
-                    f"descriptor {fd} of process {pid}",
-                    partial(self._has_file, task, fd, file),
-                )
+                what = f"descriptor {fd} of process {pid}"
+                kcov = self.find_kcov(file, what, partial(self._has_file, task, fd, file))
                 if kcov is not None:
-                    yield from (
-                        KcovFile(holder, file, kcov, fd=fd, is_repeated=holder != pid)
-                        for holder in holders
-                    )
+                    for holder in holders:
+                        yield KcovFile(holder, file, kcov, fd=fd, is_repeated=holder != pid)
                 elif self._bad > _MAX_BAD_FILES:
                     self.remarks.note(
                         f"the file table of process {pid} is damaged: the rest of it is left out"
@@ -112,11 +106,10 @@ class FileWalk:
         """Return whether a process still has the file table that was read; on a running kernel it
         may have exited meanwhile.
         """
+        if not self._target.live:
+            return True
         try:
-            return (
-                not self._target.live
-                or read_pointer(self._target, task.address + self._files_of_task) == task.files
-            )
+            return read_pointer(self._target, task.address + self._files_of_task) == task.files
         except ReadError:
             return False
 
@@ -155,8 +148,8 @@ class FileWalk:
                     yield found, f"{next(iter(holders))}/{fd}", private
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield mappings of KCOV's files, whose descriptor may be closed; of memory that processes
-        share, for each of them.
+        """Yield mappings of KCOV's files, whose descriptor may be closed; one for each process that
+        shares the memory.
         """
         if not self._fops:
             return
@@ -173,16 +166,19 @@ class FileWalk:
             try:
                 check_pointer(self._target, space, "struct mm_struct")
                 for vma in source.for_each_vma(space):
-                    kcov = vma.file and self.find_kcov(
-                        vma.file, f"the mapping at {vma.start:#x} of process {pid}"
-                    )
-                    if kcov:
-                        found = KcovFile(
-                            None, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff
-                        )
-                        yield from (
-                            found._replace(pid=holder, is_repeated=holder != pid)
-                            for holder in holders
+                    if not vma.file:
+                        continue
+                    what = f"the mapping at {vma.start:#x} of process {pid}"
+                    kcov = self.find_kcov(vma.file, what)
+                    for holder in holders if kcov else ():
+                        yield KcovFile(
+                            holder,
+                            vma.file,
+                            kcov or 0,
+                            start=vma.start,
+                            end=vma.end,
+                            pgoff=vma.pgoff,
+                            is_repeated=holder != pid,
                         )
             except ReadError as error:
                 self.remarks.note(f"the mappings of process {pid} could not be read: {error}")
@@ -203,12 +199,13 @@ class FileWalk:
             raise ReadError(f"max_fds of struct fdtable at {table:#x} is {max_fds}", table)
         check_pointer(self._target, array, "fdtable.fd")
         check_pointer(self._target, open_fds, "fdtable.open_fds")
-        bitmap = self._target.read(open_fds, (max_fds + 7) // 8)
-        word = self._target.word_size
-        if self._target.big_endian:
-            # The bitmap is made of unsigned longs: bit 0 is in a word's last byte.
-            bitmap = b"".join(bitmap[i : i + word][::-1] for i in range(0, len(bitmap), word))
-        fds = [8 * index + bit for index, byte in enumerate(bitmap) if byte for bit in _BITS[byte]]
+        width = 8 * self._target.word_size
+        fds: list[int] = []
+        for index, word in enumerate(read_words(self._target, open_fds, max_fds // width)):
+            while word:
+                lowest = word & -word
+                fds.append(index * width + lowest.bit_length() - 1)
+                word ^= lowest
         if not fds:
             return []
         pointers = read_words(self._target, array, fds[-1] + 1)

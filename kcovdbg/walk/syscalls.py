@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
@@ -70,9 +70,8 @@ def _decode_arm64(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall 
 
 def _make_syscall(number: int, machine: str, args: list[int]) -> Syscall:
     name = syscall_name(number, machine)
-    return Syscall(
-        number, name, tuple(arg & ((1 << 64) - 1) for arg in args[: argument_count(name)])
-    )
+    taken = args[: argument_count(name)]
+    return Syscall(number, name, tuple(arg & WORD_MASK for arg in taken))
 
 
 _Decode: TypeAlias = Callable[[Mapping[str, Any], str], "tuple[bool, Syscall | None]"]
@@ -105,25 +104,18 @@ class SyscallWalk:
         :param is_in_kernel: returns whether a task that is on a CPU is in the kernel, None where
             that is unknown.
         """
-        machine = self._target.machine
-        # A kernel thread never was in user space; a dead task has no stack any more.
-        if (
-            machine not in _REGISTERS
-            or fields.is_kernel_thread
-            or fields.pid == 0
-            or fields.stack == 0
-        ):
+        # Kernel threads and idle tasks never were in user space; a dead task has no stack any more.
+        was_in_user_space = not fields.is_kernel_thread and fields.pid != 0
+        if self._target.machine not in _REGISTERS or not was_in_user_space or fields.stack == 0:
             return TaskSyscall(None)
-        # Of a task in user space, what is saved is from the last time that it was in the kernel.
-        if (
-            fields.on_cpu
-            and not fields.kcov_softirq
-            and not (entered := is_in_kernel(fields.address))
-        ):
-            problem = (
-                "system call unknown: the task is running, and its registers are not available"
-            )
-            return TaskSyscall(None, None if entered is False else problem)
+        if fields.on_cpu and not fields.kcov_softirq:
+            # The registers of a task in user space were saved when it last entered the kernel.
+            entered = is_in_kernel(fields.address)
+            if entered is None:
+                problem = "the task is running, and its registers are not available"
+                return TaskSyscall(None, f"system call unknown: {problem}")
+            if not entered:
+                return TaskSyscall(None)
         try:
             return TaskSyscall(self._read_saved(fields))
         except MissingTypeError:
@@ -169,11 +161,11 @@ class SyscallWalk:
         # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h;
         # older kernels name the symbols for the task. They come second, because looking them up
         # loads the symbol table, which takes 18 MiB.
-        name = "task" if find_kernel_symbol(self._target, "__start_init_stack") is None else "stack"
-        return (
-            self._target.symbol(f"__end_init_{name}").address
-            - self._target.symbol(f"__start_init_{name}").address
-        )
+        start = find_kernel_symbol(self._target, "__start_init_stack")
+        if start is not None:
+            return self._target.symbol("__end_init_stack").address - start.address
+        start = self._target.symbol("__start_init_task")
+        return self._target.symbol("__end_init_task").address - start.address
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
         """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it

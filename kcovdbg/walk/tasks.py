@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every task of a kernel: all threads, idle and exiting ones too.
+"""Every task of a kernel: all threads, idle and exiting ones included.
 
 A task is read in one piece, list pointers included, so that walking costs one read per task. Lists
-are followed with bounds: a cut or looped list gives the tasks that can be reached, from the other
-end too, and a remark.
+are followed with bounds: a cut or looped list gives the tasks that can be reached from either end,
+and a remark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.generations import TASK
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
@@ -39,7 +39,7 @@ class _LinkedTask(NamedTuple):
 
     fields: TaskFields
     links: Mapping[str, int | None]
-    """By the layout's names."""
+    """The links by the layout's names."""
 
     @property
     def is_leader(self) -> bool:
@@ -85,14 +85,14 @@ class TaskWalk:
 
     @property
     def lack(self) -> Lack:
-        """What could not be read: nothing could where the list of processes leads to none."""
+        """The remarks; nothing could be read where the list of processes leads to none."""
         return Lack(tuple(self.remarks), is_total=not self._has_followed)
 
     def __iter__(self) -> Iterator[TaskFields]:
         try:
             init = self._target.symbol("init_task").address
             tasks_offset = self._layout.task.offset("tasks_next")
-        except (MissingSymbolError, MissingTypeError) as error:
+        except MissingError as error:
             self.remarks.note(f"the task list could not be found: {error}")
         else:
             yield from self._walk_processes(init, tasks_offset)
@@ -193,14 +193,10 @@ class TaskWalk:
 
     def _walk_group(self, first: _LinkedTask) -> Iterator[TaskFields]:
         """Yield a process's threads, the leader first."""
-        leader, tgid = first.fields.address, first.fields.tgid
+        leader, tgid, links = first.fields.address, first.fields.tgid, first.links
         self._seen.add(leader)
         yield first.fields
-        following, before, signal = (
-            first.links["thread_next"],
-            first.links["thread_prev"],
-            first.links["signal"],
-        )
+        following, before, signal = links["thread_next"], links["thread_prev"], links["signal"]
         process = f"task {leader:#x}" if tgid is None else f"process {tgid}"
         try:
             # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy
@@ -281,11 +277,8 @@ class TaskWalk:
             except ReadError as error:
                 return str(error)
             fields = task.fields
-            if (
-                not is_pid(fields.pid)
-                or fields.pid == 0
-                or (fields.tgid != tgid and None not in (fields.tgid, tgid))
-            ):
+            is_other = fields.tgid != tgid and None not in (fields.tgid, tgid)
+            if not is_pid(fields.pid) or fields.pid == 0 or is_other:
                 return f"{thread:#x}, to which it leads, is not a thread of it"
             if not self._moving and task.links[back] not in (None, before):
                 return f"{thread:#x}, to which it leads, does not link back"
@@ -301,15 +294,12 @@ class TaskWalk:
         for cpu in self._target.cpus():
             for member, what in (("idle", "idle"), ("curr", "current")):
                 try:
-                    offset = self._target.member("struct rq", member).offset
-                    address = read_pointer(
-                        self._target, self._target.per_cpu("runqueues", cpu) + offset
-                    )
+                    address = _read_of_queue(self._target, cpu, member)
                     # A possible CPU that was never online has no idle task.
                     if not address or address in self._seen:
                         continue
                     fields = self._read(address).fields
-                except (MissingSymbolError, MissingTypeError, ReadError) as error:
+                except (MissingError, ReadError) as error:
                     self.remarks.note(f"CPU {cpu}'s {what} task could not be read: {error}")
                     continue
                 if not (is_pid(fields.pid) and is_pid(fields.tgid)):
@@ -317,6 +307,12 @@ class TaskWalk:
                     continue
                 self._seen.add(address)
                 yield fields
+
+
+def _read_of_queue(target: Target, cpu: int, member: str) -> int:
+    """Read a pointer to a task in the run queue of a CPU."""
+    offset = target.member("struct rq", member).offset
+    return read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
 
 
 def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
@@ -327,14 +323,13 @@ def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
     remarks: list[str] = []
     for cpu in target.cpus():
         try:
-            offset = target.member("struct rq", "curr").offset
-            address = read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
-        except (MissingSymbolError, MissingTypeError, ReadError) as error:
+            address = _read_of_queue(target, cpu, "curr")
+        except (MissingError, ReadError) as error:
             remarks.append(f"CPU {cpu}'s current task could not be read: {error}")
             continue
         if address:
             found[cpu] = address
-    return Reading(found, {Source.CURRENT: Lack(tuple(remarks), is_total=not found)})
+    return Reading.of(Source.CURRENT, found, remarks)
 
 
 def find_current_tasks(target: Target) -> dict[int, int]:

@@ -5,6 +5,7 @@ it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -57,64 +58,62 @@ class WrongRecordWalk:
         codec = buffer.encoding.codec
         if not codec.has_plain_pcs or (is_reused and codec.has_operands):
             return None
-        if (
-            buffer.stored_count is not None
-            and buffer.capacity is not None
-            and buffer.stored_count > buffer.capacity
-        ):
+        count, capacity = buffer.stored_count, buffer.capacity
+        if count is not None and capacity is not None and count > capacity:
             # User space has written the count: the kernel wrote none of these.
             return None
         words = contents.written
-        impossible, comparisons = self._proof.judge(
-            tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read
-        )
-        if not impossible:
-            return None
-        missing = contents.buffer.missing
+        judged = tuple(islice(dict.fromkeys(words), _JUDGED))
+        impossible, comparisons = self._proof.judge(judged, codec, self._target.read)
+        missing = buffer.missing
         numbers = [
             number
-            for number, word in enumerate(words)
+            for number, word in enumerate(words if impossible else ())
             if word in impossible and number not in missing
         ]
-        if not numbers or (
-            is_reused
-            and any(not words[number] or words[number] in comparisons for number in numbers)
-        ):
+        if not numbers:
             return None
-        number = numbers[0]
-        near = range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
-        mappings: list[BufferMapping] = []
-        problems: list[str] = []
-        if contents.section is None:
-            for file in islice(
-                (file for file in self._cache.files.found if file.kcov == contents.kcov), _MAPPINGS
-            ):
-                if file.start is None:
-                    continue
-                try:
-                    mappings.append(self._describe(file))
-                except KcovdbgError as error:
-                    problems.append(f"the mappings of process {file.pid}: {error}")
-            problems += self._cache.files.lacking[Source.FILES].lines
+        wrong = [words[number] for number in numbers]
+        if is_reused and any(not word or word in comparisons for word in wrong):
+            return None
+        first = numbers[0]
+        near = range(max(first - _NEIGHBORS, 0), min(first + _NEIGHBORS + 1, len(words)))
+        mappings, problems = self._find_mappings(contents)
         return WrongRecords(
             contents,
             len(numbers),
-            tuple((wrong, words[wrong]) for wrong in numbers[:_DESCRIBED]),
-            impossible[words[number]],
-            {other: words[other] for other in near if other != number},
+            tuple(zip(numbers[:_DESCRIBED], wrong, strict=False)),
+            impossible[wrong[0]],
+            {number: words[number] for number in near if number != first},
             # The count word is a word of a record.
-            buffer.encoding.word_size * (1 + codec.pc_word + number * codec.record_words),
+            buffer.encoding.word_size * (1 + codec.pc_word + first * codec.record_words),
             tuple(mappings),
             self._vmalloc_around(buffer.address or 0),
             tuple(problems),
         )
 
+    def _find_mappings(self, contents: BufferContents) -> tuple[list[BufferMapping], list[str]]:
+        """Return the first mappings of a buffer in user space, and why others may be missing."""
+        mappings: list[BufferMapping] = []
+        problems: list[str] = []
+        if contents.section is not None:
+            return mappings, problems
+        files = [file for file in self._cache.files.found if file.kcov == contents.kcov]
+        for file in files[:_MAPPINGS]:
+            if file.start is None:
+                continue
+            try:
+                mappings.append(self._describe(file))
+            except KcovdbgError as error:
+                problems.append(f"the mappings of process {file.pid}: {error}")
+        problems += self._cache.files.lacking[Source.FILES].lines
+        return mappings, problems
+
     def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
         assert file.end is not None
-        mm = next(
-            (task.mm for task in self._cache.tasks.found if task.tgid == file.pid and task.mm), None
-        )
+        of_process = (task.mm for task in self._cache.tasks.found if task.tgid == file.pid)
+        mm = next(filter(None, of_process), None)
         source = self._target.vmas
         if mm is None or source is None:
             raise ReadError("they cannot be listed", file.start)
@@ -140,13 +139,11 @@ class WrongRecordWalk:
     def _name(self, vma: Vma | None) -> NextMapping | None:
         if vma is None:
             return None
-        if not vma.file:
-            name = "stack" if vma.flags & _VM_GROWSDOWN else "anonymous"
-        else:
-            try:
+        name = "stack" if vma.flags & _VM_GROWSDOWN else "anonymous"
+        if vma.file:
+            name = f"file {vma.file:#x}"
+            with suppress(ReadError, MissingTypeError):
                 name = self._file_name(vma.file)
-            except (ReadError, MissingTypeError):
-                name = f"file {vma.file:#x}"
         return NextMapping(vma.start, vma.end, bool(vma.flags & _VM_WRITE), name)
 
     def _file_name(self, file: int) -> str:
@@ -159,7 +156,7 @@ class WrongRecordWalk:
         return target.read(name, _NAME).split(b"\0")[0].decode("utf-8", "backslashreplace")
 
     def _vmalloc_around(self, address: int) -> tuple[VmallocArea | None, VmallocArea | None]:
-        areas = sorted(self._cache.vmalloc_areas.found.values(), key=lambda area: area.start)
-        before = [area for area in areas if area.start < address]
-        after = [area for area in areas if area.start > address]
-        return before[-1] if before else None, after[0] if after else None
+        areas = self._cache.vmalloc_areas.found
+        before = max((start for start in areas if start < address), default=0)
+        after = min((start for start in areas if start > address), default=0)
+        return areas.get(before), areas.get(after)
