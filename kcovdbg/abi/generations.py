@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Generations of mainline's KCOV, its types, and the features by which code distinguishes them.
+"""Generations of mainline's KCOV, its types, and the features that distinguish generations.
 
 A generation is recognised by members (:mod:`kcovdbg.walk.layout`), never by a release number:
 stable kernels carry newer layouts than newer releases. Posted series declare features of their own

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage; what
-announces them.
+"""Remote handles, ``u64`` values that connect a section with the task that wants its coverage, and
+the functions that announce them.
 
 Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage
 support") (in v5.5)): the subsystem in the top byte, the instance in the low 32 bits, bits 32-55
@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.address import WORD_MASK, is_word
+
 SUBSYSTEM_SHIFT: Final = 56
 SUBSYSTEM_MASK: Final = 0xFF << SUBSYSTEM_SHIFT
 INSTANCE_MASK: Final = 0xFFFFFFFF
-RESERVED_MASK: Final = ~(SUBSYSTEM_MASK | INSTANCE_MASK) & 0xFFFFFFFFFFFFFFFF
+RESERVED_MASK: Final = ~(SUBSYSTEM_MASK | INSTANCE_MASK) & WORD_MASK
 
 COMMON: Final = 0
 USB: Final = 1
@@ -71,16 +73,18 @@ def parse_handle(text: str) -> int:
 
     :raises ValueError: if the text is not a handle.
     """
-    if match := re.fullmatch(r"(\w+):(0[xX][0-9a-fA-F]+|\d+)", text):
+    match = re.fullmatch(r"(\w+):(0[xX][0-9a-fA-F]+|\d+)", text)
+    if match is None:
+        value = int(text, 0)
+        is_valid = is_word(value)
+    else:
         numbers = {name: number for number, name in _SUBSYSTEM_NAMES.items()}
         name = match[1].lower()
         subsystem = numbers[name] if name in numbers else int(name, 0)
         instance = int(match[2], 0)
-        if not 0 <= subsystem <= 0xFF or instance > INSTANCE_MASK:
-            raise ValueError(f"not a handle: {text}")
-        return subsystem << SUBSYSTEM_SHIFT | instance
-    value = int(text, 0)
-    if not 0 <= value < 1 << 64:
+        is_valid = 0 <= subsystem <= 0xFF and instance <= INSTANCE_MASK
+        value = subsystem << SUBSYSTEM_SHIFT | instance
+    if not is_valid:
         raise ValueError(f"not a handle: {text}")
     return value
 
@@ -106,7 +110,7 @@ def find_bucket(value: int, bits: int, word_size: int) -> int:
     :param word_size: bytes of the kernel's ``unsigned long``.
     """
     if word_size == 8:
-        return (value * _GOLDEN_RATIO_64 & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
+        return (value * _GOLDEN_RATIO_64 & WORD_MASK) >> (64 - bits)
     return ((value & 0xFFFFFFFF) * _GOLDEN_RATIO_32 & 0xFFFFFFFF) >> (32 - bits)
 
 
@@ -117,28 +121,15 @@ SOFTIRQ: Final = "softirq"
 SUBSYSTEMS: Final = {"_common": COMMON, "_usb": USB}
 """Keyed by the suffix that a wrapper's name adds to that of :data:`START`, without ``_softirq``."""
 
+# Work items and threads of kernels from 5.5 to 7.2.
+_IN_TASKS: Final = (
+    "hci_rx_work ieee80211_iface_work nci_rx_work nci_cmd_work nci_tx_work rawsock_tx_work "
+    "nfc_hci_msg_rx_work nfc_urelease_event_work "
+    "vhost_worker vhost_run_work_list vhost_run_work_kthread_list vhci_rx_loop"
+)
 CONTEXTS: Final = {
-    # Work items.
-    **dict.fromkeys(
-        (
-            "hci_rx_work",
-            "ieee80211_iface_work",
-            "nci_rx_work",
-            "nci_cmd_work",
-            "nci_tx_work",
-            "rawsock_tx_work",
-        ),
-        TASK,
-    ),
-    **dict.fromkeys(("nfc_hci_msg_rx_work", "nfc_urelease_event_work"), TASK),
-    # Threads of their own.
-    **dict.fromkeys(
-        ("vhost_worker", "vhost_run_work_list", "vhost_run_work_kthread_list", "vhci_rx_loop"), TASK
-    ),
+    **dict.fromkeys(_IN_TASKS.split(), TASK),
     # NET_RX, by way of NAPI.
     "ieee80211_rx_list": SOFTIRQ,
 }
-"""For each function, the context in which it announces a handle, if its wrapper serves both.
-
-Kernels of 5.5 to 7.2.
-"""
+"""The context in which each function announces a handle, where its wrapper serves both."""

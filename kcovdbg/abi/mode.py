@@ -42,7 +42,7 @@ class Ioctl(NamedTuple):
     size: int = 0
     """Size of the argument's type, as the number holds it."""
     letter: str = "c"
-    """Of the device."""
+    """The device's type number."""
 
 
 ENABLE: Final = Ioctl(100)
@@ -52,7 +52,7 @@ class DeviceRequests(NamedTuple):
     """The other requests of a device that is not KCOV's own."""
 
     file: str
-    """In the folder of KCOV's file."""
+    """Name of its file, which is in the folder of KCOV's file."""
     init: Ioctl
     disable: Ioctl
     remote_enable: Ioctl
@@ -87,9 +87,9 @@ class EnableRequest:
     (:mod:`kcovdbg.collect.requests`).
     """
     remark: str | None = None
-    """Records that are always missing."""
+    """A note on records that are always missing."""
     device: DeviceRequests | None = None
-    """Other differences of a mode of another device."""
+    """The other requests, if another device than KCOV's own records in this mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ MODES: Final = (
 """Mainline's modes that record. TRACE is the only one up to v4.14."""
 
 
-def strip_flags(word: int, flags: int = IN_CTXSW) -> int:
+def strip_flags(word: int, flags: int) -> int:
     """Return the mode in ``task_struct.kcov_mode`` without flag bits.
 
     :param word: the member as stored, ``unsigned int``.
@@ -144,7 +144,7 @@ def split_unknown_bits(
     :param modes: the numbers of this kernel's modes.
     :param task_flags: the flags that this kernel certainly has. In an object's mode they are
         damage.
-    :param all_named: whether these are all. If not, a low bit may be one of a mode.
+    :param all_named: whether ``modes`` is complete; if not, a low bit may belong to a mode.
     :return: the word itself and 0 if it is not a mode with such bits.
     """
     used = task_flags
@@ -153,15 +153,12 @@ def split_unknown_bits(
     unknown = value & ~used
     rest = value & used
     is_flag = unknown >> _FIRST_FLAG << _FIRST_FLAG == unknown
-    # Of a low bit alone it is unknown whether it is a flag or a mode.
-    if (
-        value in modes
-        or rest not in modes
-        or unknown.bit_count() > _MOST_UNKNOWN
-        or not (is_flag or (all_named and rest))
-    ):
-        return value, 0
-    return rest, unknown
+    # A low bit without a mode beside it may be a mode itself.
+    has_flags = is_flag or (all_named and rest)
+    is_mode = rest in modes and value not in modes
+    if is_mode and has_flags and unknown.bit_count() <= _MOST_UNKNOWN:
+        return rest, unknown
+    return value, 0
 
 
 def name_bits(bits: int) -> str:

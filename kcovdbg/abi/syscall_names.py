@@ -38,12 +38,11 @@ def _argument_counts() -> Mapping[str, int]:
 
 @cache
 def _table(machine: str) -> Mapping[int, str]:
-    return {
-        number: name
-        for table in ((_TABLES[machine], "newer") if machine in _TABLES else ())
-        for first, names in _read_tables()[table].items()
-        for number, name in enumerate(names.split(), int(first))
-    }
+    found: dict[int, str] = {}
+    for table in (_TABLES[machine], "newer") if machine in _TABLES else ():
+        for first, names in _read_tables()[table].items():
+            found.update(enumerate(names.split(), int(first)))
+    return found
 
 
 def syscall_name(number: int, machine: str | None = None) -> str:
@@ -51,9 +50,8 @@ def syscall_name(number: int, machine: str | None = None) -> str:
 
     :param machine: as in ``uname -m``; this machine's by default.
     """
-    return _table(platform.machine() if machine is None else machine).get(
-        number, f"syscall_{number}"
-    )
+    names = _table(platform.machine() if machine is None else machine)
+    return names.get(number, f"syscall_{number}")
 
 
 def argument_count(name: str) -> int:

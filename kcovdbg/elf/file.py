@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and the code that the module's
-loader makes of them.
+"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and a module's code with these
+applied.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -178,11 +179,10 @@ class ElfFile:
         """The program headers."""
         header = self.header
         rows = self._read_table(header.phoff, header.phnum, header.phentsize, PHDR)
-        # Elf32_Phdr has its flags further behind.
-        return tuple(
-            Segment(*(row if header.is_64bit else (row[0], row[6], *row[1:6], row[7])))
-            for row in rows
-        )
+        if not header.is_64bit:
+            # Elf32_Phdr has its flags further behind.
+            rows = [(row[0], row[6], *row[1:6], row[7]) for row in rows]
+        return tuple(Segment(*row) for row in rows)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -231,16 +231,15 @@ class ElfFile:
         :raises ElfError: when sections of a linked file overlap or are not in the file.
         """
         found = tuple(section for section in self.sections if section.is_text and section.size)
+        if self.is_relocatable:
+            return found
         end = 0
-        for section in (
-            () if self.is_relocatable else sorted(found, key=lambda section: section.address)
-        ):
+        for section in sorted(found, key=lambda section: section.address):
             if section.address < end:
                 raise self._damaged(f"{section.name} overlaps other code")
             end = section.address + section.size
-            if end > 1 << 8 * self.header.word_size or (
-                self._size is not None and section.offset + section.size > self._size
-            ):
+            is_cut = self._size is not None and section.offset + section.size > self._size
+            if is_cut or end > 1 << 8 * self.header.word_size:
                 raise self._damaged(f"the file has not all of {section.name}")
         return found
 
@@ -252,13 +251,11 @@ class ElfFile:
         if section.type == SHT_NOBITS:
             return b""
         if not section.is_compressed:
-            return self.read_at(
-                section.offset, section.size if limit is None else min(limit, section.size)
-            )
-        is_old = section.name.startswith(OLD_COMPRESSED)
-        layout = (
-            OLD_COMPRESSION if is_old else CHDR.make(self.header.is_64bit, self.header.byte_order)
-        )
+            size = section.size if limit is None else min(limit, section.size)
+            return self.read_at(section.offset, size)
+        layout = OLD_COMPRESSION
+        if not section.name.startswith(OLD_COMPRESSED):
+            layout = CHDR.make(self.header.is_64bit, self.header.byte_order)
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")
@@ -291,24 +288,16 @@ class ElfFile:
         """Return the contents of a section, mapped where that is possible: large ones then take no
         memory of this process.
         """
-        if (
-            section.type == SHT_NOBITS
-            or section.is_compressed
-            or not section.size
-            or self._size is None
-        ):
-            return self.read_section(section)
-        if section.offset + section.size > self._size:
-            raise self._damaged(f"it ends before offset {section.offset + section.size:#x}")
         start = section.offset - section.offset % mmap.ALLOCATIONGRANULARITY
         end = section.offset + section.size
-        try:
-            mapped = mmap.mmap(
-                self._file.fileno(), end - start, access=mmap.ACCESS_READ, offset=start
-            )
-        except (OSError, ValueError, OverflowError):
-            return self.read_section(section)
-        return memoryview(mapped)[section.offset - start :]
+        is_plain = section.type != SHT_NOBITS and not section.is_compressed and section.size
+        if is_plain and self._size is not None and end <= self._size:
+            with contextlib.suppress(OSError, ValueError, OverflowError):
+                mapped = mmap.mmap(
+                    self._file.fileno(), end - start, access=mmap.ACCESS_READ, offset=start
+                )
+                return memoryview(mapped)[section.offset - start :]
+        return self.read_section(section)
 
     def read(self, address: int, size: int) -> bytes:
         """Return what a linked file has at an address; less where the section ends, nothing outside
@@ -339,24 +328,16 @@ class ElfFile:
         sections.
         """
         if self.is_core:
-            spans = [
-                (segment.offset, segment.filesz)
-                for segment in self.segments
-                if segment.type == PT_NOTE
-            ]
+            spans = [(part.offset, part.filesz) for part in self.segments if part.type == PT_NOTE]
         else:
-            spans = [
-                (section.offset, section.size)
-                for section in self.sections
-                if section.type == SHT_NOTE
-            ]
+            spans = [(part.offset, part.size) for part in self.sections if part.type == SHT_NOTE]
         if sum(size for _, size in spans) > _MAX_NOTES:
             raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
-        # A section need not end where the next note may start.
-        return b"".join(
-            data + bytes(-len(data) % 4)
-            for data in (self.read_at(offset, size) for offset, size in spans)
-        )
+        notes = b""
+        for offset, size in spans:
+            # A section need not end where the next note may start.
+            notes += self.read_at(offset, size) + bytes(-size % 4)
+        return notes
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
@@ -409,8 +390,8 @@ def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None
 _SHT_RELA: Final = 4
 # Elf64_Rela: offset, info, addend.
 _LAYOUT: Final = "QQq"
-# Of branches: R_X86_64_PC32 and R_X86_64_PLT32; R_AARCH64_JUMP26 and R_AARCH64_CALL26, whose words
-# have 26 bits for it.
+# Relocations of branches: R_X86_64_PC32 and R_X86_64_PLT32; R_AARCH64_JUMP26 and R_AARCH64_CALL26,
+# whose words have 26 bits for the displacement.
 _X86_BRANCHES: Final = frozenset((2, 4))
 _ARM64_BRANCHES: Final = frozenset((282, 283))
 _ARM64_DISPLACEMENT: Final = 0x3FFFFFF
@@ -420,7 +401,7 @@ class Relocation(NamedTuple):
     """An entry of a section of relocations."""
 
     offset: int
-    """In the section that it changes."""
+    """Place in the section that it changes."""
     type: int
     """One of ``R_*`` of the machine."""
     symbol: int
@@ -450,12 +431,12 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
 def link_section(
     elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]
 ) -> bytes:
-    """Return a section with code as it is when it is loaded, as far as calls and jumps go; on
-    x86-64 and arm64 only.
+    """Return a section of code with its calls and jumps as in a loaded module; for x86-64 and arm64
+    only.
 
     :param address: where it is loaded.
-    :param find_address: returns the address of a symbol by its index, None for an unknown one,
-        whose branches stay as they are.
+    :param find_address: returns the address of a symbol by its index; None for an unknown one:
+        branches to it stay as they are.
     :raises ElfError: when the file is damaged.
     """
     data = bytearray(elf.read_section(section))

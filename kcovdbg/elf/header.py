@@ -54,7 +54,7 @@ class NotElfError(ElfError):
 
 
 def damaged(name: str, problem: str) -> ElfError:
-    """Return the error of a file that has an ELF header and does not hold what its headers say."""
+    """Return the error for an ELF file that contradicts its headers."""
     return ElfError(f"{name} is truncated or damaged: {problem}", hint="copy it again")
 
 
@@ -117,22 +117,8 @@ def decode_header(ident: bytes, rest: bytes) -> Header:
     """
     is_64bit, big_endian = ident[4] == 2, ident[5] == 2
     layout = EHDR.make(is_64bit, ">" if big_endian else "<")
-    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx = (
-        layout.unpack_from(rest)
-    )
-    return Header(
-        is_64bit,
-        big_endian,
-        kind,
-        machine,
-        phoff,
-        phentsize,
-        phnum,
-        shoff,
-        shentsize,
-        shnum,
-        shstrndx,
-    )
+    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, *sections = layout.unpack_from(rest)
+    return Header(is_64bit, big_endian, kind, machine, phoff, phentsize, phnum, shoff, *sections)
 
 
 def is_elf(ident: bytes) -> bool:

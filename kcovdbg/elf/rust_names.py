@@ -105,7 +105,7 @@ class _Parser:
         self._is_shown = True
         # Whether the path that was read last ends with generic arguments.
         self._is_generic = False
-        # Of the binders ("for<'a>") that the current part is in.
+        # Number of lifetimes of the binders ("for<'a>") around the current part.
         self._lifetimes = 0
 
     def parse(self) -> str:
@@ -203,9 +203,9 @@ class _Parser:
         elif kind in "MX":
             self._optional("s")
             self._skip_path()
-            text = f"<{self._type()} as {self._path(True)}>" if kind == "X" else f"<{self._type()}>"
+            text = self._implementer(has_trait=kind == "X")
         elif kind == "Y":
-            text = f"<{self._type()} as {self._path(True)}>"
+            text = self._implementer(has_trait=True)
         elif kind == "N":
             text = self._nested(in_type)
         elif kind == "I":
@@ -216,6 +216,10 @@ class _Parser:
             raise ValueError("not a path")
         self._is_generic = kind == "I"
         return text
+
+    def _implementer(self, *, has_trait: bool) -> str:
+        text = self._type()
+        return f"<{text} as {self._path(True)}>" if has_trait else f"<{text}>"
 
     def _skip_path(self) -> None:
         before, self._is_shown = self._is_shown, False
@@ -241,10 +245,10 @@ class _Parser:
     def _lifetime(self, index: int) -> str:
         if index > self._lifetimes:
             raise ValueError("an unbound lifetime")
+        if not index:
+            return "'_"
         depth = self._lifetimes - index
-        return (
-            "'_" if not index else f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
-        )
+        return f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
 
     def _binder(self) -> str:
         """Read lifetimes that the following part is generic over."""
@@ -275,24 +279,28 @@ class _Parser:
             return f"&{text}{'mut ' if kind == 'Q' else ''}{self._type()}"
         if kind in "PO":
             return f"*{'const' if kind == 'P' else 'mut'} {self._type()}"
-        if kind in "FD":
+        if kind == "F":
             before = self._lifetimes
-            text = (
-                self._function()
-                if kind == "F"
-                else f"dyn {self._binder()}{' + '.join(self._list(self._trait))}"
-            )
+            text = self._function()
             self._lifetimes = before
-            return text if kind == "F" else text + self._bound()
+            return text
+        if kind == "D":
+            before = self._lifetimes
+            text = f"dyn {self._binder()}{' + '.join(self._list(self._trait))}"
+            self._lifetimes = before
+            return text + self._bound()
         if kind == "B":
             return self._reference(self._type)
         self._at -= 1
         return self._path(True)
 
     def _function(self) -> str:
-        text = self._binder() + ("unsafe " if self._skip("U") else "")
+        text = self._binder()
+        if self._skip("U"):
+            text += "unsafe "
         if self._skip("K"):
-            text += f'extern "{"C" if self._skip("C") else self._identifier().replace("_", "-")}" '
+            abi = "C" if self._skip("C") else self._identifier().replace("_", "-")
+            text += f'extern "{abi}" '
         text += f"fn({', '.join(self._list(self._type))})"
         return text if self._skip("u") else f"{text} -> {self._type()}"
 

@@ -17,11 +17,11 @@ _SUPPLEMENT: Final = ".debug_sup"
 _SUPPLEMENT_HEADER: Final = 3
 _SYSTEM: Final = Path("/usr/lib/debug")
 SHARED_HINT: Final = "dwz -m wrote it: put it where it was, or beside the image"
-"""What to do where the file is missing."""
+"""The hint of an error where the file is missing."""
 
 
 class SharedLink(NamedTuple):
-    """What an image says about the file that it shares debug info with."""
+    """An image's link to the file that it shares debug info with."""
 
     name: str
     """As the image has it: a path, absolute or relative to the image."""
@@ -40,7 +40,7 @@ def find_shared_link(elf: ElfFile) -> SharedLink | None:
         return SharedLink(os.fsdecode(name), build_id.hex())
     section = elf.section(_SUPPLEMENT)
     data = b"" if section is None else elf.read_section(section)
-    # Of the file of shared debug info itself the flag is 1.
+    # The file of shared debug info itself has the flag 1.
     if len(data) <= _SUPPLEMENT_HEADER or data[2]:
         return None
     name, _, rest = data[_SUPPLEMENT_HEADER:].partition(b"\0")
@@ -66,11 +66,9 @@ def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
 def _candidates(images: Iterable[Path], link: SharedLink) -> Iterator[Path]:
     # An image may be read by a descriptor, or be unpacked elsewhere: then its name, or its link,
     # leads to where it was.
-    folders = [
-        folder
-        for image in images
-        for folder in (image.parent, Path(os.path.realpath(image)).parent)
-    ]
+    folders: list[Path] = []
+    for image in images:
+        folders += (image.parent, Path(os.path.realpath(image)).parent)
     for folder in dict.fromkeys(folders):
         yield folder / link.name
         yield folder / Path(link.name).name

@@ -69,7 +69,7 @@ class ElfSymbol(NamedTuple):
     address: int
     """As linked; an offset into its section in a relocatable file."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     is_function: bool
     section: int
     """Index of the section that it is in, 0 when the file does not define it."""
@@ -103,10 +103,8 @@ class SymbolTable:
     def __init__(self, data: bytes, strings: bytes, header: Header, file_name: str) -> None:
         self._layout = _LAYOUT_64 if header.is_64bit else _LAYOUT_32
         if len(data) % self._layout.size:
-            raise damaged(
-                file_name,
-                f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol",
-            )
+            problem = f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol"
+            raise damaged(file_name, problem)
         self._data = data
         self._strings = strings
         self._must_swap = header.big_endian != (sys.byteorder == "big")
@@ -161,9 +159,10 @@ class SymbolTable:
 
     def functions(self) -> Iterator[ElfSymbol]:
         """Iterate over the symbols of functions in the order of the table."""
-        return map(
-            self.__getitem__, compress(range(len(self)), self._types.translate(_IS_FUNCTION))
-        )
+        return map(self.__getitem__, self._function_indexes())
+
+    def _function_indexes(self) -> Iterator[int]:
+        return compress(range(len(self)), self._types.translate(_IS_FUNCTION))
 
     def function_columns(self) -> tuple[list[bytes], list[int], list[int]]:
         """Return names, addresses and sizes of the functions that have one, in the order of the
@@ -184,9 +183,8 @@ class SymbolTable:
         try:
             names = [strings[offset : strings.index(0, offset)] for offset in offsets]
         except ValueError:
-            raise damaged(
-                self._file_name, "a name of a function is outside the string table"
-            ) from None
+            problem = "a name of a function is outside the string table"
+            raise damaged(self._file_name, problem) from None
         return names, addresses, sizes
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
@@ -200,17 +198,15 @@ class SymbolTable:
                 # Names may start inside one another.
                 offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
                 position = self._strings.find(wanted, position + 1)
-        return map(
-            self.__getitem__, compress(range(len(self)), map(offsets.__contains__, self._names))
-        )
+        found = compress(range(len(self)), map(offsets.__contains__, self._names))
+        return map(self.__getitem__, found)
 
     def _name_at(self, offset: int) -> str:
         try:
             return string_at(self._strings, offset)
         except ValueError:
-            raise damaged(
-                self._file_name, f"no name of a symbol at {offset:#x} of the string table"
-            ) from None
+            problem = f"no name of a symbol at {offset:#x} of the string table"
+            raise damaged(self._file_name, problem) from None
 
     def find(self, name: str) -> ElfSymbol | None:
         """Find the symbol of code or data with a name; None when the file does not define it."""
@@ -230,9 +226,8 @@ class SymbolTable:
 
     def addresses_of(self, names: Iterable[str]) -> dict[str, int]:
         """Return the addresses of symbols of code or data that the file defines, by name."""
-        return {
-            symbol.name: symbol.address for symbol in map(self.find, names) if symbol is not None
-        }
+        found = filter(None, map(self.find, names))
+        return {symbol.name: symbol.address for symbol in found}
 
     @cached_property
     def _index_by_name(self) -> Mapping[int, int]:
@@ -240,8 +235,8 @@ class SymbolTable:
         return dict(zip(self._names, range(len(self)), strict=True))
 
     def find_at(self, address: int) -> ElfSymbol | None:
-        """Find the symbol of code or data that an address as linked is in; of several the one that
-        starts nearest.
+        """Find the symbol of code or data that an address as linked is in; the one that starts
+        nearest if there are several.
         """
         starts, indexes = self._by_address
         position = bisect_right(starts, address)
@@ -252,8 +247,8 @@ class SymbolTable:
         return None
 
     def find_before(self, address: int, *, functions_only: bool = False) -> ElfSymbol | None:
-        """Find the symbol that starts nearest at or before an address as linked; of several the
-        last in the table.
+        """Find the symbol that starts nearest at or before an address as linked; the last in the
+        table if there are several.
 
         :param functions_only: among the symbols of functions; otherwise among all that are defined
             and have a name.
@@ -296,7 +291,7 @@ class SymbolTable:
 
     @cached_property
     def _functions_by_start(self) -> tuple[array[int], array[int]]:
-        return self._sort_by_start(compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
+        return self._sort_by_start(self._function_indexes())
 
     @cached_property
     def _defined_by_start(self) -> tuple[array[int], array[int]]:

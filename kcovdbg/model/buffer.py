@@ -24,7 +24,7 @@ class Order(NamedTuple):
     is_known: bool | None = True
     """None where that is unknown."""
     reason: str = ""
-    """Why not, or why it is unknown."""
+    """Why they are not, or why it is unknown."""
 
 
 IN_ORDER: Final = Order()
@@ -40,7 +40,7 @@ class ListFit(NamedTuple):
     judged: int
     """Records in code whose points are known."""
     remark: str
-    """What was found out, which is among the buffer's remarks if :attr:`is_low`."""
+    """The result in words; it is among the buffer's remarks if :attr:`is_low`."""
     hint: str | None = None
     """The option with which it fits better."""
 
@@ -61,8 +61,7 @@ class Buffer:
     """Name that the user gave: ``41``, ``file:PATH``."""
     encoding: Encoding
     words: array[int] = field(repr=False)
-    """From the first record to the last one, as stored; typecode Q or I. They must not be changed.
-    """
+    """The words of all records, as stored; typecode Q or I. They must not be changed."""
     count: int
     """Records in ``words``: the stored count, clamped to the capacity and to what could be read."""
     stored_count: int | None = None
@@ -74,7 +73,7 @@ class Buffer:
     """
     address: int | None = None
     size: int | None = None
-    """In kernel words."""
+    """Size in kernel words."""
     mode: str | None = None
     pid: int | None = None
     comm: str | None = None
@@ -83,7 +82,7 @@ class Buffer:
     kaslr_offset: int = 0
     """Add it to a recorded PC for the address in the running kernel."""
     build_id: str | None = None
-    """Of the kernel that recorded a trace, hexadecimal, as its side file has it."""
+    """Build ID of the kernel that recorded a trace, hexadecimal, as its side file has it."""
     live: bool = False
     private: bool = False
     """Whether user space cannot write it: the area of a section."""
@@ -94,28 +93,28 @@ class Buffer:
     gaps: tuple[Gap, ...] = ()
     """Ascending, with whole records between them."""
     is_open: bool = False
-    """Whether it was read from the memory of a kernel: its task may be inside a system call that
-    records go on for.
+    """Whether it was read from the memory of a kernel: its task may be inside a system call, whose
+    further records are yet to come.
     """
     was_full: bool = False
-    """Whether one of the buffers that it was made of was full: then some records of that one may
-    have been dropped.
+    """Whether one of the buffers that it was made of was full: some of its records may have been
+    dropped.
     """
     is_incomplete: bool = False
-    """Whether records are missing that could not be read, or may be, because the count could not
-    be.
+    """Whether records are missing that could not be read, or may be missing, because the count
+    could not be read.
     """
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
     listed_code: array[int] | None = field(default=None, repr=False)
-    """Of a list of executed addresses: those of all instructions that may have been executed; None
-    where these are unknown.
+    """Addresses of all instructions that may have been executed, for a list of executed addresses;
+    None where these are unknown.
     """
     order: Order = IN_ORDER
     fit: ListFit | None = None
     """None for a buffer of the kernel's, and where the points are unknown."""
     file_words: array[int] | None = field(default=None, repr=False)
-    """Of a list, each record as the file has it; None where it is no list, or records were chosen.
+    """Each record as a file of PCs has it; None for another buffer, or where records were chosen.
     """
     second: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""

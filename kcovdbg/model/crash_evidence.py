@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a kernel shows of a crash."""
+"""Evidence of a crash in a kernel's memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TaskStack(NamedTuple):
 
 
 class CrashEvidence(NamedTuple):
-    """The task that the kernel names as the one that crashed it, and what else shows where a crash
+    """The task that the kernel names as the one that crashed it, with what shows where the crash
     began.
     """
 
@@ -30,7 +30,7 @@ class CrashEvidence(NamedTuple):
     error: str | None = None
     """Why it is unknown."""
     stack: TaskStack = TaskStack()
-    """Of that task."""
+    """The stack of that task."""
     log: tuple[LogRecord, ...] = ()
     """The newest records of the kernel's log, oldest first; none where no task crashed."""
     state: State | None = None

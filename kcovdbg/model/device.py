@@ -29,9 +29,9 @@ class DeviceSession:
     """The device's object; None where tasks of this kernel do not name it."""
     area: int | None
     size: int | None
-    """In words."""
+    """Size in words."""
     sequence: int | None
-    """Of the last record."""
+    """Sequence number of the last record."""
     depth: int | None
     """Nesting depth of remote sections: 0 in a session of the task's own."""
     enabled: bool | None
@@ -55,12 +55,12 @@ class DeviceState(NamedTuple):
 
     name: str
     feature: str
-    """Of the kernels in which it has this form."""
+    """Feature of the kernels in which it has this form."""
     objects: Mapping[int, Kcov]
-    """By their address."""
+    """The objects by their address."""
     handles: tuple[RemoteHandle, ...]
     published: Mapping[int, int]
-    """For each object, the handle that it stores as registered, 0 for none."""
+    """The handle that each object stores as registered, 0 for none."""
     sessions: tuple[DeviceSession, ...]
     idle_areas: tuple[int, ...]
     """Areas of remote sections that are free."""

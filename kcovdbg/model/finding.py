@@ -23,7 +23,9 @@ class Severity(str, Enum):
     INFO = "info"
     """No violation: something that kcovdbg does not know."""
     UNKNOWN = "unknown"
-    """It rests on what could not be read: it is no violation, and the rule could not be judged."""
+    """Data that it rests on could not be read: it is no violation, and the rule could not be
+    judged.
+    """
 
     @property
     def is_violation(self) -> bool:
@@ -39,9 +41,9 @@ class Certainty(str, Enum):
     LIKELY = "likely"
     """There is another, rare explanation."""
     UNSURE = "unsure"
-    """Something else, such as user space or what the debug info lacks, may explain it."""
+    """Something else, such as user space or incomplete debug info, may explain it."""
     UNKNOWN = "unknown"
-    """It rests on what could not be read."""
+    """Data that it rests on could not be read."""
 
 
 class Cause(NamedTuple):
@@ -75,11 +77,9 @@ class Finding(NamedTuple):
     causes: tuple[Cause, ...] = ()
     """The known bugs that leave this state, the likeliest first."""
     more: int = 0
-    """How many violations of the rule this stands for, which are left out; 0 for a finding of its
-    own.
-    """
+    """How many violations of the rule are left out here; 0 for a violation itself."""
     is_least: bool = False
-    """Whether there may be more than that, because counting stopped."""
+    """Whether there may be more of them, because counting stopped."""
 
     @property
     def cause(self) -> str | None:

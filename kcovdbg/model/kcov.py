@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``struct kcov``, the references to it, the files that lead to it, and its name and a task's in
-messages.
+"""``struct kcov``, the references to it, the files that lead to it, and names of objects and tasks
+in messages.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ class Reference(NamedTuple):
     kind: str
     """``fd``, ``vma``, ``task``, ``section``, ``saved`` or ``remote``."""
     counts: int
-    """1 where the kernel took a reference for it, 0 where another row stands for the same reference
-    or none is taken.
+    """1 if the kernel took a reference for it; 0 if it took none, or another row stands for it.
 
     One ``struct file`` counts once however many descriptors and mappings show it; hash entries hold
     no reference.
@@ -44,7 +43,7 @@ class KcovFields(NamedTuple):
     """Whether its ``lock`` is held, as far as known."""
     mode: int | None
     size: int | None
-    """In words of the kernel."""
+    """Size in words of the kernel."""
     area: int | None
     task: int | None
     """``t``: the task that did KCOV_ENABLE or KCOV_REMOTE_ENABLE."""
@@ -54,7 +53,7 @@ class KcovFields(NamedTuple):
     trace: int | None = None
     """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
-    """In words of the kernel, the count word included."""
+    """Size in words of the kernel, the count word included."""
     mode_flag: int | None = None
     """A member beside the mode that makes it another one, in kernels of a posted series."""
 
@@ -63,8 +62,8 @@ class KcovFile(NamedTuple):
     """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
 
     pid: int | None
-    """The process that has the file table or the address space, or the thread that has a table for
-    itself; a row for each.
+    """The process that has the file table or the address space, or the thread that has a table of
+    its own.
     """
     file: int
     """``struct file *``."""
@@ -103,7 +102,7 @@ class Kcov:
     own_areas: frozenset[int] = frozenset()
     """The vmalloc areas that it allocated, as far as they are known."""
     knows_own_areas: bool = True
-    """Whether ``own_areas`` are all."""
+    """Whether ``own_areas`` is complete."""
     is_blank: bool = False
     """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded.
     """
@@ -112,7 +111,7 @@ class Kcov:
     recorded.
     """
     device: str | None = None
-    """The device that a posted series adds and this is an object of; None for a ``struct kcov``."""
+    """The posted series' device that it is an object of; None for a ``struct kcov``."""
 
     @property
     def is_enabled(self) -> bool:
@@ -143,9 +142,8 @@ class HasTask(Protocol):
 
 def name_task(fields: HasTask) -> str:
     """Return a task's name: ``task 41 (syz-executor)``."""
-    return f"task {'?' if fields.pid is None else fields.pid}" + (
-        f" ({fields.comm})" if fields.comm else ""
-    )
+    name = "task ?" if fields.pid is None else f"task {fields.pid}"
+    return f"{name} ({fields.comm})" if fields.comm else name
 
 
 def name_kcov(address: int, device: str = "kcov") -> str:

@@ -13,14 +13,14 @@ class LogRecord(NamedTuple):
     seq: int
     """Its number since boot."""
     time: int
-    """In nanoseconds since boot."""
+    """Time since boot in nanoseconds."""
     level: int
     """0 (emergency) to 7 (debug)."""
     facility: int
-    """0 of the kernel; others of programs that write to /dev/kmsg."""
+    """0 for the kernel; programs that write to /dev/kmsg have others."""
     caller: str | None
-    """As the console has it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the
-    kernel does not keep it.
+    """As the console shows it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where
+    the kernel does not keep it.
     """
     text: str
     """May have several lines. Hostile: anything that user space could make the kernel print."""

@@ -11,7 +11,7 @@ class VmallocArea(NamedTuple):
 
     start: int
     size: int
-    """In bytes, without the guard page where the kernel stores the requested size."""
+    """Size in bytes, without the guard page where the kernel stores the requested size."""
     caller: str
     """The function that allocated it, with the suffix of a compiler's clone."""
     has_user_pages: bool
@@ -35,8 +35,8 @@ class StackFrame(NamedTuple):
     column: int | None
     is_inline: bool
     is_interrupted: bool = False
-    """Whether ``pc`` is the next instruction, of the CPU or where an exception interrupted it, not
-    a return address.
+    """Whether ``pc`` is the next instruction of a CPU or of interrupted code, and not a return
+    address.
     """
 
 
@@ -46,7 +46,7 @@ class ListLink(NamedTuple):
     list: str
     """``bucket 3``, ``task``, ``irq``."""
     address: int
-    """Of the element; where ``problem`` is set, the address at which an element was expected."""
+    """Address of the element, or with a ``problem`` the address at which it was expected."""
     back: int | None
     """The element's link back."""
     expected: int

@@ -19,7 +19,7 @@ class RemoteHandle(NamedTuple):
     """The bucket that holds it; :func:`kcovdbg.abi.handle.find_bucket` returns the right one."""
     kcov: int | None
     pid: int | None
-    """Of the object's owner, ``kcov->t``."""
+    """Thread id of the object's owner, ``kcov->t``."""
     comm: str | None
     errors: tuple[str, ...] = ()
     device: str | None = None
@@ -43,7 +43,7 @@ class Carrier(NamedTuple):
     place: str
     """The place where it was found: ``the receive queue of descriptor 41/5``."""
     pid: int | None = None
-    """Of a vhost device, the thread that works for it."""
+    """The thread that works for a vhost device."""
 
 
 class RemoteSite(NamedTuple):
@@ -92,7 +92,7 @@ IRQ_LIST: Final = "irq"
 # v5.18), kcov_mmap before.
 USER_ALLOCATORS: Final = ("kcov_ioctl", "kcov_mmap")
 AREA_ALLOCATORS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
-"""For each function, the list that its areas are for."""
+"""The list that each function allocates areas for."""
 
 
 class Area(NamedTuple):
@@ -100,8 +100,9 @@ class Area(NamedTuple):
 
     address: int
     size: int | None
-    """In words of the kernel: from the overlay while the area is cached, from the section's task
-    while it is in use; whole pages where only the vmalloc area shows it."""
+    """Size in words of the kernel: from the overlay while the area is cached, from the section's
+    task while it is in use; in whole pages where only the vmalloc area shows it.
+    """
     list: str
     """``task`` or ``irq``: the kind of section that it is for."""
     state: str | None

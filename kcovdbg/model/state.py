@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV's state at one moment, as plain data: what analysis works on instead of a target."""
+"""KCOV's state at one moment, as plain data: verdicts work on it instead of a target."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NextMapping(NamedTuple):
     end: int
     writable: bool
     name: str
-    """Its file's name, or what it is without one."""
+    """The name of its file, or its kind."""
 
 
 class BufferMapping(NamedTuple):
@@ -56,7 +56,7 @@ class BufferMapping(NamedTuple):
     start: int
     end: int
     offset: int
-    """In bytes from the start of the buffer."""
+    """Distance from the start of the buffer, in bytes."""
     writable: bool
     before: NextMapping | None
     """None where nothing is mapped directly before it."""
@@ -162,7 +162,7 @@ class Extent(str, Enum):
 
 
 class Lack(NamedTuple):
-    """What could not be read of a source."""
+    """The parts of a source that could not be read."""
 
     lines: tuple[str, ...] = ()
     """Each on something that is missing; none where the source was read whole."""
@@ -179,9 +179,7 @@ class Lack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[_T]):
-    """The data of some structures, and what of them could not be read, by where it was looked
-    for.
-    """
+    """The data of some structures, and what of it could not be read, by where it was looked for."""
 
     found: _T
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
@@ -220,7 +218,7 @@ class KernelFacts:
     buffer_word: int
     """Bytes of one word of a buffer."""
     page_size: int
-    """In bytes."""
+    """Size in bytes."""
     kernel_range: tuple[int, int]
     """First and last address that a pointer can have."""
     kaslr_offset: int
@@ -385,7 +383,7 @@ class WrongRecords:
     neighbors: Mapping[int, int]
     """Words of the records before and after the first one, by their numbers."""
     offset: int
-    """Of the first one, in bytes from the start of the buffer."""
+    """Distance of the first one from the start of the buffer, in bytes."""
     mappings: tuple[BufferMapping, ...] = ()
     """The buffer's mappings in user space."""
     vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)
@@ -415,7 +413,7 @@ class _Member(Generic[_T]):
 
 
 class _Members:
-    """What a State has of the parts that were asked for."""
+    """The members of a State, each with the part that has it."""
 
     task_fields = _Member[tuple[TaskFields, ...]](Part.TASKS)
     """Every task, as read."""
@@ -434,7 +432,7 @@ class _Members:
     """
     handles = _Member[tuple[RemoteHandle, ...]](Part.REMOTE)
     buckets = _Member[int](Part.REMOTE)
-    """Of ``kcov_remote_map``."""
+    """Number of buckets of ``kcov_remote_map``."""
     cached_areas = _Member[tuple[Area, ...]](Part.CACHED_AREAS)
     areas = _Member[tuple[Area, ...]](Part.AREAS)
     files = _Member[tuple[KcovFile, ...]](Part.FILES)
@@ -447,29 +445,27 @@ class _Members:
     lists_vmas = _Member[bool](Part.OBJECTS)
     """Whether the target can list mappings."""
     hash_links = _Member[tuple[ListLink, ...]](Part.LINKS)
-    """Of ``kcov_remote_map``; empty where it is unreadable."""
+    """Links of ``kcov_remote_map``; none where it is unreadable."""
     area_links = _Member[tuple[ListLink, ...]](Part.LINKS)
-    """Of ``kcov_remote_areas``; empty where it is unreadable."""
+    """Links of ``kcov_remote_areas``; none where it is unreadable."""
     remote_lock_held = _Member[bool | None](Part.LOCKS)
     """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is
     unreadable.
     """
     cpu_lock_owners = _Member[Mapping[int, int]](Part.LOCKS)
-    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an
+    """The task that holds the lock of each CPU's ``kcov_percpu_data``, where the lock has an
     owner.
     """
     dead = _Member[Mapping[int, bool | None]](Part.EXITS)
-    """For each exiting task with an object, whether it is past ``exit_notify()``; None where
-    unknown.
-    """
+    """Whether each exiting task with an object is past ``exit_notify()``; None where unknown."""
     serving_softirq = _Member[Mapping[int, bool | None]](Part.SOFTIRQS)
-    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a
-    softirq; None where unknown.
+    """Whether the CPU of each task in a softirq section (on PREEMPT_RT, the task) serves a softirq;
+    None where unknown.
     """
     carriers = _Member[tuple[Carrier, ...]](Part.CARRIERS)
     buffers = _Member[tuple[BufferContents, ...]](Part.BUFFERS)
-    """Of objects in their first session, and of sections; others may hold records of an earlier
-    mode.
+    """The buffers of objects in their first session, and of sections; others may hold records of an
+    earlier mode.
     """
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
     """The records that no callback can have written, by buffer: of enabled objects and of sections.
@@ -481,7 +477,7 @@ class _Members:
     devices = _Member[tuple[DeviceState, ...]](Part.DEVICES)
     device_sessions = _Member[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
     series = _Member[Mapping[str, Any]](Part.SERIES)
-    """For each posted series, by name, what its ``read`` hook returned."""
+    """The data that the ``read`` hook of each posted series returned, by its feature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,7 +491,7 @@ class State(_Members):
     read: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The members that were asked for, by name."""
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
-    """What could not be read, by where it was looked for."""
+    """Everything that could not be read, by where it was looked for."""
     stacks: Mapping[int, tuple[StackFrame, ...] | None] = field(default_factory=dict, repr=False)
     """The stacks that were asked for, by task; None for one that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
@@ -509,12 +505,12 @@ class State(_Members):
 
         :raises LookupError: when one was not read at all.
         """
+        lines: dict[str, None] = {}
         for source in sources:
             if source not in self.lacking:
                 raise LookupError(f"{source} was not read: ask for its part")
-        return tuple(
-            dict.fromkeys(line for source in sources for line in self.lacking[source].lines)
-        )
+            lines |= dict.fromkeys(self.lacking[source].lines)
+        return tuple(lines)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -525,9 +521,8 @@ class State(_Members):
         """Return what could not be read of all that some parts rest on."""
         # A reader that was asked for some parts has read what they rest on, and no source that the
         # kernel lacks.
-        return self.lacks(
-            *(source for source in sources_of(parts, self.kernel) if source in self.lacking)
-        )
+        read = [source for source in sources_of(parts, self.kernel) if source in self.lacking]
+        return self.lacks(*read)
 
     def extent(self, parts: Part) -> Extent:
         """Return how much was read of what some parts rest on: nothing if nothing was of what one
@@ -535,24 +530,21 @@ class State(_Members):
         """
         if not self.unread(parts):
             return Extent.WHOLE
-        mains = [
-            source for part, source in _MAIN.items() if part in parts and source in self.lacking
-        ]
+        mains = [source for part, source in _MAIN.items() if part in parts]
         if Part.SAVED in parts and self.kernel.has(Feature.SAVED_IN_TASK):
             mains.append(Source.TASKS)
-        is_lost = any(self.lacking[source].extent is Extent.NONE for source in mains)
-        return Extent.NONE if is_lost else Extent.PART
+        extents = [self.lacking.get(source, Lack()).extent for source in mains]
+        return Extent.NONE if Extent.NONE in extents else Extent.PART
 
     def say_absent(self, said: str, parts: Part) -> str:
-        """Return a sentence that something is absent from some parts; where these are not whole,
-        that this is unknown.
+        """Return a sentence that something is absent from some parts, or that this is unknown where
+        these are not whole.
         """
         unread = self.unread(parts)
         return f"{said} in what could be read; unknown: {unread[0]}" if unread else said
 
     def find_task(self, tid: int) -> Task:
-        """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV
-        state if there is any.
+        """Return the task with a thread id. Idle tasks share 0: one with KCOV state comes first.
 
         :raises KcovdbgError: if there is none, or it is among those that could not be read.
         """
@@ -561,14 +553,12 @@ class State(_Members):
             raise KcovdbgError(
                 self.say_absent(f"no task {tid}", Part.ALL_TASKS), hint="tasks -a lists all tasks"
             )
-        return next(
-            (task for task in found if task.fields.kcov_area or task.role is not Role.NONE),
-            found[0],
-        )
+        with_state = (task for task in found if task.fields.kcov_area or task.role is not Role.NONE)
+        return next(with_state, found[0])
 
     def doubt(self, parts: Part) -> tuple[Certainty, str | None]:
-        """Return how certain it is that what was not found in some parts does not exist, and why
-        that is unknown.
+        """Return how certain it is that something does not exist which was not found in some parts,
+        and why that is unknown.
         """
         unread = self.unread(parts)
         return (Certainty.UNKNOWN, unread[0]) if unread else (Certainty.CERTAIN, None)
@@ -608,9 +598,8 @@ class State(_Members):
     @cached_property
     def handles_of(self) -> Mapping[int, tuple[RemoteHandle, ...]]:
         """The registered handles by their object."""
-        return _group(
-            (handle for handle in self.handles if handle.kcov), lambda handle: handle.kcov
-        )
+        found = (handle for handle in self.handles if handle.kcov)
+        return _group(found, lambda handle: handle.kcov)
 
     @cached_property
     def readable(self) -> tuple[tuple[Kcov, KcovFields], ...]:

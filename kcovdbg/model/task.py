@@ -36,9 +36,9 @@ class Session(NamedTuple):
     is_saved: bool
     """Whether a softirq section interrupted it."""
     mode: str | None
-    """Without prefix, flags masked."""
+    """Its name without prefix, flags masked."""
     size: int | None
-    """In words of the kernel."""
+    """Size in words of the kernel."""
     area: int | None
     kcov: int | None
     sequence: int | None
@@ -77,14 +77,10 @@ class Session(NamedTuple):
         """Whether it is a remote or softirq section that collects for an object, and so holds a
         reference to it.
         """
-        is_idle = (
-            self.mode is not None and modes.is_known(self.mode) and not modes.is_tracing(self.mode)
-        )
-        return (
-            self.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION)
-            and bool(self.kcov)
-            and not is_idle
-        )
+        if self.role not in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION) or not self.kcov:
+            return False
+        # A mode without a name may be one that records.
+        return self.mode is None or not modes.is_known(self.mode) or modes.is_tracing(self.mode)
 
 
 _PF_KTHREAD: Final = 0x00200000
@@ -111,7 +107,7 @@ class SavedState(NamedTuple):
     mode: int | None
     """``unsigned int``, flag bits included."""
     size: int | None
-    """In words of the kernel."""
+    """Size in words of the kernel."""
     area: int | None
     kcov: int | None
     sequence: int | None
@@ -152,7 +148,7 @@ class TaskFields(NamedTuple):
     kcov_mode: int | None
     """The word as stored, flag bits included."""
     kcov_size: int | None
-    """In words of the kernel."""
+    """Size in words of the kernel."""
     kcov_area: int | None
     kcov: int | None
     kcov_remote: int | None
@@ -167,7 +163,7 @@ class TaskFields(NamedTuple):
     trace: int | None = None
     """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
-    """In words of the kernel, the count word included."""
+    """Size in words of the kernel, the count word included."""
     mode_flag: int | None = None
     """A member beside the mode that makes it another one, in kernels of a posted series."""
     stack: int | None = None
@@ -190,8 +186,8 @@ class TaskFields(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        """Whether it may be a thread of a process that does background work, of io_uring or vhost;
-        decided by its stack.
+        """Whether it may be a thread of a process that does background work of io_uring or vhost;
+        its stack decides.
         """
         return bool((self.flags or 0) & _PF_WORKERS)
 
@@ -218,7 +214,7 @@ class Task:
     full: bool | None
     saved: SavedState | None
     pauses: tuple[str, ...] = ()
-    """Why nothing is recorded in it for the moment; of posted series."""
+    """Why nothing is recorded in it for the moment, in kernels of posted series."""
     interrupted: Session | None = None
     """The session in ``saved``, which a softirq section interrupted."""
     errors: tuple[str, ...] = ()
@@ -291,7 +287,7 @@ class TaskFiles:
 
     def __init__(self, tasks: Iterable[TaskFields], task: TaskFields) -> None:
         tasks = tuple(tasks)
-        # A leader that has exited has none, but its threads still have what is named by it.
+        # A leader that has exited has none, but its threads still have those that it names.
         self.table_ids = {*find_holders(tasks, "files").get(task.files or 0, (task.pid,))}
         """The ids that name its file table."""
         self.space_ids = {*find_holders(tasks, "mm").get(task.mm or 0, (task.pid,))}
@@ -299,6 +295,5 @@ class TaskFiles:
 
     def has(self, reference: Reference) -> bool:
         """Return whether a reference is a descriptor or a mapping of the task."""
-        return reference.pid in {"fd": self.table_ids, "vma": self.space_ids}.get(
-            reference.kind, ()
-        )
+        ids = {"fd": self.table_ids, "vma": self.space_ids}.get(reference.kind, ())
+        return reference.pid in ids
