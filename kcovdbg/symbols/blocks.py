@@ -107,6 +107,9 @@ _ENABLING_PARTS: Final = (
     "do_int80",
     "do_trap_ecall",
 )
+# In front of functions: room for other code, and the hash of a function's type, which is data
+# unless the kernel replaces it. Line tables count it for a line.
+_PREFIXES: Final = (b"__pfx_", b"__cfi_")
 # A task that ends there does not return to what called it.
 _ENDING: Final = frozenset(("do_exit",))
 
@@ -152,7 +155,7 @@ class CodeParts(NamedTuple):
 
 def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodeParts:
     """Return the parts of all functions: code whose symbols overlap is of one, and so is a function
-    with its cold part.
+    with its cold part. What is in front of functions is of none.
     """
     names, addresses, sizes = symbols.function_columns()
     # Sorting by each column in turn compares numbers, which takes a fraction of comparing rows.
@@ -164,6 +167,8 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
         last = bisect_left(order, limit, key=addresses.__getitem__)
         reached = text.address
         for index in order[first:last]:
+            if names[index].startswith(_PREFIXES):
+                continue
             start = addresses[index]
             known.append(start)
             if start < reached:

@@ -6,6 +6,7 @@ meanwhile.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 import subprocess
 from array import array
@@ -26,6 +27,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 PLUGINS = Path(__file__).parent / "plugins"
 _HIGH = 0xFFFFFFFF00000000
 _CALL_SIZE = 5
+# Calls of these thunks are replaced by calls through the register, where the processor needs none.
+_THUNK = re.compile(r"__x86_indirect_(?:call_)?thunk_(r\w+)")
 _HEADER = struct.Struct("<Ii120s")
 
 
@@ -102,15 +105,16 @@ def log_boot(kernel: Kernel, folder: Path, plugin: Path, *, is_random: bool) -> 
     return folder / "log"
 
 
-def log_calls(kernel: Kernel, folder: Path, *options: str) -> list[Call]:
+def log_calls(kernel: Kernel, folder: Path, *options: str, program: str = "calls.c") -> list[Call]:
     """Boot a guest that makes system calls, and return what was executed and recorded in each.
 
     :param options: of QEMU.
+    :param program: that makes the calls, by its file.
     """
     requirements.ensure(requirements.for_boot(kernel.recipe.platform))
     plugin = build_plugin(folder)
     subprocess.run(
-        ["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / "calls.c")], check=True
+        ["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / program)], check=True
     )
     with (folder / "initramfs").open("wb") as stream:
         write_initramfs(stream, (folder / "init").read_bytes(), {})
@@ -199,7 +203,25 @@ class Contexts:
         } - self._interrupts
         self._return = symbols["native_irq_return_iret"]
         self._switch = symbols["__switch_to_asm"]
-        self._softirqs = symbols.get("handle_softirqs", symbols.get("__do_softirq"))
+        # One of the two jumps to the other, which is also called.
+        self._softirqs = {
+            symbols[name] for name in ("handle_softirqs", "__do_softirq") if name in symbols
+        }
+        self._return_thunks = {at for name, at in symbols.items() if name.endswith("return_thunk")}
+        # Of a call that replaces one of a thunk: registers beyond the first eight take a prefix.
+        self._replaced_sizes = {
+            at: 3 if found[1][1:].isdigit() else 2
+            for name, at in symbols.items()
+            if (found := _THUNK.fullmatch(name))
+        }
+
+    def is_return_thunk(self, address: int) -> bool:
+        """Return whether a jump to an address is a return."""
+        return address & 0xFFFFFFFF in self._return_thunks
+
+    def replaced_size(self, thunk: int) -> int:
+        """Return how long a call is that replaces one of a thunk."""
+        return self._replaced_sizes.get(thunk & 0xFFFFFFFF, _CALL_SIZE)
 
     def is_exception(self, address: int) -> bool:
         """Return whether an address is the entry of an exception."""
@@ -216,13 +238,16 @@ class Contexts:
             *self._exceptions,
             self._return,
             self._switch,
-            self._softirqs,
+            *self._softirqs,
         }
         places = [index for index, address in enumerate(window) if address in interesting]
         steps: list[Step] = []
         stack: list[str] = []
         start, last = 0, -9
         for index in places:
+            if index < start:
+                # In softirqs.
+                continue
             address = window[index]
             is_own = "interrupt" not in stack
             if address in self._interrupts:
@@ -236,7 +261,7 @@ class Contexts:
                 stack.append("exception")
             elif address == self._switch and is_own:
                 return None
-            elif address == self._softirqs and is_own:
+            elif address in self._softirqs and is_own:
                 # Softirqs of a task's own call: until the function returns, which the address after
                 # its call tells.
                 end = self._find_return(window, index)
@@ -347,6 +372,16 @@ class Cut(NamedTuple):
     """The next instruction, and those that exceptions interrupted."""
 
 
+class _Frame(NamedTuple):
+    """A call that did not return yet, or an exception."""
+
+    start: int
+    """The call, or the instruction that was interrupted."""
+    end: int
+    """The return address."""
+    is_call: bool
+
+
 class CallReplay:
     """Follows a call instruction by instruction, as a processor does.
 
@@ -374,7 +409,7 @@ class CallReplay:
         _, lib = load_native()
         calls = (lib.KCOVDBG_FLOW_CALL, lib.KCOVDBG_FLOW_INDIRECT_CALL)
         straight = (lib.KCOVDBG_FLOW_NEXT, lib.KCOVDBG_FLOW_PADDING)
-        stack: list[tuple[int, bool]] = []
+        stack: list[_Frame] = []
         executed: set[int] = set()
         records: list[int] = []
         todo = list(wanted)
@@ -382,28 +417,46 @@ class CallReplay:
             previous = own[index - 1] if index else 0
             before = self._find(previous)
             if self._contexts.is_exception(address):
-                stack.append((previous, False))
+                stack.append(_Frame(previous, previous, is_call=False))
             elif self._contexts.is_return_from_exception(previous):
-                while stack and stack.pop()[1]:
+                while stack and stack.pop().is_call:
                     pass
             elif before is not None and before.flow in calls and address != before.end:
-                stack.append((before.end, True))
+                end = before.end
+                if address != before.target:
+                    end = previous + min(
+                        end - previous, self._contexts.replaced_size(before.target)
+                    )
+                stack.append(_Frame(previous, end, is_call=True))
             elif (
                 before is not None
                 and before.flow in straight
                 and address not in (before.end, previous)
             ):
                 # A call that the kernel put there when it booted, in place of what the image has.
-                stack.append((previous + _CALL_SIZE, True))
-            elif before is not None and before.flow == lib.KCOVDBG_FLOW_RETURN:
-                while stack and stack.pop() != (address, True):
-                    pass
+                stack.append(_Frame(previous, previous + _CALL_SIZE, is_call=True))
+            elif self._may_return(before):
+                self._pop(stack, address)
                 if address in self._points:
                     records.append(address)
-            is_inside = stack and stack[-1][0] in self._points
+            is_inside = stack and stack[-1].end in self._points
             while todo and index >= todo[0] and not is_inside:
                 todo.pop(0)
-                returns = [at for at, is_call in stack if is_call]
-                interrupted = [at for at, is_call in stack if not is_call]
+                returns = [frame.end for frame in stack if frame.is_call]
+                interrupted = [frame.end for frame in stack if not frame.is_call]
                 yield Cut(set(executed), list(records), returns, [address, *interrupted])
             executed.add(address)
+
+    def _may_return(self, before: Instruction | None) -> bool:
+        """Return whether an instruction may be a return; thunks are in no function."""
+        _, lib = load_native()
+        if before is None or before.flow == lib.KCOVDBG_FLOW_RETURN:
+            return True
+        return self._contexts.is_return_thunk(before.target)
+
+    def _pop(self, stack: list[_Frame], address: int) -> None:
+        """Remove the frame that a return to an address leaves, and those above."""
+        for depth in range(len(stack) - 1, -1, -1):
+            if stack[depth].is_call and stack[depth].end == address:
+                del stack[depth:]
+                return

@@ -6,6 +6,7 @@ hundred system calls.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -53,7 +54,9 @@ _OPEN = OPEN & ~Quality.ENABLES
 class Truth:
     """What was executed, beside what the blocks of the kernel say."""
 
-    def __init__(self, kernel: Kernel, elf: ElfFile, folder: Path) -> None:
+    def __init__(
+        self, kernel: Kernel, elf: ElfFile, folder: Path, program: str = "calls.c"
+    ) -> None:
         image = read_linked(elf, elf.symbols)
         base = min(section.address for section in image.sections if section.is_text)
         self.blocks = BlockMaker(image).make(read_rows(DwarfReader(elf)), base)
@@ -70,7 +73,7 @@ class Truth:
         self._at: dict[int, Instruction | None] = {}
         self.calls: list[tuple[Call, list[int]]] = []
         self.left_out = 0
-        for call in log_calls(kernel, folder):
+        for call in log_calls(kernel, folder, program=program):
             steps = self.contexts.split(call.executed) if len(call.executed) <= _MOST else None
             if steps is None:
                 self.left_out += 1
@@ -127,12 +130,14 @@ class Truth:
         return self._at[address]
 
 
-@pytest.fixture(scope="module")
-def truth(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Truth]:
+@pytest.fixture(scope="module", params=["calls.c", "more_calls.c"])
+def truth(
+    request: pytest.FixtureRequest, kernel: Kernel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Truth]:
     if kernel.recipe.platform.name != "x86_64":
         pytest.skip("the log of instructions is of x86-64")
     with ElfFile(kernel.vmlinux) as elf:
-        yield Truth(kernel, elf, tmp_path_factory.mktemp("executed"))
+        yield Truth(kernel, elf, tmp_path_factory.mktemp("executed"), request.param)
 
 
 def compare(
@@ -277,6 +282,13 @@ def test_decoder(kernel: Kernel) -> None:
     """All functions of the kernel, decoded as objdump does, but for what objdump doesn't know."""
     total, different = compare_decoders(kernel.vmlinux)
     assert total > 1_000_000
-    # lkgs is newer than some objdump, and fwait is a part of finit there.
-    others = [one for one in different if one.code[:3] != b"\xf2\x0f\x00" and one.code != b"\x9b"]
+    with ElfFile(kernel.vmlinux) as elf:
+        symbols = sorted({symbol.address for symbol in elf.symbols})
+    others = []
+    for one in different:
+        # Thunks have code that is another one's middle; objdump begins anew at each symbol.
+        is_cut = bisect_right(symbols, one.address) < bisect_left(symbols, one.address + 15)
+        # lkgs is newer than some objdump, and fwait is a part of finit there.
+        if one.code[:3] != b"\xf2\x0f\x00" and one.code != b"\x9b" and not is_cut:
+            others.append(one)
     assert others == []

@@ -267,7 +267,7 @@ def find_shown(
 
 
 def test_report_of_the_patch(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
-    """Of the lines that differ, those are covered that the program executes in their kernel."""
+    """Of the lines that differ, those were executed that the program executes in their kernel."""
     before, _, after = boots
     page = tmp_path / "patch.html"
     run_kcovdbg(

@@ -98,6 +98,20 @@ def make(tmp_path):
     return lambda code: Image(tmp_path, code)
 
 
+def test_code_in_front_of_functions_is_of_none(make):
+    """Hashes of types and room for other code have symbols of functions, and lines."""
+    image = make(
+        "a: ret\nend f\n"
+        "function __pfx_g\nnop\nnop\nend __pfx_g\n"
+        "function __cfi_g\nmov $0x12345678, %eax\nend __cfi_g\n"
+        "function g\ncall __sanitizer_cov_trace_pc\nret\nend g\n"
+    )
+    assert image.finder.find_function(image.labels["__pfx_g"]) is None
+    assert image.finder.find_function(image.labels["__cfi_g"] + 2) is None
+    assert [block.address for block in image.function("g").blocks] == [image.labels["g"]]
+    assert image.flags("g") & BlockFlag.ENTRY
+
+
 def test_branches_and_calls(make):
     image = make("a: je c\nb: call other\nd: nop\nc: ret\nend f\n")
     assert image.successors("f") == {"b", "c"}
