@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_coverage import CoveredLines, find_line_coverage
+from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
@@ -18,36 +18,29 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
-from kcovdbg.errors import CapabilityError
+from kcovdbg.console.wording import LINE_MARKS
 from kcovdbg.inputs.buffer_sources import find_counts
 from kcovdbg.inputs.code_names import check_code
-from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.records.line_states import CodeLine, LineState, Quality, TraceRecords, make_finder
-from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
+from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.records.line_states import LineState, Quality
+from kcovdbg.records.located_records import is_file_name
+
+_NAMED: Final = 3
+"""Limit for remarks on files without text."""
 
 
 class _Row(NamedTuple):
-    """A line with code and its text."""
+    """A line with code or points, and its text."""
 
     coverage: LineCoverage
-    state: LineState
     text: str | None
 
     @property
-    def hits(self) -> int:
-        """Records of its points, or of its code."""
-        return self.coverage.hits
+    def state(self) -> LineState:
+        """Whether it was executed."""
+        return self.coverage.state
 
 
-# In text; what is executed has its number of records as well.
-_MARKS: Final = {LineState.EXECUTED: "+", LineState.PARTLY: "~", LineState.NOT_EXECUTED: "!"}
-_STATES: Final = {
-    LineState.EXECUTED: "executed",
-    LineState.PARTLY: "partly",
-    LineState.NOT_EXECUTED: "not-executed",
-    LineState.NOT_INSTRUMENTED: "not-instrumented",
-}
-_UNKNOWN: Final = "unknown"
 _COLUMNS: Final = (
     Column(
         "file",
@@ -59,7 +52,7 @@ _COLUMNS: Final = (
     Column(
         "hits",
         NUMBER,
-        value=lambda row: row.hits,
+        value=lambda row: row.coverage.hits,
         meaning="records of the line's points or code",
         unit="records",
     ),
@@ -71,7 +64,7 @@ _COLUMNS: Final = (
         unit="points",
     ),
     Column("covered", NUMBER, value=lambda row: row.coverage.covered),
-    Column("state", TEXT, value=lambda row: _STATES.get(row.state, _UNKNOWN)),
+    Column("state", TEXT, value=lambda row: LINE_MARKS[row.state].word),
     Column(
         "reason", TEXT, value=lambda row: row.state.name.lower() if row.state.is_unknown else None
     ),
@@ -79,92 +72,30 @@ _COLUMNS: Final = (
 )
 
 
-def _find_states(
-    context: Context, trace: TraceRecords, place: str | None
-) -> tuple[dict[tuple[str, int], CodeLine], list[str]]:
-    """Return the lines that functions have code of which were executed, by file and number, and
-    remarks.
-
-    :param place: a function or file that is wanted, None for all.
-    """
-    try:
-        table = find_point_table(context, needs_points=not trace.quality & Quality.EXACT)
-        finder = make_finder(table)
-    except CapabilityError as error:
-        return {}, [f"only lines with points are known: {error}"]
-    functions = finder.find_executed(trace.counts)
-    if place is not None and not is_file_name(place):
-        named = {finder.find_function(symbol.address) for symbol in table.functions_named(place)}
-        functions = [function for function in functions if function in named]
-    found = finder.find_lines(trace, functions)
-    lines: dict[tuple[str, int], CodeLine] = {}
-    for file, rows in found.files.items():
-        if place is None or not is_file_name(place) or matches_path(place, file):
-            lines.update(((file, row.line), row) for row in rows)
-    remarks = []
-    if found.contradictions:
-        remarks.append(
-            f"the records contradict the code of {found.contradictions} functions: is this "
-            f"trace of another kernel?"
-        )
-    return lines, remarks
-
-
-def _state_of(coverage: LineCoverage, line: CodeLine | None) -> LineState:
-    """Return the state of a line; of one that other code was inlined at, and that has none of its
-    own, by that one's points.
-    """
-    if line is not None:
-        # Code that was inlined there was executed, though nothing that was written there.
-        is_doubtful = line.state is LineState.NOT_EXECUTED and coverage.covered
-        return LineState.UNDECIDED if is_doubtful else line.state
-    if not coverage.covered:
-        return LineState.UNDECIDED
-    return LineState.EXECUTED if coverage.covered == coverage.points else LineState.PARTLY
-
-
-def _join(
-    files: Sequence[FileCoverage], lines: Mapping[tuple[str, int], CodeLine]
-) -> list[tuple[LineCoverage, LineState]]:
-    """Return lines with points and lines with states as one list, by file and number."""
-    known = {(row.file, row.line): row for file in files for row in file.rows()}
-    joined = []
-    for key in sorted(known.keys() | lines.keys()):
-        line = lines.get(key)
-        coverage = known.get(key) or LineCoverage(*key, 0 if line is None else line.hits, 0, 0)
-        joined.append((coverage, _state_of(coverage, line)))
-    return joined
-
-
 def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*context.kernel.name_remarks]
     if args.place is not None:
         check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
     counted = find_counts(context.inputs, args.what, takes_addresses=True)
-    wanted = None if args.place is None else partial(matches_function_or_file, args.place)
-    found = CoveredLines([], ())
-    if counted.trace is None or not counted.trace.quality & Quality.EXACT:
-        names = context.kernel.names
-        found = find_line_coverage(
-            names, partial(find_point_table, context), counted.counts, counted.kinds, wanted
-        )
+    needs_points = not counted.trace.quality & Quality.EXACT
+    find_table = partial(find_point_table, context, needs_points=needs_points)
+    finder = LineFinder(context.kernel.names, find_table)
+    (found,) = finder.find([counted.trace], args.place)
     remarks += (*counted.remarks, *found.remarks)
-    lines: dict[tuple[str, int], CodeLine] = {}
-    if counted.trace is not None:
-        lines, its_remarks = _find_states(context, counted.trace, args.place)
-        remarks += its_remarks
     tree = context.kernel.source
-    joined = _join(found.files, lines)
-    rows = [_Row(line, state, tree.read(line.file).line(line.line)) for line, state in joined]
-    files = dict.fromkeys(row.coverage.file for row in rows)
-    reasons = sorted({text.remark for file in files if (text := tree.read(file)).remark})
-    remarks += reasons[:3] + (
-        [f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else []
-    )
+    rows = []
+    for coverage in found.files:
+        text = tree.read(coverage.file)
+        rows += [_Row(line, text.line(line.line)) for line in coverage.rows()]
+    texts = [tree.read(coverage.file) for coverage in found.files]
+    reasons = sorted({text.remark for text in texts if text.remark})
+    remarks += reasons[:_NAMED]
+    if len(reasons) > _NAMED:
+        remarks.append(f"{len(reasons) - _NAMED} more files without text")
     if rows:
         least = "at least " if counted.is_incomplete else ""
-        remarks.append(f"{least}{_count(rows)}, in {len(files)} files")
-    empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
+        remarks.append(f"{least}{_count(rows)}, in {len(found.files)} files")
+    empty = "no records" if args.place is None else f"nothing of '{args.place}' is covered"
     if counted.is_incomplete:
         empty += " in what could be read"
     data = Table(_COLUMNS, rows, errors=partial(_errors, is_incomplete=counted.is_incomplete))
@@ -221,14 +152,10 @@ def _lines(
 
 def _line(number: int, row: _Row | None, shown: Sequence[Fragment], digits: int) -> list[Fragment]:
     if row is None:
-        gutter: list[Fragment] = [("gutter", f"{'':>8}   {number:>{digits}}  ")]
-    elif row.state.was_executed:
-        gutter = [("covered", f"{row.hits:>8} {_MARKS[row.state]} {number:>{digits}}  ")]
-    elif row.state is LineState.NOT_EXECUTED:
-        gutter = [("uncovered", f"{'':>8} {_MARKS[row.state]} {number:>{digits}}  ")]
-    else:
-        gutter = [("gutter", f"{'':>8} ? {number:>{digits}}  ")]
-    return [*gutter, *shown]
+        return [("gutter", f"{'':>8}   {number:>{digits}}  "), *shown]
+    mark = LINE_MARKS[row.state]
+    hits = str(row.coverage.hits) if row.state.was_executed else ""
+    return [(mark.style, f"{hits:>8} {mark.sign} {number:>{digits}}  "), *shown]
 
 
 COMMAND: Final = Command(
@@ -254,11 +181,10 @@ COMMAND: Final = Command(
     ),
     description=(
         "Each line of a function that was executed has a mark: + executed, with the number of "
-        "records; ~ executed, but not "
-        "all of its code; ! not executed; ? unknown. Lines without points have the states that "
-        "follow from others. A line "
-        "includes the points of functions inlined there. The text comes from the build's "
-        "source tree or from --source-dir."
+        "records; ~ executed, but not all of its code; ! not executed; ? unknown; x without "
+        "points. Lines without points have the states that follow from others. A line includes "
+        "the points of functions inlined there. The text comes from the build's source tree or "
+        "from --source-dir."
     ),
     arguments=(
         Argument("what WHAT", Value.BUFFER, "the buffer"),

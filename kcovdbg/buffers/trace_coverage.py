@@ -1,67 +1,161 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of source lines by a trace."""
+"""States of source lines by traces, for every command that shows source text or compares lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, find_lines
+from kcovdbg.records.coverage import FileCoverage, fill_lines, find_lines, join_code
+from kcovdbg.records.line_states import (
+    CodeLine,
+    LineState,
+    Quality,
+    StateFinder,
+    TraceRecords,
+    make_finder,
+)
+from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
 
 
 class CoveredLines(NamedTuple):
-    """Lines with points in functions that were executed."""
+    """The lines with points or code, by one trace."""
 
-    files: list[FileCoverage]
+    files: Sequence[FileCoverage]
     """By name."""
     remarks: tuple[str, ...]
-    """Missing parts: lines that were not executed, or records of tail calls."""
-
-    @property
-    def total(self) -> int:
-        """Number of lines with points."""
-        return sum(len(file.lines) for file in self.files)
-
-    @property
-    def covered(self) -> int:
-        """Number of executed lines."""
-        return sum(file.covered_lines for file in self.files)
+    """What is missing, and why."""
 
 
-def find_line_coverage(
-    names: LocationCache,
-    find_table: Callable[[], object],
-    counts: Mapping[int, int],
-    kinds: Iterable[PointKind],
-    wanted: Callable[[Frame], bool] | None = None,
-) -> CoveredLines:
-    """Return the lines with points in functions that were executed.
+class LineFinder:
+    """Finds the states of lines by traces of one kernel.
 
-    :param names: of the kernel that was executed.
+    :param names: of the kernel.
     :param find_table: waits for the table of its points, and raises CapabilityError when there is
         none.
-    :param counts: PC -> records.
-    :param kinds: of the points that can be among them.
-    :param wanted: of which functions or files the lines are of interest; None for all.
     """
-    remarks: tuple[str, ...] = ()
-    try:
-        find_table()
-    except CapabilityError as error:
-        remarks = (f"uncovered lines are unavailable: {error}",)
-    known = as_counts(counts)
-    columns = names.columns(known.pcs)
-    no_points = sum(columns.approximate[index] for index in columns.unlisted)
-    tail_calls = columns.approximate.count(1) - no_points
-    for number, reason in (
-        (tail_calls, "recorded by tail calls from unknown functions"),
-        (no_points, "no coverage points of this kernel"),
-    ):
-        if number:
-            remarks = (f"{number} of {len(counts)} PCs are left out: {reason}", *remarks)
-    return CoveredLines(find_lines(columns, known.records, kinds, wanted), remarks)
+
+    def __init__(self, names: LocationCache, find_table: Callable[[], LocationTable]) -> None:
+        self._names = names
+        self._finder: StateFinder | None = None
+        self._remarks: tuple[str, ...] = ()
+        try:
+            self._table = find_table()
+            self._finder = make_finder(self._table)
+        except CapabilityError as error:
+            self._remarks = (f"only lines with points are known: {error}",)
+
+    def find(
+        self,
+        traces: Sequence[TraceRecords],
+        place: str | None = None,
+        *,
+        files: Collection[str] | None = None,
+        has_unexecuted: bool = False,
+    ) -> list[CoveredLines]:
+        """Return by each trace the lines of functions that any of them executed: all have the
+        same lines.
+
+        :param place: a function, or a pattern of files; None for all.
+        :param files: names as in debug info; None for all.
+        :param has_unexecuted: whether lines of all other functions are wanted as well.
+        """
+        functions = None if has_unexecuted else self._find_functions(traces, place)
+        joined: list[list[FileCoverage]] = []
+        all_remarks = []
+        for trace in traces:
+            points, remarks = self._find_points(trace, place, files, has_unexecuted)
+            code: Mapping[str, Sequence[CodeLine]] = {}
+            if self._finder is not None:
+                states = self._finder.find_lines(trace, functions, files=files)
+                code = states.files
+                if place is not None and is_file_name(place):
+                    code = {file: code[file] for file in code if matches_path(place, file)}
+                if states.contradictions:
+                    remarks.append(
+                        f"the records contradict the code of {states.contradictions} functions: "
+                        f"is this trace of another kernel?"
+                    )
+            joined.append(join_code(points, code))
+            all_remarks.append((*self._remarks, *remarks))
+        if len(traces) > 1:
+            # Code was inlined there, in functions that this trace did not execute.
+            joined = fill_lines(joined, [_state_of_missing(trace) for trace in traces])
+        return list(map(CoveredLines, joined, all_remarks))
+
+    def find_points(self, trace: TraceRecords) -> CoveredLines:
+        """Return the lines with points in functions that a trace executed, by points alone."""
+        points, remarks = self._find_points(trace, None, None, False)
+        return CoveredLines(points, (*self._remarks, *remarks))
+
+    def find_file(self, trace: TraceRecords, file: str) -> Mapping[int, CodeLine]:
+        """Return the lines of a file in functions that a trace executed, by number.
+
+        :param file: as in debug info.
+        """
+        if self._finder is None:
+            return {}
+        functions = self._finder.find_executed(trace.counts)
+        states = self._finder.find_lines(trace, functions, files={file})
+        return {line.line: line for line in states.files.get(file, ())}
+
+    def _find_functions(self, traces: Sequence[TraceRecords], place: str | None) -> list[int]:
+        """Return the numbers of the functions that any of the traces executed, of a place."""
+        finder = self._finder
+        if finder is None:
+            return []
+        executed: set[int] = set()
+        for trace in traces:
+            executed.update(finder.find_executed(trace.counts))
+        if place is not None and not is_file_name(place):
+            symbols = self._table.functions_named(place)
+            executed &= {finder.find_function(symbol.address) for symbol in symbols}
+        return sorted(executed)
+
+    def _find_points(
+        self,
+        trace: TraceRecords,
+        place: str | None,
+        files: Collection[str] | None,
+        has_unexecuted: bool,
+    ) -> tuple[Sequence[FileCoverage], list[str]]:
+        """Return the lines with points, and which records have no line."""
+        if trace.quality & Quality.EXACT:
+            # An executed address need not be that of a point.
+            return (), []
+        wanted: Callable[[Frame], bool] | None = None
+        if place is not None:
+            wanted = partial(matches_function_or_file, place)
+        elif files is not None:
+            wanted = partial(_is_of_files, files)
+        counts = as_counts(trace.counts)
+        columns = self._names.columns(counts.pcs)
+        found = find_lines(
+            columns, counts.records, trace.kinds, wanted, has_unexecuted=has_unexecuted
+        )
+        no_points = sum(columns.approximate[index] for index in columns.unlisted)
+        tail_calls = columns.approximate.count(1) - no_points
+        remarks = []
+        for number, reason in (
+            (no_points, "no coverage points of this kernel"),
+            (tail_calls, "recorded by tail calls from unknown functions"),
+        ):
+            if number:
+                remarks.append(f"{number} of {len(counts)} PCs are left out: {reason}")
+        return found, remarks
+
+
+def _state_of_missing(trace: TraceRecords) -> LineState:
+    """Return the state of lines in functions that have no record in a trace."""
+    knows = Quality.COMPLETE | Quality.ENDED
+    return LineState.NOT_EXECUTED if trace.quality & knows == knows else LineState.UNDECIDED
+
+
+def _is_of_files(files: Collection[str], frame: Frame) -> bool:
+    return frame.file in files

@@ -21,7 +21,7 @@ from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
-from kcovdbg.records.line_states import Place, TraceRecords, read_records
+from kcovdbg.records.line_states import Place, Quality, TraceRecords, read_records
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
@@ -574,7 +574,7 @@ class BufferCounts(NamedTuple):
     is_incomplete: bool = False
     """Whether some records could not be read: a PC that is not among them may have been recorded.
     """
-    trace: TraceRecords | None = None
+    trace: TraceRecords = TraceRecords({}, Quality(0), frozenset())
     """What states of lines are found from."""
 
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of lines and functions."""
+"""Coverage of lines and functions: points of lines, and the states of those that have code."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
+from kcovdbg.records.line_states import CodeLine, LineState
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_names import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
@@ -24,8 +25,9 @@ class LineCoverage(NamedTuple):
 
     file: str
     line: int
+    state: LineState
     hits: int
-    """Records of the line's points."""
+    """Records of the line's points, or of its code if those are more."""
     points: int
     """Points that the compiler put there, those of functions inlined there too; at least as many as
     are covered.
@@ -35,31 +37,114 @@ class LineCoverage(NamedTuple):
 
 
 class FileCoverage(NamedTuple):
-    """Coverage of the lines of a file that have points, in columns: a kernel has half a million of
-    them.
+    """Coverage of the lines of a file that have points or code, in columns: a kernel has a million
+    of them.
     """
 
     file: str
     lines: Sequence[int]
     """Their numbers, ascending."""
+    states: Sequence[int]
+    """Of :class:`LineState`."""
     hits: Sequence[int]
-    """Records of each line's points."""
+    """As :attr:`LineCoverage.hits`, and the others."""
     points: Sequence[int]
-    """Points that the compiler put there, those of functions inlined there too; at least as many as
-    are covered.
-    """
     covered: Sequence[int]
-    """Points that were executed."""
 
     @property
-    def covered_lines(self) -> int:
+    def executed_lines(self) -> int:
         """Number of executed lines."""
-        return sum(map(bool, self.covered))
+        return self.states.count(LineState.EXECUTED) + self.states.count(LineState.PARTLY)
+
+    @property
+    def unknown_lines(self) -> int:
+        """Number of lines of which it is unknown whether they were executed."""
+        return sum(self.states.count(state) for state in LineState if state.is_unknown)
 
     def rows(self) -> Iterator[LineCoverage]:
         """Iterate over the lines."""
-        for row in zip(self.lines, self.hits, self.points, self.covered, strict=True):
+        states = map(LineState, self.states)
+        columns = (self.lines, states, self.hits, self.points, self.covered)
+        for row in zip(*columns, strict=True):
             yield LineCoverage(self.file, *row)
+
+
+def _state_of_points(points: int, covered: int) -> LineState:
+    """Return the state of a line of which only points are known."""
+    if not covered:
+        return LineState.UNDECIDED
+    return LineState.EXECUTED if covered == points else LineState.PARTLY
+
+
+def join_code(
+    files: Sequence[FileCoverage], code: Mapping[str, Sequence[CodeLine]]
+) -> list[FileCoverage]:
+    """Return lines with points, and lines with code and their states, by file.
+
+    :param files: lines with points.
+    :param code: by file, as in debug info.
+    """
+    by_name = {coverage.file: coverage for coverage in files}
+    joined = []
+    for name in sorted(by_name.keys() | code.keys()):
+        coverage = by_name.get(name)
+        rows = {} if coverage is None else {row.line: row for row in coverage.rows()}
+        for line in code.get(name, ()):
+            rows[line.line] = _join_line(name, line, rows.get(line.line))
+        if rows:
+            joined.append(_make_file(name, rows))
+    return joined
+
+
+def _join_line(file: str, line: CodeLine, known: LineCoverage | None) -> LineCoverage:
+    """Return a line that has code.
+
+    :param known: its points, and those of code that was inlined there; None without any.
+    """
+    if known is None:
+        return LineCoverage(file, line.line, line.state, line.hits, 0, 0)
+    state = line.state
+    if state is LineState.NOT_EXECUTED and known.covered:
+        # Its own code was not executed, but what was inlined there.
+        state = LineState.PARTLY
+    hits = max(line.hits, known.hits) if state.was_executed else known.hits
+    return LineCoverage(file, line.line, state, hits, known.points, known.covered)
+
+
+def fill_lines(
+    sides: Sequence[Sequence[FileCoverage]], missing: Sequence[LineState]
+) -> list[list[FileCoverage]]:
+    """Return the lines of several traces with those that any of them has, so that each has the same
+    ones.
+
+    :param sides: of each trace its lines, by file.
+    :param missing: the state by each trace of lines that only others have.
+    """
+    by_name = [{coverage.file: coverage for coverage in side} for side in sides]
+    filled: list[list[FileCoverage]] = [[] for _ in sides]
+    for name in sorted(set().union(*by_name)):
+        found = [side.get(name) for side in by_name]
+        known: dict[int, LineCoverage] = {}
+        rows = []
+        for coverage in found:
+            own = {} if coverage is None else {row.line: row for row in coverage.rows()}
+            known.update(own)
+            rows.append(own)
+        for side, own in enumerate(rows):
+            for line in known.keys() - own.keys():
+                own[line] = known[line]._replace(state=missing[side], hits=0, covered=0)
+            filled[side].append(_make_file(name, own))
+    return filled
+
+
+def _make_file(name: str, rows: Mapping[int, LineCoverage]) -> FileCoverage:
+    """Return lines as columns.
+
+    :param rows: one or more, by line.
+    """
+    columns = zip(*(rows[line] for line in sorted(rows)), strict=True)
+    _, lines, states, hits, points, covered = columns
+    return FileCoverage(name, lines, bytes(states), hits, points, covered)
 
 
 def find_lines(
@@ -70,7 +155,7 @@ def find_lines(
     *,
     has_unexecuted: bool = False,
 ) -> list[FileCoverage]:
-    """Return the coverage of source lines, by file.
+    """Return the coverage of source lines by points alone, by file.
 
     A point counts for every line of its chain of inlined functions: executing an inlined body
     executes the call. Functions that were not executed at all are left out, and so are lines
@@ -99,21 +184,12 @@ def find_lines(
         part = slice(bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32))
         has_points = sums.points[part]
         if any(has_points):
-            columns_of_file = (
-                (numbers, "I"),
-                (sums.hits, "Q"),
-                (sums.points, "I"),
-                (sums.covered, "I"),
-            )
-            found.append(
-                FileCoverage(
-                    name,
-                    *(
-                        array(code, compress(column[part], has_points))
-                        for column, code in columns_of_file
-                    ),
-                )
-            )
+            points = array("I", compress(has_points, has_points))
+            covered = array("I", compress(sums.covered[part], has_points))
+            own_lines = array("I", compress(numbers[part], has_points))
+            hits = array("Q", compress(sums.hits[part], has_points))
+            states = bytes(map(_state_of_points, points, covered))
+            found.append(FileCoverage(name, own_lines, states, hits, points, covered))
     return found
 
 

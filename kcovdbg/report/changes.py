@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.console.html import notes_markup, path_text, source_text, text
 from kcovdbg.console.text import TAB
 from kcovdbg.records.alignment import align_records, number_values
-from kcovdbg.records.coverage import FileCoverage, LineCoverage, find_lines
+from kcovdbg.records.coverage import FileCoverage, LineCoverage
 from kcovdbg.report.listing import MAX_LINES
 from kcovdbg.report.trace import CountedTrace
 
@@ -55,19 +56,31 @@ def diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[Cha
 
 
 class ChangeCounts(NamedTuple):
-    """Changed lines that have coverage points."""
+    """Changed lines that have code: numbers of lines."""
 
-    removed: int
-    covered_before: int
+    removed: int = 0
+    executed_before: int = 0
     """Of the removed ones."""
-    added: int
-    covered_after: int
+    added: int = 0
+    executed_after: int = 0
     """Of the added ones."""
+    unknown: int = 0
+    """Of both, those of which it is unknown whether they were executed."""
 
     @property
     def never(self) -> int:
-        """Changed lines that were not covered in their build."""
-        return self.removed + self.added - self.covered_before - self.covered_after
+        """Changed lines that were not executed in their build."""
+        executed = self.executed_before + self.executed_after
+        return self.removed + self.added - executed - self.unknown
+
+    @property
+    def text(self) -> str:
+        """The numbers in words."""
+        said = (
+            f"{self.executed_before} of {self.removed} removed lines with code executed before, "
+            f"{self.executed_after} of {self.added} added ones after, {self.never} never"
+        )
+        return f"{said}, {self.unknown} unknown" if self.unknown else said
 
 
 class Change(NamedTuple):
@@ -76,28 +89,27 @@ class Change(NamedTuple):
     file: str
     hunks: Sequence[Sequence[ChangedLine]]
     before: Mapping[int, LineCoverage]
-    """Line before -> its coverage, of lines with points."""
+    """Line before -> its coverage, of lines with code."""
     after: Mapping[int, LineCoverage]
 
     @property
     def counts(self) -> ChangeCounts:
-        """The changed lines with points."""
-        lines = [line for hunk in self.hunks for line in hunk]
-        removed = [
-            found
-            for line in lines
-            if line.after is None and (found := self.before.get(line.before or 0))
-        ]
-        added = [
-            found
-            for line in lines
-            if line.before is None and (found := self.after.get(line.after or 0))
-        ]
+        """The changed lines with code."""
+        before: list[LineCoverage] = []
+        after: list[LineCoverage] = []
+        for hunk in self.hunks:
+            for line in hunk:
+                old, new = self.before.get(line.before or 0), self.after.get(line.after or 0)
+                if line.after is None and old is not None:
+                    before.append(old)
+                elif line.before is None and new is not None:
+                    after.append(new)
         return ChangeCounts(
-            len(removed),
-            sum(line.covered > 0 for line in removed),
-            len(added),
-            sum(line.covered > 0 for line in added),
+            len(before),
+            sum(line.state.was_executed for line in before),
+            len(after),
+            sum(line.state.was_executed for line in after),
+            sum(not line.state.is_decided for line in (*before, *after)),
         )
 
 
@@ -133,27 +145,24 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     coverage = [_find_coverage(trace, frozenset(differing)) for trace in traces]
     chosen = differing
     if len(differing) > _MAX_FILES:
-        chosen = [
-            file
-            for file in differing
-            if any(file in its and any(its[file].covered) for its in coverage)
-        ]
+        chosen = []
+        for file in differing:
+            found = [its[file] for its in coverage if file in its]
+            if any(of_file.executed_lines for of_file in found):
+                chosen.append(file)
     changes = []
     for file in chosen:
-        texts = [
-            () if path is None else trace.build.find_tree().read_once(its.get(file, file)).lines
-            for trace, its, path in zip(traces, names, paths[file], strict=True)
-        ]
-        lines = (
-            {line.line: line for line in its[file].rows()} if file in its else {}
-            for its in coverage
-        )
+        texts = []
+        lines = []
+        for trace, its, path, covered in zip(traces, names, paths[file], coverage, strict=True):
+            tree = trace.build.find_tree()
+            texts.append(() if path is None else tree.read_once(its.get(file, file)).lines)
+            rows = covered[file].rows() if file in covered else ()
+            lines.append({line.line: line for line in rows})
         changes.append(Change(file, list(diff_hunks(*texts)), *lines))
-    total = ChangeCounts(
-        *map(sum, zip((0, 0, 0, 0), *(change.counts for change in changes), strict=True))
-    )
+    total = ChangeCounts(*map(sum, zip(*(change.counts for change in changes), strict=True)))
     differ = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
-    yield f"<p>{differ}: {counts_text(total)}.</p>"
+    yield f"<p>{differ}: {total.text}.</p>"
     notes = []
     if all(found[0] == found[1] for found in paths.values()):
         notes.append(
@@ -169,12 +178,7 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
         )
     room = MAX_LINES
     # Executed files first.
-    changes.sort(
-        key=lambda change: (
-            -change.counts.covered_before - change.counts.covered_after,
-            change.file,
-        )
-    )
+    changes.sort(key=_count_executed, reverse=True)
     for number, change in enumerate(changes):
         room -= sum(map(len, change.hunks))
         if room < 0 and number:
@@ -192,44 +196,28 @@ def _is_same(before: Path | None, after: Path | None) -> bool:
     )
 
 
+def _count_executed(change: Change) -> int:
+    counts = change.counts
+    return counts.executed_before + counts.executed_after
+
+
 def _find_coverage(trace: CountedTrace, files: frozenset[str]) -> dict[str, FileCoverage]:
-    """Return the coverage of files, without ``./``, by each of their lines with points."""
-    found = find_lines(
-        trace.build.names.columns(trace.counts.pcs),
-        trace.counts.records,
-        trace.kinds,
-        lambda frame: frame.file is not None and posixpath.normpath(frame.file) in files,
-        has_unexecuted=True,
-    )
-    return {posixpath.normpath(coverage.file): coverage for coverage in found}
-
-
-_COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {
-    (True, True): ("both", "covered before and after"),
-    (True, False): ("left", "covered before, not after"),
-    (False, True): ("right", "covered after, not before"),
-    (False, False): ("none", "never covered"),
-    # A build without a point on the line does not count.
-    (True, None): ("left", "covered before, no point after"),
-    (False, None): ("none", "not covered before, no point after"),
-    (None, True): ("right", "covered after, no point before"),
-    (None, False): ("none", "not covered after, no point before"),
-}
-
-
-def counts_text(counts: ChangeCounts) -> str:
-    """Return in words what was covered of changed lines."""
-    return (
-        f"{counts.covered_before} of {counts.removed} removed lines with points covered before, "
-        f"{counts.covered_after} of {counts.added} added ones after, {counts.never} never"
-    )
+    """Return the lines of files, without ``./``, that have code."""
+    table = trace.build.find_table()
+    names = set(table.files())
+    if table.blocks is not None:
+        names.update(table.blocks.files)
+    wanted = {name for name in names if posixpath.normpath(name) in files}
+    finder = LineFinder(trace.build.names, lambda: table)
+    (found,) = finder.find([trace.records], files=wanted, has_unexecuted=True)
+    return {posixpath.normpath(coverage.file): coverage for coverage in found.files}
 
 
 _TITLES: Final = (
     "Records before",
     "Records after",
     "Change",
-    "Coverage",
+    "Executed",
     "Line before",
     "Line after",
     "Text",
@@ -239,9 +227,7 @@ _TITLES: Final = (
 def change_markup(change: Change, *, is_open: bool) -> Iterator[str]:
     """Yield a foldable file with its hunks."""
     hunks = ((_changed_row(change, line) for line in hunk) for hunk in change.hunks)
-    yield from hunks_markup(
-        change.file, counts_text(change.counts), _TITLES, hunks, is_open=is_open
-    )
+    yield from hunks_markup(change.file, change.counts.text, _TITLES, hunks, is_open=is_open)
 
 
 def hunks_markup(
@@ -275,32 +261,63 @@ def hunks_markup(
 
 def _changed_row(change: Change, line: ChangedLine) -> str:
     before, after = change.before.get(line.before or 0), change.after.get(line.after or 0)
-    style, words = _state(line, before, after)
-    sign = "\N{MINUS SIGN}" if line.after is None else "+" if line.before is None else ""
-    hits = "".join(
-        f'<td class="hits">{one.hits if one is not None and one.covered else ""}</td>'
-        for one in (before, after)
-    )
-    numbers = "".join(
-        f'<td class="line">{number or ""}</td>' for number in (line.before, line.after)
-    )
+    style, words = _judge(line, _answer(before), _answer(after))
+    sign = ""
+    if line.after is None:
+        sign = "\N{MINUS SIGN}"
+    elif line.before is None:
+        sign = "+"
+    cells = ""
+    for one in (before, after):
+        hits = one.hits if one is not None and one.state.was_executed else ""
+        cells += f'<td class="hits">{hits}</td>'
+    cells += f'<td class="mark">{sign}</td><td class="covered">{words}</td>'
+    for number in (line.before, line.after):
+        cells += f'<td class="line">{number or ""}</td>'
     opened = f'<tr class="c-{style}">' if style else "<tr>"
     code = source_text(line.text.expandtabs(TAB))
-    return (
-        f'{opened}{hits}<td class="mark">{sign}</td><td class="covered">{words}</td>{numbers}<td '
-        f'class="code">{code}</td></tr>'
-    )
+    return f'{opened}{cells}<td class="code">{code}</td></tr>'
 
 
-def _state(
-    line: ChangedLine, before: LineCoverage | None, after: LineCoverage | None
-) -> tuple[str, str]:
-    """Return the style of a line and its coverage in words; empty for one without points."""
-    if before is None and after is None:
-        return "", ""
-    covered = tuple(None if found is None else found.covered > 0 for found in (before, after))
+_NO_CODE: Final = "no code"
+_EXECUTED: Final = "executed"
+_MISSED: Final = "not executed"
+_UNKNOWN: Final = "unknown"
+
+
+def _answer(coverage: LineCoverage | None) -> str:
+    """Return whether a line was executed, in words."""
+    if coverage is None:
+        return _NO_CODE
+    if coverage.state.was_executed:
+        return _EXECUTED
+    return _MISSED if coverage.state.is_decided else _UNKNOWN
+
+
+def _judge(line: ChangedLine, before: str, after: str) -> tuple[str, str]:
+    """Return the style of a line and its coverage in words; empty for one without code."""
     if line.after is None:
-        return ("left", "covered before") if covered[0] else ("none", "never covered")
+        return _judge_one(before, "left", "executed before")
     if line.before is None:
-        return ("right", "covered after") if covered[1] else ("none", "never covered")
-    return _COMMON[covered[0], covered[1]]
+        return _judge_one(after, "right", "executed after")
+    if before == after:
+        return _judge_one(before, "both", "executed before and after")
+    words = f"{before} before, {after} after"
+    if before == _EXECUTED:
+        return "left", words
+    if after == _EXECUTED:
+        return "right", words
+    return ("unknown" if _UNKNOWN in (before, after) else "none"), words
+
+
+def _judge_one(answer: str, style: str, words: str) -> tuple[str, str]:
+    """Return the style of a line of one build and its coverage in words.
+
+    :param style: of a line that was executed.
+    :param words: about such a line.
+    """
+    if answer == _EXECUTED:
+        return style, words
+    if answer == _NO_CODE:
+        return "", ""
+    return ("none", "never executed") if answer == _MISSED else ("unknown", _UNKNOWN)

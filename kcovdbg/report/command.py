@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_coverage import find_line_coverage
+from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
@@ -26,6 +26,7 @@ from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
 from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     order_remarks,
+    read_trace_records,
     require_comparable,
     require_fit,
     require_names,
@@ -34,15 +35,9 @@ from kcovdbg.inputs.buffer_sources import (
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
-from kcovdbg.records.coverage import FileCoverage
-from kcovdbg.records.pc_counts import (
-    PcCounts,
-    as_counts,
-    count_pcs,
-    count_repeats,
-    pc_sequence,
-    rank,
-)
+from kcovdbg.records.coverage import fill_lines
+from kcovdbg.records.line_states import LineState
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_repeats, pc_sequence, rank
 from kcovdbg.records.trace_file import read_header
 from kcovdbg.report.changes import changes_markup
 from kcovdbg.report.listing import (
@@ -52,6 +47,7 @@ from kcovdbg.report.listing import (
     chunk_lines,
     findings_markup,
     folded_markup,
+    legend_markup,
     listing_markup,
     packed_lines,
     packed_words,
@@ -101,12 +97,12 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
         "the same run of the function already had, as loops add them</p>"
     )
     yield '<div class="two">'
-    for buffer, counts, build in traces:
-        names = build.names
-        columns = names.columns(counts.pcs)
+    for trace in traces:
+        buffer, names = trace.buffer, trace.build.names
+        columns = names.columns(trace.counts.pcs)
         ranking = rank(
             columns,
-            counts.records,
+            trace.counts.records,
             count_repeats(columns, pc_sequence(buffer)),
             "function",
             limit=_BARS,
@@ -125,32 +121,50 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     yield "</div>"
 
 
-def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
-    remarks: dict[str, None] = {}
+def _find_lines(
+    traces: Sequence[CountedTrace], comparison: BuildComparison | None
+) -> tuple[list[SourceFile], Sequence[str]]:
+    """Return the files of the last trace's build with their lines by each trace, and remarks."""
     build = traces[-1].build
-    tree = build.find_tree()
-    counts = [trace.counts for trace in traces]
-    if comparison is not None and comparison.match is not None:
-        counts[0] = _count_on_right(comparison, counts[0])
-        remarks[
-            "the source of the second build; records of the first one where it has the same point"
-        ] = None
-    by_name: dict[str, list[FileCoverage | None]] = {}
-    for number, (trace, recorded) in enumerate(zip(traces, counts, strict=True)):
-        found = find_line_coverage(build.names, build.find_table, recorded, trace.kinds)
-        remarks.update(dict.fromkeys(found.remarks))
-        for coverage in found.files:
-            by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
-    files = sorted(map(SourceFile, by_name, by_name.values()), key=lambda file: file.order)
+    finder = LineFinder(build.names, build.find_table)
+    if comparison is None or comparison.match is None:
+        found = finder.find([trace.records for trace in traces])
+        remarks: list[str] = []
+    else:
+        # Of code between points another build says nothing.
+        left = traces[0].records
+        left = left._replace(counts=_count_on_right(comparison, traces[0].counts))
+        found = [finder.find_points(left), *finder.find([traces[1].records])]
+        sides = fill_lines(
+            [lines.files for lines in found], (LineState.UNDECIDED, LineState.UNDECIDED)
+        )
+        found = [lines._replace(files=side) for lines, side in zip(found, sides, strict=True)]
+        remarks = [
+            "the source of the second build; of the first one's run, lines are known where both "
+            "builds have the same point"
+        ]
+    for lines in found:
+        remarks += lines.remarks
+    columns = zip(*(lines.files for lines in found), strict=True)
+    return [SourceFile(coverage[0].file, coverage) for coverage in columns], remarks
+
+
+def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
+    files, remarks = _find_lines(traces, comparison)
+    notes = list(remarks)
+    files.sort(key=lambda file: file.order)
+    tree = traces[-1].build.find_tree()
     names = [trace.buffer.name for trace in traces]
     absent = {file.file for file in files if not tree.has_text(file.file)}
     if absent:
-        remarks[
+        notes.append(
             f"the text of {len(absent)} of {len(files)} files is missing: name a source tree "
             f"with --source-dir"
-        ] = None
-    yield from notes_markup(remarks)
-    totals = [file.total for file in files]
+        )
+    yield from notes_markup(notes)
+    if files:
+        yield legend_markup(names)
+    totals = [len(file.lines) for file in files]
     room = MAX_LINES
     # Packed lines have no colors: then none have. Finding them for so many lines takes a second.
     is_colored = sum(totals) <= room
@@ -319,7 +333,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if buffers:
         require_comparable("report", buffers)
     traces = [
-        CountedTrace(buffer, count_pcs(buffer), build)
+        CountedTrace(buffer, read_trace_records(context.inputs, buffer), build)
         for buffer, build in zip(buffers, builds, strict=True)
     ]
     for trace in traces:
@@ -355,7 +369,7 @@ COMMAND: Final = Command(
     description=(
         "Writes one file that needs no other file and no network: a summary, what fills each "
         "buffer, two traces side by side, "
-        "source with covered lines, and the kernel's state and findings of check; without "
+        "source with executed lines, and the kernel's state and findings of check; without "
         "WHAT, only the latter. It contains "
         "names, paths and source text: review it before you share it.\n\n"
         "The lines of source files beyond those with the most differences or records, and the "
@@ -363,7 +377,7 @@ COMMAND: Final = Command(
         "packed in the page, whose script unpacks what is opened.\n\n"
         "Of traces of two builds, which are compared as by diff, the page begins with the "
         "lines that differ between their "
-        "sources: covered before, covered after, or never.\n\n"
+        "sources: executed before, executed after, or never.\n\n"
         "In the page, n and p go to the next and the previous difference. For source text, "
         "name a tree with --source-dir."
     ),

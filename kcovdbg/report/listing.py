@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from operator import mul
 from typing import Final, NamedTuple
 
 from kcovdbg.check.runner import Report, find_rule
@@ -22,7 +23,8 @@ from kcovdbg.console.html import (
 )
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
-from kcovdbg.records.coverage import FileCoverage, LineCoverage
+from kcovdbg.records.coverage import FileCoverage
+from kcovdbg.records.line_states import LineState
 from kcovdbg.records.pc_counts import Share
 from kcovdbg.records.pc_names import LocationCache
 
@@ -32,81 +34,113 @@ open.
 """
 
 
-class _State(NamedTuple):
-    """The coverage of a line in words, with its sign."""
+class _Mark(NamedTuple):
+    """How lines of one kind are shown."""
 
-    name: str
+    style: str
     sign: str
     words: str
 
 
-_NONE: Final = _State("none", "!", "not covered")
+_UNKNOWN_WORDS: Final = "unknown whether executed"
+# By states of lines of one trace.
+_KINDS: Final = (
+    _Mark("all", "+", "executed"),
+    _Mark("part", "~", "executed in part"),
+    _Mark("none", "!", "not executed"),
+    _Mark("x", "x", "without coverage points"),
+    _Mark("unknown", "?", _UNKNOWN_WORDS),
+)
+_KIND_OF: Final = {
+    LineState.EXECUTED: 0,
+    LineState.PARTLY: 1,
+    LineState.NOT_EXECUTED: 2,
+    LineState.NOT_INSTRUMENTED: 3,
+}
+_KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineState).ljust(
+    256, b"\0"
+)
+# By the three answers of each of two traces: executed, not executed, unknown.
+_ANSWER_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
 
 
-def _states(names: Sequence[str]) -> Sequence[_State]:
-    """Return the states that lines can have.
+def _marks(names: Sequence[str]) -> Sequence[_Mark]:
+    """Return the marks that lines can have, in the order of :attr:`SourceFile.kinds`.
 
-    :param names: of the traces. Of one, lines are covered whole, in part, or not; of two, by both,
-        by one of them, or by none.
+    :param names: of the traces, one or two.
     """
     if len(names) == 1:
-        return _State("all", "+", "covered"), _State("part", "~", "covered in part"), _NONE
+        return _KINDS
     left, right = names
-    both = _State("both", "=", "covered by both")
-    return both, _State("left", "<", f"only {left}"), _State("right", ">", f"only {right}"), _NONE
+    unknown = _Mark("unknown", "?", _UNKNOWN_WORDS)
+    return (
+        _Mark("both", "=", "executed by both"),
+        _Mark("left", "<", f"executed by {left} only"),
+        _Mark("unknown", "?", f"executed by {left}, unknown for {right}"),
+        _Mark("right", ">", f"executed by {right} only"),
+        _Mark("none", "!", "executed by neither"),
+        unknown,
+        _Mark("unknown", "?", f"executed by {right}, unknown for {left}"),
+        unknown,
+        unknown,
+    )
 
 
-def _state_of_one(covered: int, points: int) -> int:
-    """Return the index of the state of a line of one trace."""
-    return 2 - (covered > 0) * (1 + (covered == points))
+# Indexes of marks of two traces.
+_ONLY_LEFT: Final = 1
+_ONLY_RIGHT: Final = 3
 
 
-def _state_of_two(left: int, right: int) -> int:
-    """Return the index of the state of a line of two traces, of whose points each covers some."""
-    return 3 - 2 * (left > 0) - (right > 0)
+def legend_markup(names: Sequence[str]) -> str:
+    """Return what the marks of lines mean.
+
+    :param names: of the traces.
+    """
+    # The last one of a sign is the most general.
+    words = {mark.sign: mark.words for mark in _marks(names)}
+    shown = (f"<b>{text(sign)}</b> {text(said)}" for sign, said in words.items())
+    return f'<p class="keys">{", ".join(shown)}</p>'
 
 
 class SourceFile(NamedTuple):
     """A file of source with its coverage by each trace."""
 
     file: str
-    coverage: Sequence[FileCoverage | None]
-    """None where a trace executed nothing of it."""
+    coverage: Sequence[FileCoverage]
+    """All have the same lines."""
 
     @property
-    def lines(self) -> dict[int, list[LineCoverage | None]]:
-        """Line -> its coverage by each trace; None where a trace executed nothing of the
-        function.
-        """
-        lines: dict[int, list[LineCoverage | None]] = {}
-        for number, coverage in enumerate(self.coverage):
-            for line in () if coverage is None else coverage.rows():
-                lines.setdefault(line.line, [None] * len(self.coverage))[number] = line
-        return lines
+    def lines(self) -> Sequence[int]:
+        """The lines with points or code, ascending."""
+        return self.coverage[0].lines
 
     @property
-    def total(self) -> int:
-        """Number of lines with points."""
-        return len(
-            set().union(*(coverage.lines for coverage in self.coverage if coverage is not None))
-        )
+    def kinds(self) -> Sequence[int]:
+        """The index of the mark of each line."""
+        kinds = [bytes(coverage.states).translate(_KIND_TABLE) for coverage in self.coverage]
+        if len(kinds) == 1:
+            return list(kinds[0])
+        left, right = (of_trace.translate(_ANSWER_TABLE) for of_trace in kinds)
+        return [3 * one + other for one, other in zip(left, right, strict=True)]
+
+    @property
+    def hits(self) -> list[Sequence[int]]:
+        """The records of each line by each trace, 0 unless it was executed."""
+        found: list[Sequence[int]] = []
+        for coverage in self.coverage:
+            executed = [LineState(state).was_executed for state in coverage.states]
+            found.append(list(map(mul, coverage.hits, executed)))
+        return found
 
     @property
     def order(self) -> tuple[int, int, str]:
         """The sort key of files: differing lines and records, most first."""
         differing = 0
         if len(self.coverage) > 1:
-            # Some traces cover the line and others do not.
-            covered = (
-                {line is not None and line.covered > 0 for line in found}
-                for found in self.lines.values()
-            )
-            differing = sum(len(one) > 1 for one in covered)
-        return (
-            -differing,
-            -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None),
-            self.file,
-        )
+            kinds = self.kinds
+            differing = kinds.count(_ONLY_LEFT) + kinds.count(_ONLY_RIGHT)
+        records = sum(sum(coverage.hits) for coverage in self.coverage)
+        return -differing, -records, self.file
 
 
 def listing_markup(
@@ -132,8 +166,9 @@ def listing_markup(
     )
     yield "".join(f'<th scope="col">{text(heading)}</th>' for heading in _headings(names))
     yield "</tr></thead>"
-    lines, states = file.lines, _states(names)
-    for first, last in find_hunks(sorted(lines), len(source)):
+    marks, kinds, hits = _marks(names), file.kinds, list(zip(*file.hits, strict=True))
+    at = {line: index for index, line in enumerate(file.lines)}
+    for first, last in find_hunks(file.lines, len(source)):
         yield "<tbody>"
         part = source[first - 1 : last]
         if is_colored and part:
@@ -143,7 +178,12 @@ def listing_markup(
         # The text may be of another version, and shorter.
         codes += [""] * (last + 1 - first - len(codes))
         for number, code in enumerate(codes, first):
-            yield _row(number, lines.get(number, [None] * len(names)), code, states)
+            index = at.get(number)
+            if index is None:
+                yield _row("", "<td></td>" * (len(names) + 1), number, code)
+            else:
+                mark = marks[kinds[index]]
+                yield _row(f"c-{mark.style}", _mark_cells(mark, hits[index]), number, code)
         yield "</tbody>"
     yield "</table></div>"
     yield "</details>"
@@ -154,46 +194,24 @@ def packed_words(names: Sequence[str]) -> str:
 
     :param names: of the traces.
     """
-    states = [[state.name, state.sign, escape(state.words)] for state in _states(names)]
-    return (
-        f'<script type="application/json" '
-        f'id="sources">{json_text([list(map(escape, _headings(names))), states])}</script>'
-    )
+    marks = [[mark.style, mark.sign, escape(mark.words)] for mark in _marks(names)]
+    content = json_text([list(map(escape, _headings(names))), marks])
+    return f'<script type="application/json" id="sources">{content}</script>'
 
 
 def packed_lines(file: SourceFile, source: Sequence[str]) -> str:
     """Return JSON of which the page's script makes what :func:`listing_markup` returns, but for
     colors.
     """
-    one = file.coverage[0]
-    if len(file.coverage) == 1 and one is not None:
-        lines, hits = one.lines, [one.hits]
-        states = list(map(_state_of_one, one.covered, one.points))
-    else:
-        lines = sorted(
-            {line for found in file.coverage if found is not None for line in found.lines}
-        )
-        known = [
-            {} if found is None else dict(zip(found.lines, found.hits, strict=True))
-            for found in file.coverage
-        ]
-        hits = [[hits_of.get(line, 0) for line in lines] for hits_of in known]
-        states = list(map(_state_of_two, *hits))
     hunks: list[tuple[int, int, str]] = []
     if source:
         shown = escape_all("\n".join(source).expandtabs(TAB).split("\n"))
         hunks = [
             (first, last, "\n".join(shown[first - 1 : last]))
-            for first, last in find_hunks(lines, len(source))
+            for first, last in find_hunks(file.lines, len(source))
         ]
-    return packed_text(
-        [
-            escape(file.file),
-            hunks,
-            *map(packed_numbers, (lines, states)),
-            list(map(packed_numbers, hits)),
-        ]
-    )
+    lines, kinds, *hits = map(packed_numbers, (file.lines, file.kinds, *file.hits))
+    return packed_text([escape(file.file), hunks, lines, kinds, hits])
 
 
 def folded_markup(number: int, file: SourceFile, names: Sequence[str]) -> str:
@@ -208,12 +226,13 @@ def folded_markup(number: int, file: SourceFile, names: Sequence[str]) -> str:
 
 
 def _summary_markup(file: SourceFile, names: Sequence[str]) -> str:
-    total = file.total
-    said = ", ".join(
-        f"{0 if coverage is None else coverage.covered_lines} of {total} lines covered"
-        + (f" by {name}" if len(names) > 1 else "")
-        for coverage, name in zip(file.coverage, names, strict=True)
-    )
+    executed = [coverage.executed_lines for coverage in file.coverage]
+    said = f"{executed[0]} of {len(file.lines)} lines executed"
+    if len(names) > 1:
+        said += f" by {names[0]}, {executed[1]} by {names[1]}"
+    styles = [_marks(names)[kind].style for kind in file.kinds]
+    if "unknown" in styles:
+        said += f", {styles.count('unknown')} unknown"
     return f'<summary><span class="path">{path_text(file.file)}</span> {text(said)}</summary>'
 
 
@@ -235,31 +254,19 @@ def _code(fragments: Sequence[Fragment]) -> str:
     )
 
 
-def _row(
-    number: int, found: Sequence[LineCoverage | None], code: str, states: Sequence[_State]
-) -> str:
-    if not any(found):
-        return (
-            f'<tr>{"<td></td>" * (len(found) + 1)}<td class="line">{number}</td><td '
-            f'class="code">{code}</td></tr>'
-        )
-    covered = [0 if coverage is None else coverage.covered for coverage in found]
-    one = found[0]
-    state = states[
-        _state_of_two(*covered)
-        if len(found) > 1
-        else _state_of_one(covered[0], one.points if one else 0)
-    ]
-    hits = "".join(
-        f'<td class="hits">{coverage.hits if coverage and coverage.covered else ""}</td>'
-        for coverage in found
-    )
+def _mark_cells(mark: _Mark, hits: Sequence[int]) -> str:
+    """Return the cells in front of a line: its records by each trace, and its mark."""
+    cells = "".join(f'<td class="hits">{count or ""}</td>' for count in hits)
     return (
-        f'<tr class="c-{state.name}">{hits}<td class="mark" title="{text(state.words)}">'
-        f'<span aria-hidden="true">{text(state.sign)}</span><span '
-        f'class="hidden">{text(state.words)}</span></td>'
-        f'<td class="line">{number}</td><td class="code">{code}</td></tr>'
+        f'{cells}<td class="mark" title="{text(mark.words)}"><span aria-hidden="true">'
+        f'{text(mark.sign)}</span><span class="hidden">{text(mark.words)}</span></td>'
     )
+
+
+def _row(style: str, cells: str, number: int, code: str) -> str:
+    opened = f'<tr class="{style}">' if style else "<tr>"
+    line = f'<td class="line">{number}</td><td class="code">{code}</td>'
+    return f"{opened}{cells}{line}</tr>"
 
 
 def findings_markup(report: Report) -> Iterator[str]:

@@ -27,9 +27,10 @@ from kcovdbg.inputs.buffer_sources import order_remarks
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.alignment import AlignedPart, align_records
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.native_loops import Numbering, flatten_chains
-from kcovdbg.records.pc_counts import PcCounts, make_numbering, pc_sequence
+from kcovdbg.records.pc_counts import PcCounts, as_counts, make_numbering, pc_sequence
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache, low_halves
 from kcovdbg.report.listing import chunk_lines
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
@@ -46,8 +47,13 @@ class CountedTrace(NamedTuple):
     """A trace with its counts."""
 
     buffer: Buffer
-    counts: PcCounts
+    records: TraceRecords
     build: TraceBuild
+
+    @property
+    def counts(self) -> PcCounts:
+        """Records of each PC."""
+        return as_counts(self.records.counts)
 
     @property
     def kinds(self) -> frozenset[PointKind]:
@@ -110,8 +116,8 @@ def _number_records(
         return [numbering.ids(part) for part in sequences], chunks
     points: dict[Point, int] = {}
     numbered = []
-    for buffer, counts, build in traces:
-        build.names.prefetch(counts)
+    for buffer, records, build in traces:
+        build.names.prefetch(records.counts)
         words, width, missing = buffer.words, buffer.encoding.record_words, buffer.missing
         known: dict[object, int] = {}
         numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))

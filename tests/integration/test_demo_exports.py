@@ -56,6 +56,59 @@ def test_states_agree_with_points(opened_demo):
     assert states["executed", True] + states["partly", True] > 1000
 
 
+_OF_STYLE = {"all": "executed", "part": "partly", "none": "not-executed", "x": "not-instrumented"}
+
+
+def read_page(path):
+    """Return the style and the records of each marked line of a page, by file and line."""
+    found = {}
+    for part in path.read_text().split('<details class="file"')[1:]:
+        head, _, body = part.partition("</summary>")
+        name = re.search(r'class="path">(.*?)</span>', head)[1].replace("<wbr>", "")
+        for style, cells in re.findall(r'<tr class="c-(\w+)">(.*?)</tr>', body):
+            hits = re.findall(r'class="hits">(\d*)<', cells)
+            line = int(re.search(r'class="line">(\d+)<', cells)[1])
+            found[name, line] = style, [int(number or 0) for number in hits]
+    return found
+
+
+def test_report_has_the_states_of_source(opened_demo, tmp_path):
+    """Of one trace its states; of two those of both, where both are known."""
+    page = tmp_path / "page.html"
+    states = {}
+    for name in ("kc-pc", "kc-again"):
+        opened_demo.run(f"report {name} -o {page}")
+        rows = opened_demo.ask(f"source {name}")
+        states[name] = {(row["file"], row["line"]): row["state"] for row in rows}
+        shown = read_page(page)
+        assert {
+            place: _OF_STYLE.get(style, "unknown") for place, (style, _) in shown.items()
+        } == states[name]
+        for row in rows:
+            _, (hits,) = shown[row["file"], row["line"]]
+            assert hits == (row["hits"] if row["state"] in ("executed", "partly") else 0)
+        # Lines without a point have states as well.
+        assert any(row["state"] == "executed" and not row["points"] for row in rows)
+        assert {"executed", "partly", "not-executed", "unknown"} <= {*states[name].values()}
+    opened_demo.run(f"report kc-pc kc-again -o {page}")
+    shown = read_page(page)
+    left, right = states.values()
+    assert {*left, *right} == shown.keys()
+    answers = {"executed": True, "partly": True, "not-executed": False}
+    expected = {
+        (True, True): "both",
+        (True, False): "left",
+        (False, True): "right",
+        (False, False): "none",
+    }
+    tally = Counter()
+    for place in left.keys() & right.keys():
+        pair = answers.get(left[place]), answers.get(right[place])
+        assert shown[place][0] == expected.get(pair, "unknown"), place
+        tally[shown[place][0]] += 1
+    assert tally["both"] > 10
+
+
 def test_genhtml_shows_what_was_exported(tree, opened_demo, tmp_path):
     out = tmp_path / "usb.info"
     opened_demo.run(f"export lcov kc-usb --file lib -o {out}")

@@ -199,17 +199,17 @@ def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
         if tag := re.search(r'hit\("(.*?)"\)', html.unescape(row)):
             found[sign, tag[1]] = words
     # Moved to another file, so removed from one and added to the other.
-    assert found["\N{MINUS SIGN}", "moved loop"] == "covered before"
-    assert found["+", "moved loop"] == "covered after"
-    assert found["\N{MINUS SIGN}", "moved seven"] == found["+", "moved seven"] == "never covered"
-    assert found["+", "new answer"] == "covered after"
-    assert found["\N{MINUS SIGN}", "removed"] == "covered before"
-    assert found["+", "added"] == "covered after"
-    assert found["", "high"] == "covered before, not after"
+    assert found["\N{MINUS SIGN}", "moved loop"] == "executed before"
+    assert found["+", "moved loop"] == "executed after"
+    assert found["\N{MINUS SIGN}", "moved seven"] == found["+", "moved seven"] == "never executed"
+    assert found["+", "new answer"] == "executed after"
+    assert found["\N{MINUS SIGN}", "removed"] == "executed before"
+    assert found["+", "added"] == "executed after"
+    assert found["", "high"] == "executed before, not executed after"
     # What the programs printed, of the lines of the diff.
     for (sign, tag), words in found.items():
         ran = {"\N{MINUS SIGN}": tag in executed_before, "+": tag in executed_after}.get(sign)
-        assert ran is None or words.startswith("covered") == ran
+        assert ran is None or words.startswith("executed") == ran
     assert ask("report", left, right, "-o", page)[0] == 0
     assert (
         "--other-source"

@@ -10,38 +10,66 @@ import re
 import pytest
 
 from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.records.line_states import LineState
 from kcovdbg.report.changes import Change, ChangedLine, change_markup, diff_hunks
 
-COVERED = LineCoverage("a.c", 1, 7, 1, 1)
-NOT_COVERED = LineCoverage("a.c", 1, 0, 1, 0)
+STATES = {
+    "executed": LineState.EXECUTED,
+    "not executed": LineState.NOT_EXECUTED,
+    "unknown": LineState.MOVED,
+    "no code": None,
+}
 
 
-def words(before, after, left, right):
-    """Return the words about one line, with its coverage before and after."""
+def cover(state):
+    return None if state is None else LineCoverage("a.c", 1, state, 7, 1, 0)
+
+
+def change_of(before, after, left, right):
+    """Return a change of one line, with its state before and after."""
     line = ChangedLine(1 if before else None, 1 if after else None, "text")
-    change = Change("a.c", ((line,),), {1: left} if left else {}, {1: right} if right else {})
-    return re.search(r'class="covered">(.*?)<', "".join(change_markup(change, is_open=True)))[1]
+    left, right = cover(left), cover(right)
+    return Change("a.c", ((line,),), {1: left} if left else {}, {1: right} if right else {})
+
+
+def words(*given):
+    markup = "".join(change_markup(change_of(*given), is_open=True))
+    return re.search(r'class="covered">(.*?)<', markup)[1]
 
 
 def test_lines_of_both_builds():
     told = {
-        (left, right): words(True, True, left, right)
-        for left in (COVERED, NOT_COVERED, None)
-        for right in (COVERED, NOT_COVERED, None)
+        (left, right): words(True, True, STATES[left], STATES[right])
+        for left in STATES
+        for right in STATES
     }
     # What is known differs, and so do the words.
     assert len(set(told.values())) == len(told)
-    assert told[None, None] == ""
+    assert told["no code", "no code"] == ""
     for (left, right), text in told.items():
-        assert ("no point before" in text) == (left is None and right is not None)
-        assert ("no point after" in text) == (right is None and left is not None)
+        if left != right:
+            assert text == f"{left} before, {right} after"
 
 
-@pytest.mark.parametrize("covered", [True, False])
-def test_lines_of_one_build(covered):
-    line = COVERED if covered else NOT_COVERED
-    assert words(True, False, line, None) == ("covered before" if covered else "never covered")
-    assert words(False, True, None, line) == ("covered after" if covered else "never covered")
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_lines_of_one_build(state):
+    told = words(True, False, state, None), words(False, True, None, state)
+    expected = {
+        LineState.EXECUTED: ("executed before", "executed after"),
+        LineState.NOT_EXECUTED: ("never executed", "never executed"),
+        LineState.MOVED: ("unknown", "unknown"),
+        None: ("", ""),
+    }
+    assert told == expected[state]
+
+
+def test_unknown_lines_are_counted_apart():
+    counts = change_of(True, False, LineState.MOVED, None).counts
+    assert (counts.removed, counts.executed_before, counts.never, counts.unknown) == (1, 0, 0, 1)
+    counts = change_of(False, True, None, LineState.NOT_EXECUTED).counts
+    assert (counts.added, counts.executed_after, counts.never, counts.unknown) == (1, 0, 1, 0)
+    # Lines that both builds have are no change.
+    assert change_of(True, True, LineState.EXECUTED, LineState.EXECUTED).counts.never == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

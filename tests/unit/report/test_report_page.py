@@ -26,12 +26,19 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.coverage import FileCoverage
+from kcovdbg.records.coverage import FileCoverage, LineCoverage, fill_lines
+from kcovdbg.records.line_states import LineState
 from kcovdbg.records.pc_counts import Share
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
-from kcovdbg.report.listing import SourceFile, chart_markup, findings_markup, listing_markup
+from kcovdbg.report.listing import (
+    SourceFile,
+    chart_markup,
+    findings_markup,
+    legend_markup,
+    listing_markup,
+)
 from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, word_chunks
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
@@ -85,14 +92,27 @@ def parse(lines):
 
 
 def source_file(name, *traces):
-    """Return a file of source: of each trace line -> hits, points and points covered."""
-    return SourceFile(
-        name,
-        [
-            FileCoverage(name, [*lines], *map(list, zip(*lines.values(), strict=True)))
-            for lines in traces
-        ],
-    )
+    """Return a file of source: of each trace line -> state and hits."""
+    sides = []
+    for lines in traces:
+        rows = {
+            line: LineCoverage(name, line, state, hits, 1, 0)
+            for line, (state, hits) in lines.items()
+        }
+        columns = list(zip(*(rows[line][1:] for line in sorted(rows)), strict=True))
+        sides.append(FileCoverage(name, *columns))
+    if len(sides) > 1:
+        filled = fill_lines([[side] for side in sides], [LineState.NOT_EXECUTED] * len(sides))
+        sides = [side for (side,) in filled]
+    return SourceFile(name, sides)
+
+
+RAN, PARTLY, NOT, MOVED = (
+    (LineState.EXECUTED, 5),
+    (LineState.PARTLY, 5),
+    (LineState.NOT_EXECUTED, 0),
+    (LineState.MOVED, 5),
+)
 
 
 @given(TEXT, TEXT, TEXT)
@@ -104,7 +124,7 @@ def test_names_are_text(first, second, third):
     )
     lines = [
         *chart_markup([Share(3, 0.5, 1, 5, 1)], hostile, third),
-        *listing_markup(source_file(first, {2: (1, 1, 1)}), [second, third, "x"], [second]),
+        *listing_markup(source_file(first, {2: RAN}), [second, third, "x"], [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup(Report((finding,), 1, (), (third,))),
         *trace_markup(
@@ -156,25 +176,26 @@ def test_long_tables_say_what_is_left_out():
     assert "3 more rows" in page.text()
 
 
+def rows_with_code(page):
+    return [row["class"] for row in page.all("tr") if "class" in row]
+
+
 def test_lines_of_source():
-    file = source_file("a.c", {2: (5, 2, 2), 3: (5, 2, 1), 20: (0, 1, 0)})
-    page = parse(listing_markup(file, [f"line {number};" for number in range(1, 30)], ["41"]))
-    assert [row["class"] for row in page.all("tr") if "class" in row] == [
-        "c-all",
-        "c-part",
-        "c-none",
-    ]
+    file = source_file("a.c", {2: RAN, 3: PARTLY, 20: NOT, 21: MOVED})
+    markup = [*listing_markup(file, [f"line {number};" for number in range(1, 30)], ["41"])]
+    page = parse(markup)
+    assert rows_with_code(page) == ["c-all", "c-part", "c-none", "c-unknown"]
     assert len(page.all("tbody")) == 2
     assert "line 23;" in page.text()
     assert "line 12;" not in page.text()
-    assert "2 of 3 lines covered" in page.text()
+    assert "2 of 4 lines executed, 1 unknown" in page.text()
+    # That a line was moved is all that its records say.
+    assert "".join(markup).count('class="hits">5<') == 2
 
 
 def test_text_that_ends_before_the_lines():
     """Of another version of the kernel."""
-    page = parse(
-        listing_markup(source_file("a.c", {9: (1, 1, 1), 12: (1, 1, 1)}), ["x"] * 10, ["41"])
-    )
+    page = parse(listing_markup(source_file("a.c", {9: RAN, 12: RAN}), ["x"] * 10, ["41"]))
     assert [row.get("class") for row in page.all("tr")[1:]] == [
         None,
         None,
@@ -187,17 +208,24 @@ def test_text_that_ends_before_the_lines():
 
 
 def test_lines_of_two_traces():
-    hit, miss = (1, 1, 1), (0, 1, 0)
-    file = source_file("a.c", {1: hit, 2: hit, 4: miss}, {1: hit, 2: miss, 3: hit})
+    file = source_file("a.c", {1: RAN, 2: RAN, 4: NOT, 5: RAN, 6: MOVED}, {
+        1: PARTLY, 2: NOT, 3: RAN, 5: MOVED, 6: NOT,
+    })  # fmt: skip
     page = parse(listing_markup(file, [], ["A", "B"]))
-    assert [row["class"] for row in page.all("tr") if "class" in row] == [
+    assert rows_with_code(page) == [
         "c-both",
         "c-left",
         "c-right",
         "c-none",
+        "c-unknown",
+        "c-unknown",
     ]
-    assert "only A" in page.text()
-    assert "only B" in page.text()
+    for words in ("by A only", "by B only", "executed by A, unknown for B"):
+        assert words in page.text()
+    # Lines that one of the two is unknown for are no difference.
+    assert file.order[0] == -2
+    page = parse([legend_markup(["A", "B"])])
+    assert page.text().count("?") == 1
 
 
 @pytest.fixture
