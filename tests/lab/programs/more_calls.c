@@ -47,7 +47,10 @@ static char bytes[1 << 16];
 static void make_ipc_calls(void)
 {
 	struct sembuf up = { 0, 1, IPC_NOWAIT }, down = { 0, -5, IPC_NOWAIT };
-	struct { long kind; char text[64]; } message = { 1, "text" };
+	struct {
+		long kind;
+		char text[64];
+	} message = { 1, "text" };
 	struct mq_attr attributes = { .mq_maxmsg = 4, .mq_msgsize = 64 };
 	int queue, sets, segment;
 	char *area;
@@ -98,8 +101,10 @@ static void make_network_calls(void)
 	struct sock_filter every = BPF_STMT(BPF_RET | BPF_K, 0xffff);
 	struct sock_filter broken = BPF_STMT(0xffff, 0);
 	struct sock_fprog program = { 1, &every }, wrong = { 1, &broken };
-	struct { struct nlmsghdr header; struct rtgenmsg general; } request = {
-		{ sizeof(request), RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0 }, { AF_UNSPEC } };
+	struct {
+		struct nlmsghdr header;
+		struct rtgenmsg general;
+	} request = { { sizeof(request), RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0 }, { AF_UNSPEC } };
 	struct ifreq interface = { .ifr_name = "lo" };
 	struct iovec parts[2] = { { bytes, 10 }, { bytes + 100, 20 } };
 	struct mmsghdr several[2] = { { { .msg_iov = parts, .msg_iovlen = 2 } }, { { .msg_iov = parts, .msg_iovlen = 1 } } };
@@ -170,7 +175,9 @@ static void make_network_calls(void)
 	CALL(recv(pair[1], bytes, 10, MSG_TRUNC));
 	{
 		char control[CMSG_SPACE(sizeof(int))] = { 0 };
-		struct msghdr message = { .msg_iov = parts, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+		struct msghdr message = {
+			.msg_iov = parts, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)
+		};
 		struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
 
 		*passed = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
