@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_coverage import LineFinder
+from kcovdbg.buffers.trace_coverage import LINE_MARKS, LineFinder
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
@@ -18,7 +18,6 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
-from kcovdbg.console.wording import LINE_MARKS
 from kcovdbg.inputs.buffer_sources import find_counts
 from kcovdbg.inputs.code_names import check_code
 from kcovdbg.records.coverage import LineCoverage

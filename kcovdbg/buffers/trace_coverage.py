@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
@@ -22,6 +22,28 @@ from kcovdbg.records.located_records import is_file_name, matches_function_or_fi
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.location_table import LocationTable
+
+
+class LineMark(NamedTuple):
+    """How the state of a line is shown."""
+
+    style: str
+    sign: str
+    word: str
+    """As in JSON."""
+
+
+LINE_MARKS: Final = {
+    LineState.EXECUTED: LineMark("covered", "+", "executed"),
+    LineState.PARTLY: LineMark("covered", "~", "partly"),
+    LineState.NOT_EXECUTED: LineMark("uncovered", "!", "not-executed"),
+    LineState.NOT_INSTRUMENTED: LineMark("gutter", "x", "not-instrumented"),
+    LineState.UNDECIDED: LineMark("gutter", "?", "unknown"),
+    LineState.MOVED: LineMark("gutter", "?", "unknown"),
+    LineState.EDGES: LineMark("gutter", "?", "unknown"),
+    LineState.OUTSIDE: LineMark("gutter", "?", "unknown"),
+}
+"""Of the states of lines that have code."""
 
 
 class CoveredLines(NamedTuple):

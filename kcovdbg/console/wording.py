@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers, records, places, lines, tasks and references in words.
+"""Buffers, records, places, tasks and references in words.
 
 Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views; what they
 add is layout.
@@ -22,7 +22,6 @@ from kcovdbg.model.kcov import Reference, name_kcov, name_task
 from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.task import Role, Syscall, Task
-from kcovdbg.records.line_states import LineState
 
 COARSE: Final = "the traces differ too much for a full alignment"
 """A remark on an alignment that was cut short."""
@@ -314,25 +313,3 @@ def reference_text(reference: Reference, *, owner: int | None = None) -> str:
     if reference.kind == "saved" and reference.pid is None:
         return f"saved on CPU {reference.cpu}"
     return reference.kind if is_owner else f"{reference.kind} {pid}"
-
-
-class LineMark(NamedTuple):
-    """How the state of a line is shown."""
-
-    style: str
-    sign: str
-    word: str
-    """As in JSON."""
-
-
-LINE_MARKS: Final = {
-    LineState.EXECUTED: LineMark("covered", "+", "executed"),
-    LineState.PARTLY: LineMark("covered", "~", "partly"),
-    LineState.NOT_EXECUTED: LineMark("uncovered", "!", "not-executed"),
-    LineState.NOT_INSTRUMENTED: LineMark("gutter", "x", "not-instrumented"),
-    LineState.UNDECIDED: LineMark("gutter", "?", "unknown"),
-    LineState.MOVED: LineMark("gutter", "?", "unknown"),
-    LineState.EDGES: LineMark("gutter", "?", "unknown"),
-    LineState.OUTSIDE: LineMark("gutter", "?", "unknown"),
-}
-"""Of the states of lines that have code."""
