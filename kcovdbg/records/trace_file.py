@@ -45,7 +45,7 @@ from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.target.end_signals import reading
-from kcovdbg.walk.buffers import full_remark
+from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_remarks
 
 
 def decode_buffer(
@@ -68,43 +68,26 @@ def decode_buffer(
         if unknown.
     :param word_size: size of a word of the kernel in bytes.
     """
-    start = encoding.records_offset
     stored = record.decode_word(data[: encoding.word_size], encoding) if data else 0
-    complete = max(0, len(data) - start) // encoding.record_size
     capacity = None if size is None else encoding.capacity(size, word_size)
-    expected = stored if capacity is None else min(stored, capacity)
-    count = min(expected, complete)
-    words = record.decode_words(data[start : start + count * encoding.record_size], encoding)
-    if encoding.codec.is_variable:
-        words, encoding = record.split_records(words, encoding)
-    remarks = []
-    if expected < stored:
-        remarks.append(
-            f"count {stored:#x} exceeds the capacity of {capacity} records: user space wrote "
-            f"it; clamped"
-        )
-    if count < expected:
-        remarks.append(f"truncated: {complete} complete records, count {stored:#x}")
-    used = count
-    if encoding.codec.is_variable:
-        if len(words) < count:
-            remarks.append(f"the last {count - len(words)} of {count} words are no whole record")
-        used = len(words) + encoding.codec.least_words - 1
-    if capacity is not None and used >= capacity:
-        remarks.append(full_remark(encoding.codec, capacity))
-    return Buffer(
+    clamped = clamp_count(stored, capacity)
+    found = decode_records(
+        data[encoding.records_offset :], encoding, clamped.count, cause="the data ends"
+    )
+    buffer = Buffer(
         name=name,
-        encoding=encoding,
-        words=words,
-        count=record.count_records(words, encoding),
+        encoding=found.encoding,
+        words=found.words,
+        count=found.count,
         stored_count=stored,
         capacity=capacity,
         size=size,
         mode=mode,
         pid=pid,
         comm=comm,
-        remarks=tuple(remarks),
     )
+    remarks = (*clamped.remarks, *found.remarks, *find_full_remarks(buffer))
+    return replace(buffer, remarks=remarks)
 
 
 def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:

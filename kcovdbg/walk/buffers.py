@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage buffers, read by name (``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``),
-and how their words are read.
+"""Coverage buffers in a kernel's memory, read by name (``41``, ``kcov:0x…``, ``area:0x…``,
+``fd:41/3``, ``saved:0``).
 
-A buffer is read in one piece. User space can write its count, which is therefore clamped; only the
-kernel writes the area of a section, and a count there that is too large is corruption. The kernel
-raises the count before it writes the record, so the last record of a live kernel's buffer may be
-old: it is read again (:func:`_settle`).
+A buffer is read in one piece, and decoded by :mod:`.record_decoder`. The last record of a live
+kernel's buffer may be old: it is read again (:func:`_settle`).
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED, is_known, is_tracing
-from kcovdbg.abi.record import PC, Codec, Encoding
+from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
-from kcovdbg.model.buffer import Buffer, Gap
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.state import StateSource
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
@@ -29,6 +26,7 @@ from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import BITMAP_LEFT, find_recorded_code, may_be_bitmap
+from kcovdbg.walk.record_decoder import ClampedCount, clamp_count, decode_records, find_full_remarks
 
 
 def find_encoding(
@@ -63,9 +61,9 @@ def _guess(
     has_mode = facts.doubt is not None and facts.mode is not None and is_known(facts.mode)
     codecs = table.guessable_codecs(None if has_mode else layout.generation.features)
     found = record.guess_codec(record.decode_words(data, encoding), stored, *code, codecs)
-    return (
-        None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
-    )
+    if found is None:
+        return None
+    return record.make_encoding(found, target.word_size, target.big_endian)
 
 
 def read_stored_count(target: Target, address: int, encoding: Encoding) -> int | None:
@@ -85,8 +83,6 @@ _UNKNOWN_SIZE: Final = 1 << 20
 # After so many missing pages in a row the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
 _INT_MAX: Final = 0x7FFFFFFF
-# The part of a buffer that holds records: its bytes, and offset and size of what could not be read.
-_Bytes: TypeAlias = "tuple[bytes, list[tuple[int, int]]]"
 
 
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
@@ -115,6 +111,20 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
         return replace(buffer, remarks=(*buffer.remarks, remark))
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadBytes:
+    """What could be read of the part of a buffer that its count covers."""
+
+    stored: int | None
+    """The count word."""
+    count: int
+    """Records to show, of which some may be missing."""
+    data: bytes
+    missing: Sequence[tuple[int, int]]
+    """Offset and size of what could not be read."""
+    remarks: tuple[str, ...] = ()
+
+
 def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     """Read a buffer by its facts.
 
@@ -123,121 +133,35 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
     check_pointer(target, facts.address, "buffer", layout.buffer_word)
     facts = _with_possible_size(layout, facts)
     encoding, said = find_encoding(target, layout, facts)
-    remarks = [*facts.remarks, *said]
     stored = read_stored_count(target, facts.address, encoding)
-    size = _UNKNOWN_SIZE if facts.size is None else facts.size
-    is_idle = not (
-        facts.cached
-        or facts.mode == DISABLED
-        or (facts.mode is not None and is_tracing(facts.mode))
-    )
-    if facts.doubt is not None:
-        # A prefix, which members show, is there in one mode alone.
-        if not encoding.prefix_words:
-            by_mode = layout.traits.is_laid_out_by_mode or not stored
-            guessed = (
-                None
-                if by_mode
-                else _guess(target, layout, facts, encoding, stored or 0, record.GUESS_WORDS)
-            )
-            has_mode = facts.mode is not None and is_known(facts.mode)
-            if guessed is None and has_mode:
-                # Only a bit beside the mode is unknown.
-                guessed = encoding
-            if guessed is None:
-                raise KcovdbgError(
-                    f"format of {facts.name} is unknown: {facts.doubt}",
-                    hint="info names what the debug info lacks; area:ADDRESS shows the words as "
-                    "they are",
-                )
-            encoding = guessed
-        remarks.append(f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess")
-    elif stored and is_idle and encoding.codec == PC and not encoding.prefix_words:
-        # The kernel does not keep what a buffer was used for last.
-        guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
-        if guessed is not None and guessed.codec != PC:
-            encoding = guessed
-            remarks.append(
-                f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess"
-            )
-    is_incomplete = stored is None
+    encoding, guessed = _check_encoding(target, layout, facts, encoding, stored)
+    remarks = [*facts.remarks, *said, *guessed]
     if stored is None:
         remarks.append(
             "page with the count cannot be read: records may be left over from an earlier use"
         )
+    bitmap = _read_bitmap(target, facts.address, encoding)
+    remarks += bitmap.remarks
+    size = _UNKNOWN_SIZE if facts.size is None else facts.size
     capacity = encoding.capacity(size, layout.buffer_word)
-    bits_set = None
-    if encoding.prefix_words:
-        bitmap, missing = read_partly(target, facts.address, encoding.count_offset)
-        bits_set = record.count_bits(bitmap)
-        is_incomplete = is_incomplete or bool(missing)
-        remarks += (
-            [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"]
-            if missing
-            else []
-        )
-    used = 0 if facts.cached else capacity if stored is None else min(stored, capacity)
-    if stored is not None and stored > capacity and not facts.cached:
-        remarks.append(_clamp_remark(facts, stored, capacity))
-    if (
-        stored
-        and not facts.cached
-        and may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity)
-    ):
-        remarks.append(BITMAP_LEFT)
-    data, missing = _read_records(target, facts.address, encoding, used)
-    is_incomplete = is_incomplete or bool(missing) or len(data) < used * encoding.record_size
-    if len(data) < used * encoding.record_size:
-        remarks.append(
-            f"count is {used}, but pages are missing from record "
-            f"{len(data) // encoding.record_size} on"
-        )
-        used = len(data) // encoding.record_size
-        data = data[: used * encoding.record_size]
-    elif target.live and stored is not None and used and not facts.cached:
-        stored, used, (data, missing), settled = _settle(
-            target, facts, encoding, capacity, stored, used, (data, missing)
-        )
-        remarks += settled
-    words = record.decode_words(data, encoding)
-    gaps: tuple[Gap, ...] = ()
-    if encoding.codec.is_variable:
-        if missing:
-            # A lost word hides where all later records begin.
-            del words[missing[0][0] // encoding.word_size :]
-        words, encoding = record.split_records(words, encoding)
-        lost = used - len(words)
-        if lost and missing:
-            remarks.append(
-                f"records in the last {lost} of {used} words cannot be read: pages are missing"
-            )
-        elif lost:
-            remarks.append(
-                f"the last {lost} of {used} words are no whole record: being written, or "
-                f"overwritten"
-            )
-        used = record.count_records(words, encoding)
-    else:
-        if stored is None:
-            used = _last_written(words, encoding)
-            del words[used * encoding.record_words :]
-        gaps = _record_gaps(missing, encoding, used)
-        if gaps:
-            lost = sum(gap.length for gap in gaps)
-            remarks.append(
-                f"{lost} of {used} records cannot be read: pages are missing from record "
-                f"{gaps[0].first} on"
-            )
-        elif used and record.pc_words(words, encoding)[used - 1] == 0:
-            remarks.append(
-                "last record is zero: the kernel raises the count before it writes the record"
-            )
+    read = _read_counted(target, layout, facts, encoding, stored, capacity)
+    remarks += read.remarks
+    found = decode_records(
+        read.data,
+        encoding,
+        read.count,
+        missing=read.missing,
+        is_count_known=read.stored is not None,
+    )
+    remarks += found.remarks
+    is_cut = len(read.data) < read.count * encoding.record_size
+    has_known_mode = facts.mode is not None and is_known(facts.mode)
     buffer = Buffer(
         name=facts.name,
-        encoding=encoding,
-        words=words,
-        count=used,
-        stored_count=None if facts.cached else stored,
+        encoding=found.encoding,
+        words=found.words,
+        count=found.count,
+        stored_count=None if facts.cached else read.stored,
         capacity=None if facts.size is None else capacity,
         address=facts.address,
         size=facts.size,
@@ -248,30 +172,108 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
         kaslr_offset=target.kaslr_offset,
         live=target.live,
         private=facts.private,
-        has_doubtful_format=facts.doubt is not None
-        and facts.mode is not None
-        and is_known(facts.mode),
-        bits_set=bits_set,
-        gaps=gaps,
+        has_doubtful_format=facts.doubt is not None and has_known_mode,
+        bits_set=bitmap.bits_set,
+        gaps=found.gaps,
         is_open=True,
-        is_incomplete=is_incomplete,
+        is_incomplete=stored is None or bitmap.is_cut or bool(read.missing) or is_cut,
     )
     if facts.size is None:
         remarks.append("size of the buffer is unknown: it may be full")
-    elif buffer.full and capacity and (stored is not None or encoding.codec.is_variable):
-        remarks.append(full_remark(encoding.codec, capacity))
+    remarks += find_full_remarks(buffer)
     return replace(buffer, remarks=tuple(remarks))
 
 
-def full_remark(codec: Codec, capacity: int) -> str:
-    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md
-    3.3).
-
-    :param capacity: in records; in words where records differ in length.
+def _check_encoding(
+    target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
+) -> tuple[Encoding, tuple[str, ...]]:
+    """Return how to read a buffer, guessed by its words where its mode does not say, and a remark
+    on a guess.
     """
-    if codec.is_variable:
-        return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
-    return f"full: all {capacity} records are used; later ones may be missing"
+    if facts.doubt is not None:
+        # A prefix, which members show, is there in one mode alone.
+        if not encoding.prefix_words:
+            encoding = _guess_doubtful(target, layout, facts, encoding, stored)
+        return encoding, (f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess",)
+    is_used = facts.mode == DISABLED or (facts.mode is not None and is_tracing(facts.mode))
+    is_idle = not facts.cached and not is_used
+    if not stored or not is_idle or encoding.codec != PC or encoding.prefix_words:
+        return encoding, ()
+    # The kernel does not keep what a buffer was used for last.
+    size = _UNKNOWN_SIZE if facts.size is None else facts.size
+    guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
+    if guessed is None or guessed.codec == PC:
+        return encoding, ()
+    noun = guessed.codec.noun
+    return guessed, (f"nothing collects into the buffer: read as {noun}, which is a guess",)
+
+
+def _guess_doubtful(
+    target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
+) -> Encoding:
+    """Return the guessed format of a buffer whose mode is unknown.
+
+    :raises KcovdbgError: if nothing fits.
+    """
+    if stored and not layout.traits.is_laid_out_by_mode:
+        guessed = _guess(target, layout, facts, encoding, stored, record.GUESS_WORDS)
+        if guessed is not None:
+            return guessed
+    if facts.mode is not None and is_known(facts.mode):
+        # Only a bit beside the mode is unknown.
+        return encoding
+    raise KcovdbgError(
+        f"format of {facts.name} is unknown: {facts.doubt}",
+        hint="info names what the debug info lacks; area:ADDRESS shows the words as they are",
+    )
+
+
+class _Bitmap(NamedTuple):
+    bits_set: int | None = None
+    """None where there is no bitmap."""
+    is_cut: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def _read_bitmap(target: Target, address: int, encoding: Encoding) -> _Bitmap:
+    """Read the bitmap before the count word."""
+    if not encoding.prefix_words:
+        return _Bitmap()
+    data, missing = read_partly(target, address, encoding.count_offset)
+    bits_set = record.count_bits(data)
+    if not missing:
+        return _Bitmap(bits_set)
+    lost = sum(size for _, size in missing)
+    return _Bitmap(bits_set, True, (f"{lost} bytes of the bitmap cannot be read",))
+
+
+def _read_counted(
+    target: Target,
+    layout: Layout,
+    facts: BufferFacts,
+    encoding: Encoding,
+    stored: int | None,
+    capacity: int,
+) -> _ReadBytes:
+    """Read the records of a buffer that its count covers, all where the count is unknown.
+
+    :param stored: the count word.
+    """
+    if facts.cached:
+        return _ReadBytes(stored, 0, b"", ())
+    clamped = ClampedCount(capacity)
+    remarks: tuple[str, ...] = ()
+    if stored is not None:
+        clamped = clamp_count(stored, capacity, is_private=facts.private)
+        remarks = clamped.remarks
+        if may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity):
+            remarks = (*remarks, BITMAP_LEFT)
+    data, missing = _read_records(target, facts.address, encoding, clamped.count)
+    read = _ReadBytes(stored, clamped.count, data, missing, remarks)
+    is_whole = len(data) == clamped.count * encoding.record_size
+    if target.live and stored is not None and clamped.count and is_whole:
+        return _settle(target, facts, encoding, capacity, stored, read)
+    return read
 
 
 def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
@@ -282,19 +284,13 @@ def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
     return replace(facts, size=None, remarks=(*facts.remarks, remark))
 
 
-def _clamp_remark(facts: BufferFacts, stored: int, capacity: int) -> str:
-    if facts.private:
-        return (
-            f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write "
-            f"it"
-        )
-    return (
-        f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; "
-        f"clamped"
-    )
+def _read_records(
+    target: Target, address: int, encoding: Encoding, count: int
+) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return the bytes of records, and offset and size of what could not be read.
 
-
-def _read_records(target: Target, address: int, encoding: Encoding, count: int) -> _Bytes:
+    :raises ReadError: if none can be read.
+    """
     if not count:
         return b"", []
     data, gaps = read_partly(
@@ -314,67 +310,38 @@ def _settle(
     encoding: Encoding,
     capacity: int,
     stored: int,
-    used: int,
-    read: _Bytes,
-) -> tuple[int, int, _Bytes, list[str]]:
+    read: _ReadBytes,
+) -> _ReadBytes:
     """Read the end of a live buffer again: its last record may be incomplete, and its user may have
     reset it.
-
-    :return: the count, how many records to show, their bytes, and remarks.
     """
     width = encoding.record_size
     for _ in range(_RETRIES):
         now = read_stored_count(target, facts.address, encoding)
         if now is None:
-            return stored, used, read, []
+            return read
         if now >= stored:
             # All counted records are written by now, except the last one if its writer was
             # interrupted.
-            offset = (used - 1) * width
+            offset = (read.count - 1) * width
             try:
                 last = target.read(facts.address + encoding.records_offset + offset, width)
             except ReadError:
-                return stored, used, read, []
-            if last == read[0][offset:]:
-                return stored, used, read, []
-            remark = f"record {used - 1} was written while the buffer was read"
-            return stored, used, (read[0][:offset] + last, read[1]), [remark]
-        stored, used = now, min(now, capacity)
-        read = _read_records(target, facts.address, encoding, used)
-        if not used:
-            return stored, used, read, ["the buffer was reset while it was read"]
-    return (
-        stored,
-        used,
-        read,
-        [
-            "the buffer was reset repeatedly while it was read: records of several rounds may "
-            "be mixed"
-        ],
+                return read
+            if last == read.data[offset:]:
+                return read
+            remark = f"record {read.count - 1} was written while the buffer was read"
+            return replace(read, data=read.data[:offset] + last, remarks=(*read.remarks, remark))
+        stored, count = now, min(now, capacity)
+        data, missing = _read_records(target, facts.address, encoding, count)
+        read = _ReadBytes(stored, count, data, missing, read.remarks)
+        if not count:
+            remark = "the buffer was reset while it was read"
+            return replace(read, remarks=(*read.remarks, remark))
+    remark = (
+        "the buffer was reset repeatedly while it was read: records of several rounds may be mixed"
     )
-
-
-def _last_written(words: array[int], encoding: Encoding) -> int:
-    """Return how many records there are up to the last one that is not zero."""
-    pcs = record.pc_words(words, encoding)
-    return next((index + 1 for index in range(len(pcs) - 1, -1, -1) if pcs[index]), 0)
-
-
-def _record_gaps(
-    missing: Sequence[tuple[int, int]], encoding: Encoding, used: int
-) -> tuple[Gap, ...]:
-    """Return spans of missing bytes as spans of incomplete records."""
-    gaps: list[Gap] = []
-    for offset, size in missing:
-        first = offset // encoding.record_size
-        end = min(used, -(-(offset + size) // encoding.record_size))
-        if first >= end:
-            continue
-        if gaps and gaps[-1].first + gaps[-1].length >= first:
-            gaps[-1] = Gap(gaps[-1].first, end - gaps[-1].first)
-        else:
-            gaps.append(Gap(first, end - first))
-    return tuple(gaps)
+    return replace(read, remarks=(*read.remarks, remark))
 
 
 def read_window(
