@@ -25,7 +25,7 @@ from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import BITMAP_LEFT, find_recorded_code, may_be_bitmap
+from kcovdbg.walk.objects import find_bitmap_left, find_recorded_code
 from kcovdbg.walk.record_decoder import ClampedCount, clamp_count, decode_records, find_full_remarks
 
 
@@ -266,8 +266,10 @@ def _read_counted(
     if stored is not None:
         clamped = clamp_count(stored, capacity, is_private=facts.private)
         remarks = clamped.remarks
-        if may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity):
-            remarks = (*remarks, BITMAP_LEFT)
+        mode, address = facts.mode, facts.address
+        bitmap_left = find_bitmap_left(target, layout, mode, address, stored, capacity)
+        if bitmap_left is not None:
+            remarks = (*remarks, bitmap_left)
     data, missing = _read_records(target, facts.address, encoding, clamped.count)
     read = _ReadBytes(stored, clamped.count, data, missing, remarks)
     is_whole = len(data) == clamped.count * encoding.record_size

@@ -137,30 +137,35 @@ def find_recorded_code(target: Target) -> tuple[int, int] | None:
 BITMAP_LEFT: Final = (
     "buffer may start with a bitmap, whose size the kernel does not keep after a session"
 )
+_UNTOLD_BITMAP: Final = (
+    f"{BITMAP_LEFT}: without the symbol _stext, records cannot be told from a bitmap"
+)
 
 
-def may_be_bitmap(
+def find_bitmap_left(
     target: Target, layout: Layout, mode: str | None, start: int, count: int, capacity: int | None
-) -> bool:
-    """Return whether the count of a buffer may be a word of a bitmap that an ended session left
-    (kcov-abi.md 6).
+) -> str | None:
+    """Return why the count of a buffer may be a word of a bitmap that an ended session left
+    (kcov-abi.md 6); None if it is a count.
 
     :param start: address of the count word.
     :param count: as stored.
     :raises ReadError: if the words of the first record cannot be read.
     """
     if not layout.traits.has_prefix or not count or (mode is not None and is_tracing(mode)):
-        return False
+        return None
     if capacity is not None and count > capacity:
-        return True
+        return BITMAP_LEFT
     code = find_recorded_code(target)
     if code is None:
-        return True
+        return _UNTOLD_BITMAP
     # The first record of a trace is an address of code, or ends with one.
     low, high = code
     sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
     firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
-    return not any(low <= address <= high for address in firsts)
+    if any(low <= address <= high for address in firsts):
+        return None
+    return BITMAP_LEFT
 
 
 class BufferMembers(NamedTuple):
@@ -221,8 +226,9 @@ def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:
         if start is None:
             return unknown
         count = read_count(target, layout, start, mode)
-        if may_be_bitmap(target, layout, mode, start, count, capacity):
-            return replace(unknown, problems=(BITMAP_LEFT,))
+        bitmap = find_bitmap_left(target, layout, mode, start, count, capacity)
+        if bitmap is not None:
+            return replace(unknown, problems=(bitmap,))
         is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return replace(unknown, problems=(f"buffer {area:#x}: {error}",))

@@ -34,7 +34,9 @@ def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, L
         if kcov.fields is None:
             # A pointer that leads to no kernel address is damage, which rules report.
             unread += kcov.errors[:1] if is_kernel_pointer(target, address) else ()
-        elif kcov.fields.area and kcov.count is None and BITMAP_LEFT not in kcov.errors:
+        elif kcov.fields.area and kcov.count is None:
+            if any(error.startswith(BITMAP_LEFT) for error in kcov.errors):
+                continue
             uncounted.append(f"the count of the buffer of {name_kcov(address)} could not be read")
     return {
         Source.OBJECTS: Lack(tuple(unread), is_total=len(unread) == len(objects)),

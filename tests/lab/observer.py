@@ -71,7 +71,8 @@ def is_count_of_pcs(finding: dict[str, Any]) -> bool:
     So it is where a thread changed from PCs to comparisons without resetting the count, which is
     not the kernel's mistake.
     """
-    if finding["rule"] != "B2":
+    # A rule that could not be judged has a row without values.
+    if finding["rule"] != "B2" or finding["severity"] == "unknown":
         return False
     values = {value["name"]: int(value["value"], 0) for value in finding["values"]}
     return values["count"] < values["bytes"] // 8
