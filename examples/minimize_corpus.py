@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_counts import count_pcs
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 
 
 def choose(traces: Mapping[str, array[int]], distinct: int) -> list[tuple[str, int]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from cffi import FFI
 
 SOURCES = (
-    "pctext.c",
+    "distinct_pcs.c",
     "chains.c",
     "seqdiff.c",
     "x86_decoder.c",

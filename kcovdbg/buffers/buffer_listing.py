@@ -28,7 +28,7 @@ from kcovdbg.model.location import LocatedRecord
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.pc_counts import pc_sequence
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 
 
 class _Piece(NamedTuple):

@@ -48,20 +48,15 @@ from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
 from kcovdbg.records.function_trace import find_runs
+from kcovdbg.records.joined_buffers import sum_up_remarks
 from kcovdbg.records.located_records import find_indices
-from kcovdbg.records.pc_counts import (
-    DifferingPc,
-    DiffSide,
-    RunCounts,
-    RunDifference,
-    compare_runs,
-    count_pcs,
-    pc_sequence,
-)
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import find_common_reading, find_traces, group_runs, sum_up_remarks
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
+from kcovdbg.records.side_file import find_traces, group_runs
+from kcovdbg.records.trace_reader import find_common_reading
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _LINES: Final = 4

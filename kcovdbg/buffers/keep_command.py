@@ -15,7 +15,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
 from kcovdbg.errors import WordError
 from kcovdbg.inputs.buffer_sources import find_buffer, find_kept
-from kcovdbg.records.trace_file import Kept, keep
+from kcovdbg.records.kept_buffer import Kept, keep
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),

@@ -19,7 +19,8 @@ from kcovdbg.console.writer import Format
 from kcovdbg.inputs.buffer_sources import find_buffer, require_named_names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import Share, count_pcs, count_repeats, pc_sequence, rank
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_shares import Share, count_repeats, rank
 
 _SHOWN: Final = 25
 

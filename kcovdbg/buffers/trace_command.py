@@ -53,7 +53,7 @@ from kcovdbg.records.function_trace import (
 from kcovdbg.records.located_records import PcFilter, find_indices
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering, pc_sequence
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 
 _LINES: Final = 100
 """About two screens."""

@@ -20,7 +20,7 @@ from kcovdbg.records.line_states import (
 )
 from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.location_table import LocationTable
 
 

@@ -39,7 +39,7 @@ from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.target.local_kernel import is_this_machine
 

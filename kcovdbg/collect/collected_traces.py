@@ -43,9 +43,10 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import place_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
+from kcovdbg.records.joined_buffers import concatenate
 from kcovdbg.records.located_records import find_indices, locate_records
-from kcovdbg.records.pc_counts import Occurrence, RunCounts, count_pcs, find_occurrences
-from kcovdbg.records.trace_file import concatenate
+from kcovdbg.records.pc_counts import count_pcs
+from kcovdbg.records.run_counts import Occurrence, RunCounts, find_occurrences
 
 
 class CollectedPart(NamedTuple):

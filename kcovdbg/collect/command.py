@@ -42,8 +42,8 @@ from kcovdbg.errors import CollectError, KcovdbgError, UsageError, WordError
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import find_output
-from kcovdbg.records.pc_counts import RunCounts
-from kcovdbg.records.trace_file import keep
+from kcovdbg.records.kept_buffer import keep
+from kcovdbg.records.run_counts import RunCounts
 from kcovdbg.target.local_kernel import (
     is_this_machine,
     running_build_id,

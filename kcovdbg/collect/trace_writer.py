@@ -20,7 +20,7 @@ from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, ModuleMap, is_code_section
 from kcovdbg.output_file import PRIVATE, accept, find_output, open_output, write_files
-from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
+from kcovdbg.records.side_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.series import table
 from kcovdbg.target.local_kernel import running_build_id
 

@@ -31,7 +31,7 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frame
 from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
 from kcovdbg.records.pc_counts import make_numbering
-from kcovdbg.records.pc_names import PcColumns, kind_flags, pair_words
+from kcovdbg.records.pc_locations import PcColumns, kind_flags, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import gather
 

@@ -29,8 +29,8 @@ from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.executed_addresses import table_code
 from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import TraceHeader
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.side_file import TraceHeader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.location_table import LocationTable

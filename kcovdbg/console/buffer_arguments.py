@@ -15,7 +15,7 @@ from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_file import PcFormat
 from kcovdbg.records.pc_list import AUTO, ReadingOptions
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""

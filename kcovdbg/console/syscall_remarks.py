@@ -15,7 +15,7 @@ from kcovdbg.model.kcov import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 
 # Limit for system calls in a remark.
 _CALLS: Final = 8

@@ -52,7 +52,7 @@ from kcovdbg.model.task import Role, Task
 from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 

@@ -47,7 +47,8 @@ from kcovdbg.model.kcov import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import open_output
 from kcovdbg.records.crash_report import LOG_RECORDS
-from kcovdbg.records.trace_file import read_header, read_trace
+from kcovdbg.records.side_file import read_header
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.target import Target
 from kcovdbg.target.target_options import TargetOptions, open_target

@@ -22,7 +22,7 @@ from kcovdbg.frontends.options import NamedInput
 from kcovdbg.inputs.input_commands import find_commands, find_trace, quote
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind
-from kcovdbg.records.trace_file import side_path
+from kcovdbg.records.side_file import side_path
 
 
 def refuse(path: str, found: FoundKind) -> UsageError:

@@ -21,19 +21,14 @@ from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
+from kcovdbg.records.joined_buffers import merge_buffers
+from kcovdbg.records.kept_buffer import Kept, restore
 from kcovdbg.records.line_states import Place, Quality, TraceRecords, read_records
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import (
-    Kept,
-    find_common_reading,
-    find_traces,
-    merge_buffers,
-    read_trace,
-    require_build,
-    restore,
-)
+from kcovdbg.records.pc_locations import LocationCache, is_pattern
+from kcovdbg.records.side_file import find_traces
+from kcovdbg.records.trace_reader import find_common_reading, read_trace, require_build
 from kcovdbg.records.user_view import (
     ViewComparison,
     compare_views,

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError, suggest
 from kcovdbg.records.located_records import matches_path
-from kcovdbg.records.pc_names import LocationCache, OtherCode, is_pattern
+from kcovdbg.records.pc_locations import LocationCache, OtherCode, is_pattern
 from kcovdbg.symbols.location_table import LocationTable
 
 _OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"

@@ -14,7 +14,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind, find_path_kind
-from kcovdbg.records.trace_file import SUFFIX
+from kcovdbg.records.side_file import SUFFIX
 
 _NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 

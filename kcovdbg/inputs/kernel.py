@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcovdbg.records.executed_addresses import KernelCode
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
-    from kcovdbg.records.pc_names import LocationCache
+    from kcovdbg.records.pc_locations import LocationCache
     from kcovdbg.records.written_locations import WordLookup
     from kcovdbg.symbols.call_graph import CallGraph
     from kcovdbg.symbols.function_starts import FunctionFinder
@@ -199,7 +199,7 @@ class Kernel:
     @cached_property
     def names(self) -> LocationCache:
         """Names for recorded PCs; without a kernel, PCs have none."""
-        from kcovdbg.records.pc_names import LocationCache
+        from kcovdbg.records.pc_locations import LocationCache
 
         symbolizer = self.symbolizer
         if symbolizer is None:

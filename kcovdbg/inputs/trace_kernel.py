@@ -22,7 +22,7 @@ from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.pc_convention import PointSet, find_module_sets
-from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
+from kcovdbg.records.side_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Fallback, TableTarget

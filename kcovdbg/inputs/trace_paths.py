@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.records.pc_names import is_pattern
-from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
+from kcovdbg.records.pc_locations import is_pattern
+from kcovdbg.records.side_file import SUFFIX, find_traces, side_path
 from kcovdbg.user_folder import expand_user
 
 FILE: Final = "file:"

@@ -16,8 +16,8 @@ from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement
+    from kcovdbg.records.kept_buffer import Kept
     from kcovdbg.records.pc_list import ReadingOptions
-    from kcovdbg.records.trace_file import Kept
 
 
 @dataclass(eq=False)

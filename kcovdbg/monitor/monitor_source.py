@@ -32,7 +32,7 @@ from kcovdbg.monitor.samples import (
     Sample,
     TaskSample,
 )
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.target import Target
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints

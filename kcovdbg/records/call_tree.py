@@ -14,7 +14,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 
 
 class CallKind(str, Enum):

@@ -14,7 +14,7 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
 from kcovdbg.records.line_states import CodeLine, LineState
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
-from kcovdbg.records.pc_names import PcColumns, kind_flags, low_bytes, low_halves, pair_words
+from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 from kcovdbg.symbols.table_rows import gather

@@ -29,7 +29,7 @@ from kcovdbg.input_file import (
 from kcovdbg.records.crash_folder import is_crash_folder, is_workdir
 from kcovdbg.records.log_text import is_log
 from kcovdbg.records.pc_file import NotATraceError, PcFile, read_pc_file
-from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
+from kcovdbg.records.side_file import SUFFIX, find_traces, side_path
 from kcovdbg.target.dump_file import FileKind, identify, identify_start
 
 LOOKED_AT: Final = 1 << 20

@@ -19,7 +19,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, LocatedRecord, Location
-from kcovdbg.records.pc_names import LocationCache, PcColumns, is_pattern, name_matcher
+from kcovdbg.records.pc_locations import LocationCache, PcColumns, is_pattern, name_matcher
 
 FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""

@@ -36,24 +36,24 @@ class Numbering:
         ffi, lib = load_native()
         start, end = text
         size = min(max(0, end - start), _MAX_TEXT)
-        self._text = lib.kcovdbg_text_new(start, size)
+        self._text = lib.kcovdbg_pcs_new(start, size)
         if self._text == ffi.NULL:
             raise MemoryError
-        self._text = ffi.gc(self._text, lib.kcovdbg_text_free, size // 8)
+        self._text = ffi.gc(self._text, lib.kcovdbg_pcs_free, size // 8)
         self._count = 0
 
     def number(self, *buffers: array[int]) -> array[int]:
         """Return the distinct PCs of all the buffers, ascending; a PC's number is its index."""
         ffi, lib = load_native()
-        lib.kcovdbg_text_reset(self._text)
+        lib.kcovdbg_pcs_reset(self._text)
         for words in buffers:
-            if lib.kcovdbg_text_add(self._text, ffi.from_buffer(words), len(words), words.itemsize):
+            if lib.kcovdbg_pcs_add(self._text, ffi.from_buffer(words), len(words), words.itemsize):
                 raise MemoryError
-        self._count = lib.kcovdbg_text_number(self._text)
+        self._count = lib.kcovdbg_pcs_number(self._text)
         if self._count < 0:
             raise MemoryError
         pcs = zeros("Q", self._count)
-        lib.kcovdbg_text_pcs(self._text, column("Q", pcs, self._count), self._count)
+        lib.kcovdbg_pcs_copy(self._text, column("Q", pcs, self._count), self._count)
         return pcs
 
     def ids(self, words: array[int]) -> array[int]:
@@ -62,7 +62,7 @@ class Numbering:
         """
         ffi, lib = load_native()
         ids = zeros("I", len(words))
-        lib.kcovdbg_text_ids(
+        lib.kcovdbg_pcs_ids(
             self._text,
             ffi.from_buffer(words),
             len(words),
@@ -77,7 +77,7 @@ class Numbering:
         counts = zeros("Q", self._count)
         pointer = column("Q", counts, self._count)
         for words in buffers:
-            lib.kcovdbg_text_count(
+            lib.kcovdbg_pcs_count(
                 self._text, ffi.from_buffer(words), len(words), words.itemsize, pointer, self._count
             )
         return counts

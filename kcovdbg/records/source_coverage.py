@@ -30,7 +30,7 @@ from kcovdbg.records.line_states import (
 )
 from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_names import pair_words
+from kcovdbg.records.pc_locations import pair_words
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 from kcovdbg.symbols.symbolizer import without_collection
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kcovdbg.abi.address import address_of, pc_of
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.oops_words import CodeWord
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.report_table import CALL_MACHINES
 from kcovdbg.symbols.function_starts import FunctionFinder, FunctionStart
 from kcovdbg.symbols.symbolizer import demangle_location

@@ -37,8 +37,9 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.coverage import fill_lines
 from kcovdbg.records.line_states import LineState
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_repeats, pc_sequence, rank
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.records.pc_counts import PcCounts, as_counts, pc_sequence
+from kcovdbg.records.pc_shares import count_repeats, rank
+from kcovdbg.records.side_file import read_header
 from kcovdbg.report.changes import changes_markup
 from kcovdbg.report.listing import (
     MAX_LINES,

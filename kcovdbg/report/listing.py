@@ -25,8 +25,8 @@ from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
 from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.line_states import LineState
-from kcovdbg.records.pc_counts import Share
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.pc_shares import Share
 
 MAX_LINES: Final = 6000
 """Limit for lines of source with points that are in the page as they are: more rows make it slow to

@@ -31,7 +31,7 @@ from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.native_loops import Numbering, flatten_chains
 from kcovdbg.records.pc_counts import PcCounts, as_counts, make_numbering, pc_sequence
-from kcovdbg.records.pc_names import UNKNOWN, LocationCache, low_halves
+from kcovdbg.records.pc_locations import UNKNOWN, LocationCache, low_halves
 from kcovdbg.report.listing import chunk_lines
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.table_rows import INVERTED, gather

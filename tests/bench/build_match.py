@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from kcovdbg.compare.build_match import BuildFunctions, match_builds
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from pathlib import Path
 
-from kcovdbg.records.pc_counts import RunCounts
+from kcovdbg.records.run_counts import RunCounts
 
 
 def resident() -> int:

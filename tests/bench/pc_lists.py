@@ -18,7 +18,7 @@ from typing import Final
 
 from kcovdbg.records.pc_convention import PointSet, find_convention
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 from tests.bench.measure import Result, at_most, best, bounded
 
 ROOT: Final = Path(__file__).parents[2]

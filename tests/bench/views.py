@@ -24,7 +24,7 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.buffers.view_screen import ViewScreen
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, bounded

@@ -17,8 +17,8 @@ from kcovdbg.collect.command import parse_remote, parse_size
 from kcovdbg.console.json_schema import keys_of
 from kcovdbg.errors import WordError
 from kcovdbg.frontends.cli import main
-from kcovdbg.records.pc_counts import RunCounts, find_occurrences
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.records.run_counts import RunCounts, find_occurrences
+from kcovdbg.records.side_file import read_header
 from kcovdbg.series.kcov_dataflow import CODEC as DATAFLOW
 from tests.support.collector_process import no_target
 from tests.support.fake_kcov import FakeKcov

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.records.side_file import read_header
 from tests.integration.test_two_builds import ask, refuse
 
 KEPT = Path(__file__).parent.parent / "golden" / "two_kernels"

@@ -22,7 +22,7 @@ import drgn
 
 from kcovdbg.abi import record
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland

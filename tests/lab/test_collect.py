@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.records.trace_file import read_header, read_trace
+from kcovdbg.records.side_file import read_header
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab.collect_guest import SHARED, Lab, boot_shared, compare_syscalls
 from tests.lab.initramfs import Userland

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
+from kcovdbg.records.side_file import read_header, side_path
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.conftest import find_built

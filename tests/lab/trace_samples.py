@@ -14,7 +14,8 @@ from pathlib import Path
 
 import zstandard
 
-from kcovdbg.records.trace_file import read_trace, side_path
+from kcovdbg.records.side_file import side_path
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file

@@ -22,7 +22,7 @@
 #include "chains.h"
 #include "dwarf.h"
 #include "given.h"
-#include "pctext.h"
+#include "distinct_pcs.h"
 #include "seqdiff.h"
 #include "table_rows.h"
 #include "x86_decoder.h"
@@ -74,7 +74,7 @@ static uint64_t random_pc(uint64_t base, uint64_t size)
 static void try_text(void)
 {
 	uint64_t base = random_word(), size = below(2) ? below(1 << 16) : below(200);
-	struct kcovdbg_text *text = kcovdbg_text_new(base, size);
+	struct kcovdbg_pcs *text = kcovdbg_pcs_new(base, size);
 	int round;
 
 	CHECK(text);
@@ -106,16 +106,16 @@ static void try_text(void)
 			if (!i || sorted[i] != sorted[i - 1])
 				sorted[distinct++] = sorted[i];
 		}
-		kcovdbg_text_reset(text);
-		CHECK(!kcovdbg_text_add(text, words, count, word_size));
-		CHECK(kcovdbg_text_number(text) == (ptrdiff_t)distinct);
+		kcovdbg_pcs_reset(text);
+		CHECK(!kcovdbg_pcs_add(text, words, count, word_size));
+		CHECK(kcovdbg_pcs_number(text) == (ptrdiff_t)distinct);
 		got = malloc((distinct + 1) * sizeof(*got));
 		counts = calloc(distinct + 1, sizeof(*counts));
 		CHECK(got && counts);
-		kcovdbg_text_pcs(text, got, distinct);
+		kcovdbg_pcs_copy(text, got, distinct);
 		CHECK(!memcmp(got, sorted, distinct * sizeof(*got)));
-		kcovdbg_text_ids(text, words, count, word_size, ids);
-		kcovdbg_text_count(text, words, count, word_size, counts, distinct);
+		kcovdbg_pcs_ids(text, words, count, word_size, ids);
+		kcovdbg_pcs_count(text, words, count, word_size, counts, distinct);
 		for (i = 0; i < count; i++) {
 			CHECK(ids[i] < distinct && got[ids[i]] == pcs[i]);
 			counts[ids[i]]--;
@@ -129,7 +129,7 @@ static void try_text(void)
 		free(got);
 		free(counts);
 	}
-	kcovdbg_text_free(text);
+	kcovdbg_pcs_free(text);
 }
 
 static size_t longest_common(const uint32_t *a, size_t n, const uint32_t *b, size_t m)
@@ -925,7 +925,7 @@ static const struct {
 	const char *name;
 	void (*work)(void);
 } targets[] = {
-	{ "pctext", try_text },		{ "chains", try_chains },	{ "seqdiff", try_diff },
+	{ "distinct_pcs", try_text },	{ "chains", try_chains },	{ "seqdiff", try_diff },
 	{ "locations", try_locations }, { "branches", try_branches },	{ "table_rows", try_rows },
 	{ "follow", try_follow_input }, { "inject", try_inject_input }, { "dwarf", try_dwarf },
 	{ "x86_decoder", try_decoder }, { "blocks", try_blocks },

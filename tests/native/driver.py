@@ -19,7 +19,7 @@ from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    "pctext",
+    "distinct_pcs",
     "chains",
     "seqdiff",
     "locations",

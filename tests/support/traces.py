@@ -10,8 +10,8 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import PC
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import side_path
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.side_file import side_path
 
 if TYPE_CHECKING:
     WordArray = array[int]

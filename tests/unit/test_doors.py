@@ -69,7 +69,7 @@ OPENED = {
     "kcovdbg.output_file.open_output": "the writer of files",
     "kcovdbg.records.function_trace._read_classes": PACKAGE,
     "kcovdbg.records.report_table._read_tables": PACKAGE,
-    "kcovdbg.records.trace_file._read_pipe": MINE,
+    "kcovdbg.records.trace_reader._read_pipe": MINE,
     "kcovdbg.records.user_view.is_private": KERNEL,
     "kcovdbg.records.user_view.read_user_view": KERNEL,
     "kcovdbg.symbols.table_builder._only_builder": OUTPUT,

@@ -16,7 +16,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import find_number, parse_number
 from kcovdbg.monitor.samples import read_samples
 from kcovdbg.records.pc_file import PcFormat, read_pc_file
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.records.side_file import read_header
 
 _TOP: Final = Path(kcovdbg.__file__).parent
 _ONE_PLACE: Final = "input_file.py"

@@ -12,7 +12,7 @@ import pytest
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.stub import make_stub
 from tests.support.traces import BASE, locate, pc

@@ -14,7 +14,7 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.screen import KeyTerminal
 from tests.support.traces import CountingWords, make_buffer, names, pc

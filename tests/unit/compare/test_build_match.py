@@ -7,7 +7,7 @@ import pytest
 
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
 from kcovdbg.model.location import Frame
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

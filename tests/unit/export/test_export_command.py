@@ -14,7 +14,7 @@ from kcovdbg.console.runner import find_command, make_context, run_line
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
 from kcovdbg.export.command import EXPORTERS, find_code_ends
 from kcovdbg.records.pc_list import ReadingOptions
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

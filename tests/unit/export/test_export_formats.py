@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kcovdbg.console.text import escape
 from kcovdbg.export import line_formats, point_formats
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.source_coverage import BranchCoverage, FunctionCoverage, SourceCoverage
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(

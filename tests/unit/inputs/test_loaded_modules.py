@@ -14,7 +14,8 @@ from kcovdbg.elf.header import NT_GNU_BUILD_ID, make_note
 from kcovdbg.inputs.trace_kernel import TraceModules
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
+from kcovdbg.records.side_file import read_header, side_path
+from kcovdbg.records.trace_reader import read_trace
 
 OFFSET = 0x5000000
 TEXT = 0xFFFFFFFF81000000

@@ -12,7 +12,7 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.monitor_source import LiveSource
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.clock import Clock

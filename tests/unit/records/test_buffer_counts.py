@@ -12,9 +12,10 @@ from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import Mark, ViewRows, align_by_index, align_records
 from kcovdbg.records.function_trace import find_runs, fold_runs, round_length
+from kcovdbg.records.kept_buffer import keep, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_counts import DiffSide, RunCounts, compare_runs, count_pcs, pc_sequence
-from kcovdbg.records.trace_file import keep, restore
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
 

@@ -25,7 +25,8 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_header, read_trace
+from kcovdbg.records.side_file import read_header
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]

@@ -10,6 +10,7 @@ import pytest
 
 from kcovdbg.abi.record import EXACT, decode_record, make_encoding
 from kcovdbg.records.executed_addresses import KernelCode, is_instruction_run, read_exactly
+from kcovdbg.records.joined_buffers import merge_buffers
 from kcovdbg.records.line_states import (
     ALL_EXECUTED_CODE,
     EXECUTED_CODE,
@@ -21,7 +22,7 @@ from kcovdbg.records.line_states import (
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import merge_buffers, read_trace
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from tests.unit.records.test_line_states import BASE, SIZE, Block, make_finder
 

@@ -19,8 +19,9 @@ from kcovdbg.records import native_loops
 from kcovdbg.records.coverage import PointRows, count_functions, find_lines
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_repeats, rank
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_counts import PcCounts, as_counts
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.pc_shares import count_repeats, rank
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

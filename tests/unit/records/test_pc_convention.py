@@ -11,7 +11,7 @@ from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import find_common_reading, read_trace
+from kcovdbg.records.trace_reader import find_common_reading, read_trace
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x22600000

@@ -12,7 +12,7 @@ import pytest
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
 HEX = "".join(f"{pc:#x}\n" for pc in PCS)

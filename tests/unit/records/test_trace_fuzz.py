@@ -10,7 +10,8 @@ from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace, side_path
+from kcovdbg.records.side_file import side_path
+from kcovdbg.records.trace_reader import read_trace
 
 FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
 KERNEL = TraceKernel(machine="x86_64", find_points=lambda: [list_points([0xFFFFFFFF81000005])])

@@ -28,9 +28,9 @@ from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.coverage import FileCoverage, LineCoverage, fill_lines
 from kcovdbg.records.line_states import LineState
-from kcovdbg.records.pc_counts import Share
-from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import side_path
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.pc_shares import Share
+from kcovdbg.records.side_file import side_path
 from kcovdbg.report import command as report_command
 from kcovdbg.report.listing import (
     SourceFile,

@@ -13,7 +13,7 @@ from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source
 from kcovdbg.records.located_records import select_records
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel

@@ -10,7 +10,8 @@ import pytest
 
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.state import Part, Reading
-from kcovdbg.records.trace_file import SUFFIX, read_trace
+from kcovdbg.records.side_file import SUFFIX
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.target.drgn.drgn_messages import walking
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader

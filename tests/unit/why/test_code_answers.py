@@ -18,7 +18,7 @@ from kcovdbg.frontends.mcp.tools import ToolBox
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.records.trace_file import side_path
+from kcovdbg.records.side_file import side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table

@@ -13,7 +13,8 @@ from kcovdbg.abi.record import CMP
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
+from kcovdbg.records.side_file import read_header, side_path
+from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]
@@ -175,7 +176,7 @@ def test_a_bomb_is_refused_before_it_takes_much_memory(tmp_path, program):
 import resource
 from kcovdbg.errors import LimitError
 from kcovdbg.limits import set_limits
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_reader import read_trace
 set_limits({{"trace-size": 64 << 20}})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

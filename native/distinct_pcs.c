@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "hash.h"
-#include "pctext.h"
+#include "distinct_pcs.h"
 
 #define NO_ID UINT32_MAX
 
-struct kcovdbg_text {
+struct kcovdbg_pcs {
 	struct hash_key key;
 	uint64_t base;
 	uint64_t size;
@@ -57,9 +57,9 @@ static inline uint64_t load(const unsigned char *at, unsigned int word_size)
 #define FOR_EACH_PC(function, words, count, word_size, ...) \
 	((word_size) == 8 ? function(words, count, 8, __VA_ARGS__) : function(words, count, 4, __VA_ARGS__))
 
-struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
+struct kcovdbg_pcs *kcovdbg_pcs_new(uint64_t base, uint64_t size)
 {
-	struct kcovdbg_text *text = calloc(1, sizeof(*text));
+	struct kcovdbg_pcs *text = calloc(1, sizeof(*text));
 
 	if (!text)
 		return NULL;
@@ -72,13 +72,13 @@ struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
 	text->in_use = calloc(text->words / 64 + 1, sizeof(*text->in_use));
 	text->rank = malloc(text->words * sizeof(*text->rank));
 	if (!text->bitmap || !text->in_use || !text->rank) {
-		kcovdbg_text_free(text);
+		kcovdbg_pcs_free(text);
 		return NULL;
 	}
 	return text;
 }
 
-void kcovdbg_text_free(struct kcovdbg_text *text)
+void kcovdbg_pcs_free(struct kcovdbg_pcs *text)
 {
 	if (!text)
 		return;
@@ -91,7 +91,7 @@ void kcovdbg_text_free(struct kcovdbg_text *text)
 	free(text);
 }
 
-void kcovdbg_text_reset(struct kcovdbg_text *text)
+void kcovdbg_pcs_reset(struct kcovdbg_pcs *text)
 {
 	size_t i;
 
@@ -109,7 +109,7 @@ void kcovdbg_text_reset(struct kcovdbg_text *text)
 }
 
 /* Return the slot of a PC, or the free one for it. */
-static inline size_t find_outside(const struct kcovdbg_text *text, uint64_t pc)
+static inline size_t find_outside(const struct kcovdbg_pcs *text, uint64_t pc)
 {
 	size_t mask = text->outside_slots - 1;
 	size_t slot = mix(text->key, text->key.start, pc) & mask;
@@ -119,9 +119,9 @@ static inline size_t find_outside(const struct kcovdbg_text *text, uint64_t pc)
 	return slot;
 }
 
-static int grow_outside(struct kcovdbg_text *text)
+static int grow_outside(struct kcovdbg_pcs *text)
 {
-	struct kcovdbg_text old = *text;
+	struct kcovdbg_pcs old = *text;
 	size_t slots = old.outside_slots ? old.outside_slots * 4 : 256;
 	size_t i;
 
@@ -148,7 +148,7 @@ static int grow_outside(struct kcovdbg_text *text)
 	return 0;
 }
 
-static int add_outside(struct kcovdbg_text *text, uint64_t pc)
+static int add_outside(struct kcovdbg_pcs *text, uint64_t pc)
 {
 	size_t slot;
 
@@ -164,7 +164,7 @@ static int add_outside(struct kcovdbg_text *text, uint64_t pc)
 }
 
 static inline __attribute__((always_inline)) int mark(const void *words, size_t count, unsigned int word_size,
-						      struct kcovdbg_text *text)
+						      struct kcovdbg_pcs *text)
 {
 	const unsigned char *at = words;
 	uint64_t base = text->base, size = text->size;
@@ -189,7 +189,7 @@ static inline __attribute__((always_inline)) int mark(const void *words, size_t 
 	return 0;
 }
 
-int kcovdbg_text_add(struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size)
+int kcovdbg_pcs_add(struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size)
 {
 	text->pcs_count = 0;
 	return FOR_EACH_PC(mark, words, count, word_size, text);
@@ -202,7 +202,7 @@ static int compare_pcs(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-static int need_room(struct kcovdbg_text *text, size_t more)
+static int need_room(struct kcovdbg_pcs *text, size_t more)
 {
 	size_t room = text->pcs_count + more;
 	uint64_t *pcs;
@@ -218,7 +218,7 @@ static int need_room(struct kcovdbg_text *text, size_t more)
 	return 0;
 }
 
-static int number_text(struct kcovdbg_text *text)
+static int number_text(struct kcovdbg_pcs *text)
 {
 	size_t i, j;
 
@@ -242,7 +242,7 @@ static int number_text(struct kcovdbg_text *text)
 	return 0;
 }
 
-ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text)
+ptrdiff_t kcovdbg_pcs_number(struct kcovdbg_pcs *text)
 {
 	uint64_t *outside = NULL;
 	size_t i, n = 0, low = 0;
@@ -282,13 +282,13 @@ ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text)
 	return text->pcs_count;
 }
 
-void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs, size_t room)
+void kcovdbg_pcs_copy(const struct kcovdbg_pcs *text, uint64_t *pcs, size_t room)
 {
 	if (text->pcs_count && room)
 		memcpy(pcs, text->pcs, (text->pcs_count < room ? text->pcs_count : room) * sizeof(*pcs));
 }
 
-static inline __attribute__((always_inline)) uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
+static inline __attribute__((always_inline)) uint32_t find_id(const struct kcovdbg_pcs *text, uint64_t pc)
 {
 	uint64_t offset = pc - text->base;
 
@@ -305,7 +305,7 @@ static inline __attribute__((always_inline)) uint32_t find_id(const struct kcovd
 }
 
 static inline __attribute__((always_inline)) int put_ids(const void *words, size_t count, unsigned int word_size,
-							 const struct kcovdbg_text *text, uint32_t *ids)
+							 const struct kcovdbg_pcs *text, uint32_t *ids)
 {
 	const unsigned char *at = words;
 	size_t i;
@@ -319,13 +319,13 @@ static inline __attribute__((always_inline)) int put_ids(const void *words, size
 	return 0;
 }
 
-void kcovdbg_text_ids(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids)
+void kcovdbg_pcs_ids(const struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids)
 {
 	FOR_EACH_PC(put_ids, words, count, word_size, text, ids);
 }
 
 static inline __attribute__((always_inline)) int add_counts(const void *words, size_t count, unsigned int word_size,
-							    const struct kcovdbg_text *text, uint64_t *counts, size_t room)
+							    const struct kcovdbg_pcs *text, uint64_t *counts, size_t room)
 {
 	const unsigned char *at = words;
 	size_t i;
@@ -339,8 +339,8 @@ static inline __attribute__((always_inline)) int add_counts(const void *words, s
 	return 0;
 }
 
-void kcovdbg_text_count(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size,
-			uint64_t *counts, size_t room)
+void kcovdbg_pcs_count(const struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size,
+		       uint64_t *counts, size_t room)
 {
 	FOR_EACH_PC(add_counts, words, count, word_size, text, counts, room);
 }

@@ -13,26 +13,26 @@
 #include <stdint.h>
 
 /* cdef */
-struct kcovdbg_text;
+struct kcovdbg_pcs;
 
 /* size may be 0: then all PCs are outside of the text. NULL when out of memory. */
-struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size);
-void kcovdbg_text_free(struct kcovdbg_text *text);
+struct kcovdbg_pcs *kcovdbg_pcs_new(uint64_t base, uint64_t size);
+void kcovdbg_pcs_free(struct kcovdbg_pcs *text);
 
 /* Remove all PCs. */
-void kcovdbg_text_reset(struct kcovdbg_text *text);
+void kcovdbg_pcs_reset(struct kcovdbg_pcs *text);
 /* Add the PCs of a buffer: count words of word_size (4 or 8) bytes, which need not be aligned. What was numbered before is not any
    more. -1 when out of memory. */
-int kcovdbg_text_add(struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size);
+int kcovdbg_pcs_add(struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size);
 /* Number the PCs added since the reset in order of address. Return their count, or -1 when out of memory. */
-ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text);
+ptrdiff_t kcovdbg_pcs_number(struct kcovdbg_pcs *text);
 /* The numbered PCs, ascending, up to room. */
-void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs, size_t room);
+void kcovdbg_pcs_copy(const struct kcovdbg_pcs *text, uint64_t *pcs, size_t room);
 /* The number of the PC in each word; UINT32_MAX for one without. */
-void kcovdbg_text_ids(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids);
+void kcovdbg_pcs_ids(const struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids);
 /* Add the occurrences of each numbered PC to counts, of which there are room. */
-void kcovdbg_text_count(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size,
-			uint64_t *counts, size_t room);
+void kcovdbg_pcs_count(const struct kcovdbg_pcs *text, const void *words, size_t count, unsigned int word_size,
+		       uint64_t *counts, size_t room);
 /* cdef end */
 
 #endif

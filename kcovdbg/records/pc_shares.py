@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which functions, files or PCs take most of a buffer."""
+
+from __future__ import annotations
+
+import operator
+from array import array
+from itertools import compress, count
+from typing import NamedTuple
+
+from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.records.native_loops import NO_ID
+from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.records.pc_locations import PcColumns
+from kcovdbg.symbols.table_rows import gather
+
+
+class Share(NamedTuple):
+    """The share of a buffer that one function, file or PC takes."""
+
+    records: int
+    share: float
+    """Fraction of all records, 0 to 1."""
+    points: int
+    """Distinct PCs."""
+    pc: int
+    """The PC with the most records."""
+    repeats: int
+    """Records of points that the same function run already had, mostly from loops."""
+
+
+class Ranking(NamedTuple):
+    """Groups of PCs by their records."""
+
+    shares: list[Share]
+    """Of those with the most records, these first."""
+    groups: int
+    """Number of all groups."""
+    records: int
+    """Of all groups."""
+    repeats: int
+    """Of all groups."""
+
+
+def rank(
+    columns: PcColumns,
+    counts: array[int],
+    repeats: array[int],
+    by: str,
+    wanted: bytes | None = None,
+    limit: int | None = None,
+) -> Ranking:
+    """Group PCs and sort the groups, the largest first.
+
+    :param columns: where the PCs are.
+    :param counts: records of each PC. Type code Q.
+    :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
+    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a
+        function is its own group.
+    :param wanted: of each PC, 0 for one that is left out; None to rank all.
+    :param limit: how many groups to return at most; None for all.
+    """
+    pcs = columns.pcs
+    groups = array("I", range(len(pcs))) if by == "pc" else _groups(columns, by)
+    if wanted is not None:
+        pcs, counts, repeats = (
+            array("Q", compress(values, wanted)) for values in (pcs, counts, repeats)
+        )
+        groups = array("I", compress(groups, wanted))
+    size = max(groups, default=-1) + 1
+    # Of each group: its records, its PCs, the index of the first PC with the most records, and its
+    # repeats.
+    records, points, hottest, repeated = (
+        zeros("Q", size),
+        zeros("I", size),
+        zeros("I", size),
+        zeros("Q", size),
+    )
+    _, lib = load_native()
+    lib.kcovdbg_sum_groups(
+        column("I", groups),
+        column("Q", counts, len(groups)),
+        column("Q", repeats, len(groups)),
+        len(groups),
+        size,
+        column("Q", records),
+        column("I", points),
+        column("I", hottest),
+        column("Q", repeated),
+    )
+    order = sorted(compress(range(size), points), key=hottest.__getitem__)
+    order.sort(key=records.__getitem__, reverse=True)
+    total = sum(records)
+    shares = [
+        Share(
+            records[group],
+            records[group] / total,
+            points[group],
+            pcs[hottest[group]],
+            repeated[group],
+        )
+        for group in order[:limit]
+    ]
+    return Ranking(shares, len(order), total, sum(repeated))
+
+
+def _groups(columns: PcColumns, by: str) -> array[int]:
+    """Return the number of each PC's group."""
+    if by == "file":
+        return columns.files()
+    # Static functions in different files may share a name. What a tail call recorded is in a callee
+    # of the function.
+    frames = columns.groups
+    named = array("I", range(len(frames)))
+    for number in compress(count(), map(operator.not_, frames.function)):
+        named[number] = NO_ID
+    groups = gather(columns.innermost_groups(), named, NO_ID)
+    for index in compress(count(), columns.approximate):
+        if groups[index] != NO_ID:
+            groups[index] += len(frames)
+    free = count(2 * len(frames))
+    return (
+        array("I", [next(free) if group == NO_ID else group for group in groups])
+        if NO_ID in groups
+        else groups
+    )
+
+
+def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
+    """Count the records that repeat a point of the same run of a function, mostly in loops.
+
+    :param columns: where the PCs of the sequence are.
+    :param sequence: PCs in order, 0 for records without one. Type code Q.
+    :return: repeated records of each PC of the columns. Type code Q.
+    """
+    numbering = make_numbering(sequence)
+    distinct = numbering.number(sequence)
+    symbols = columns.symbols()
+    first = len(distinct) - len(columns)
+    if first:
+        # Records without a PC are in no function, not even the unknown one.
+        symbols.insert(0, NO_ID)
+    repeats = zeros("Q", len(symbols))
+    ids = numbering.ids(sequence)
+    _, lib = load_native()
+    if lib.kcovdbg_count_repeats(
+        column("I", ids), len(ids), column("I", symbols), len(symbols), column("Q", repeats)
+    ):
+        raise MemoryError
+    return repeats[first:]
