@@ -8,6 +8,8 @@
 
 #define NO_RECORDS UINT64_MAX
 #define NO_PLACE UINT64_MAX
+/* Limit for the search of rule 6 in a function: steps along edges. */
+#define MOST_STEPS (1 << 18)
 /* More files or lines no kernel has. */
 #define MAX_FILES (1 << 20)
 
@@ -445,33 +447,40 @@ static void drain(struct function *f, bool leaves)
 }
 
 /*
- * Exclude what no entry leads to, or what leads to no exit, by blocks that are not excluded: rules 1 and 2 for loops, whose blocks are each
- * other's predecessors. Return whether there was something.
+ * Find the blocks that an entry leads to, or that lead to an exit, by blocks that are not excluded, and not by one.
+ * without: that one; the number of blocks for none.
  */
-static bool exclude_unreached(struct function *f, bool is_forward, bool leaves)
+static void reach(struct function *f, bool is_forward, bool leaves, size_t without)
 {
-	bool has_changed = false;
+	const uint32_t *next = is_forward ? f->edges : f->from;
 	size_t block, i, count = 0;
 
 	for (block = 0; block < f->block_count; block++) {
 		bool is_end = is_forward ? is_entry(f, block)
 					 : is_exit(f, block) || f->states[block] == KCOVDBG_STATE_STOPPED || !leaves;
 
-		f->reached[block] = is_end && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED;
+		f->reached[block] = is_end && block != without && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED;
 		if (f->reached[block])
 			f->queue[count++] = block;
 	}
 	while (count) {
-		const uint32_t *next = is_forward ? f->edges : f->from;
-
 		block = f->queue[--count];
 		i = is_forward ? first_edge(f, block) : first_from(f, block);
 		for (; i < (is_forward ? f->edge_ends[block] : f->from_ends[block]); i++)
-			if (!f->reached[next[i]] && f->states[next[i]] != KCOVDBG_STATE_NOT_EXECUTED) {
+			if (!f->reached[next[i]] && next[i] != without && f->states[next[i]] != KCOVDBG_STATE_NOT_EXECUTED) {
 				f->reached[next[i]] = 1;
 				f->queue[count++] = next[i];
 			}
 	}
+}
+
+/* Rules 1 and 2 for loops, whose blocks are each other's predecessors. Return whether there was something. */
+static bool exclude_unreached(struct function *f, bool is_forward, bool leaves)
+{
+	bool has_changed = false;
+	size_t block;
+
+	reach(f, is_forward, leaves, f->block_count);
 	for (block = 0; block < f->block_count; block++)
 		if (!f->reached[block] && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED) {
 			exclude(f, block);
@@ -480,19 +489,56 @@ static bool exclude_unreached(struct function *f, bool is_forward, bool leaves)
 	return has_changed;
 }
 
-static void infer(struct function *f, bool leaves)
+/* Rule 6: what lies on each way to a block that was executed, or from one, was executed. Return whether there was something. */
+static bool include_unavoidable(struct function *f, bool is_forward, bool leaves)
 {
+	size_t block, other, unknown = 0;
+	bool has_changed = false;
+
+	for (block = 0; block < f->block_count; block++)
+		unknown += f->states[block] == KCOVDBG_STATE_UNKNOWN;
+	if (unknown * (f->edge_count + f->block_count) > MOST_STEPS)
+		return false;
+	for (block = 0; unknown && block < f->block_count; block++) {
+		if (f->states[block] != KCOVDBG_STATE_UNKNOWN)
+			continue;
+		reach(f, is_forward, leaves, block);
+		for (other = 0; other < f->block_count; other++) {
+			bool was_executed =
+				f->states[other] == KCOVDBG_STATE_EXECUTED || f->states[other] == KCOVDBG_STATE_STOPPED;
+
+			if (was_executed && !f->reached[other])
+				break;
+		}
+		if (other < f->block_count) {
+			/* Neighbors are queued when all are known: the queue was used. */
+			f->states[block] = KCOVDBG_STATE_EXECUTED;
+			has_changed = true;
+		}
+	}
+	return has_changed;
+}
+
+/* searches: whether rule 6 is worth its time, as few blocks are unknown. */
+static void infer(struct function *f, bool leaves, bool searches)
+{
+	bool has_changed = true;
 	size_t block;
 
-	memset(f->is_queued, 0, f->block_count);
-	f->queue_count = 0;
-	for (block = 0; block < f->block_count; block++)
-		enqueue(f, block);
-	do {
-		drain(f, leaves);
-		/* The queue is empty. */
-	} while (!f->is_contradicted &&
-		 (exclude_unreached(f, true, leaves) || (leaves && exclude_unreached(f, false, leaves))));
+	while (has_changed) {
+		memset(f->is_queued, 0, f->block_count);
+		f->queue_count = 0;
+		for (block = 0; block < f->block_count; block++)
+			enqueue(f, block);
+		do {
+			drain(f, leaves);
+			/* The queue is empty. */
+		} while (!f->is_contradicted &&
+			 (exclude_unreached(f, true, leaves) || (leaves && exclude_unreached(f, false, leaves))));
+		has_changed = searches && !f->is_contradicted && include_unavoidable(f, true, leaves);
+		if (searches && leaves && !has_changed && !f->is_contradicted)
+			has_changed = include_unavoidable(f, false, leaves);
+	}
 }
 
 /* One side of a block in rule 5: its edges to other blocks, or from them. */
@@ -799,12 +845,12 @@ static void find_states(struct kcovdbg_states *states)
 		else if (quality & KCOVDBG_TRACE_COMPLETE && f->states[block] == KCOVDBG_STATE_UNKNOWN)
 			exclude(f, block);
 	}
-	infer(f, is_placed);
+	infer(f, is_placed, quality & KCOVDBG_TRACE_COMPLETE);
 	if (returns && !f->is_contradicted && (quality & KCOVDBG_TRACE_COUNTED) && (quality & KCOVDBG_TRACE_COMPLETE)) {
 		find_flows(f);
 		f->has_flows = true;
 		if (!f->is_contradicted)
-			infer(f, is_placed);
+			infer(f, is_placed, quality & KCOVDBG_TRACE_COMPLETE);
 	}
 	f->leaves = is_placed;
 	if (f->is_contradicted)

@@ -110,6 +110,8 @@ _ENABLING_PARTS: Final = (
 # In front of functions: room for other code, and the hash of a function's type, which is data
 # unless the kernel replaces it. Line tables count it for a line.
 _PREFIXES: Final = (b"__pfx_", b"__cfi_")
+_FTRACE_START: Final = "__start_mcount_loc"
+_FTRACE_END: Final = "__stop_mcount_loc"
 # A task that ends there does not return to what called it.
 _ENDING: Final = frozenset(("do_exit",))
 
@@ -263,6 +265,18 @@ def _table_between(
     return None if named is None else KernelTable(named.address, elf.read_section(named))
 
 
+def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[LoadedSection]:
+    """Return sections without some addresses."""
+    kept = []
+    for section in sections:
+        first = max(start - section.address, 0)
+        last = max(end - section.address, 0)
+        for offset, data in ((0, section.data[:first]), (last, section.data[last:])):
+            if len(data):
+                kept.append(section._replace(address=section.address + offset, data=data))
+    return kept
+
+
 def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     """Return what the blocks of a linked image are made from.
 
@@ -281,7 +295,10 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
         # Their words that are addresses are no pointers of the kernel.
         and section.type not in (_SHT_RELA, _SHT_DYNSYM)
     ]
-    sections = [section for section in sections if len(section.data)]
+    # Where functions call ftrace, often behind their first instruction: nothing jumps there.
+    found = symbols.addresses_of((_FTRACE_START, _FTRACE_END))
+    ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
+    sections = _leave_out(sections, *ftrace)
     tables = CodeTables(
         _table_between(elf, symbols, "__start___ex_table", "__stop___ex_table", "__ex_table"),
         _table_between(elf, symbols, "__start___bug_table", "__stop___bug_table", "__bug_table"),
@@ -296,8 +313,9 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     for section in elf.sections:
         if section.type == _SHT_RELA and section.flags & _SHF_ALLOC:
             for place, _, addend in _struct_rows(layout, elf.read_section(section)):
-                pointers.append(addend % (1 << 64))
-                places.append(place)
+                if not ftrace[0] <= place < ftrace[1]:
+                    pointers.append(addend % (1 << 64))
+                    places.append(place)
     machine, order = elf.header.machine, elf.header.byte_order
     return CodeImage(
         machine, order, sections, symbols, _roles_of(symbols), tables, pointers, places

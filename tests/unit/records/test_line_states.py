@@ -151,6 +151,26 @@ DIAMOND = (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), 0, True), Block(
             SET,
             "----",
         ),
+        # 6: what is on each way there, or on each way on, though no edge is the only one.
+        (
+            (Block((1, 2), ENTRY), Block((3,)), Block((3,)), Block((), EXIT, True)),
+            {3: 2},
+            SET,
+            "+??+",
+        ),
+        (
+            (Block((1, 2), ENTRY, True), Block((3,)), Block((3,)), Block((4,)), Block((), EXIT)),
+            {0: 1},
+            SET,
+            "+??++",
+        ),
+        # By one of two exits it may have been left.
+        (
+            (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), EXIT), Block((), EXIT)),
+            {0: 1},
+            SET,
+            "+???",
+        ),
         # Without all records, nothing is known not to be executed.
         (DIAMOND, {0: 3}, INCOMPLETE, "+???"),
     ],

@@ -112,6 +112,18 @@ def test_code_in_front_of_functions_is_of_none(make):
     assert image.flags("g") & BlockFlag.ENTRY
 
 
+def test_where_functions_call_ftrace_nothing_jumps_to(make):
+    code = "g: call other\na: je c\nb: call other\nc: ret\nend f\n.data\n"
+    table = "__start_mcount_loc: .quad f, b\n__stop_mcount_loc:\n"
+    others = ".quad 0, 0\n{}after: .quad c\n"
+    image = make(code + others.format(table))
+    assert not image.flags("b") & BlockFlag.ENTRY
+    # What is beside the table is a pointer, and so is what is in it by another name.
+    assert image.flags("c") & BlockFlag.ENTRY
+    image = make(code + others.format(table.replace("_mcount_loc", "_other")))
+    assert image.flags("b") & BlockFlag.ENTRY
+
+
 def test_branches_and_calls(make):
     image = make("a: je c\nb: call other\nd: nop\nc: ret\nend f\n")
     assert image.successors("f") == {"b", "c"}
