@@ -27,6 +27,10 @@ def _name(area: Area) -> str:
     return f"area {area.address:#x}"
 
 
+def _tasks_of(sessions: Iterable[Session]) -> tuple[int, ...]:
+    return tuple(session.task for session in sessions if session.task is not None)
+
+
 def _find_users(sessions: Iterable[Session]) -> Mapping[int, list[Session]]:
     """Return the sessions that use each area."""
     users: dict[int, list[Session]] = defaultdict(list)
@@ -69,30 +73,20 @@ def _check_memory(state: State) -> Iterator[Violation]:
     for area in state.cached_areas:
         found = state.vmalloc.get(area.address)
         shown = values(area=Hex(area.address), size=area.size, list=area.list)
+        listed = f"it is on the list of {area.list} areas, but"
         if found is None:
-            message = (
-                f"it is on the list of {area.list} areas, but is not the start of a vmalloc area"
-            )
-        elif area.size is not None and state.kernel.page_align(found.size) < state.kernel.bytes_of(
-            area.size
-        ):
-            message = (
-                f"its list entry says {area.size} words, but it has {_words(state, found.size)}"
-            )
+            message = f"{listed} is not the start of a vmalloc area"
+            yield Violation(_name(area), message, shown, remote_lock=True)
+            continue
+        words = state.kernel.words_in(found)
+        if area.size is not None and area.size > words:
+            message = f"its list entry says {area.size} words, but it has {words}"
         elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
-            message = (
-                f"it is on the list of {area.list} areas, but {found.caller}() allocated it for "
-                f"something else"
-            )
+            message = f"{listed} {found.caller}() allocated it for something else"
             shown += (("caller", found.caller),)
         else:
             continue
         yield Violation(_name(area), message, shown, remote_lock=True)
-
-
-def _words(state: State, size: int) -> int:
-    """Return how many words fit in a vmalloc area of a size in bytes."""
-    return state.kernel.page_align(size) // state.kernel.buffer_word
 
 
 @_remote_rule(
@@ -109,14 +103,13 @@ def _check_free(state: State) -> Iterator[Violation]:
         found = users.get(area.address, ())
         # A7 checks the areas of CPUs.
         if found and area.address not in of_cpus:
-            user = (
-                "the saved session of " if found[-1].is_saved else "the session of "
-            ) + _name_user(state, found[-1])
+            kind = "saved session" if found[-1].is_saved else "session"
+            user = f"the {kind} of {_name_user(state, found[-1])}"
             yield Violation(
                 _name(area),
                 f"it is free, but {user} uses it: the next section will use it at the same time",
                 values(area=Hex(area.address), list=area.list, used_by=user),
-                tasks=tuple(session.task for session in found if session.task is not None),
+                tasks=_tasks_of(found),
                 remote_lock=True,
             )
 
@@ -143,17 +136,14 @@ def _check_once(state: State) -> Iterator[Violation]:
         owners[kcov.area or 0].append(kcov.address)
     for address, sessions in users.items():
         about, shown = f"area {address:#x}", values(area=Hex(address))
-        tasks = tuple(session.task for session in sessions if session.task is not None)
+        tasks = _tasks_of(sessions)
         if len(sessions) > 1:
-            named = name_some(
-                [
-                    _name_user(state, user) + (" (saved)" if user.is_saved else "")
-                    for user in sessions
-                ]
-            )
-            yield Violation(
-                about, f"{len(sessions)} sections use it at once: {named}", shown, tasks=tasks
-            )
+            names: list[str] = []
+            for session in sessions:
+                name = _name_user(state, session)
+                names.append(f"{name} (saved)" if session.is_saved else name)
+            message = f"{len(sessions)} sections use it at once: {name_some(names)}"
+            yield Violation(about, message, shown, tasks=tasks)
         for owner in owners.get(address, ()):
             message = f"it is also the buffer of {name_kcov(owner)}"
             yield Violation(about, message, (*shown, *values(kcov=Hex(owner))), tasks=tasks)
@@ -171,17 +161,18 @@ def _check_once(state: State) -> Iterator[Violation]:
 )
 def _check_pool(state: State) -> Iterator[Violation]:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
-    used = {
-        task.session.area: task.session.size
-        for task in state.tasks
-        if task.fields.kcov_softirq
-        and task.session.kcov
-        and task.session.is_tracing
-        and task.session.area
-    }
-    sizes = Counter(
-        size for size in (*(area.size for area in listed), *used.values()) if size is not None
-    )
+    used: dict[int, int | None] = {}
+    is_unknown = False
+    for task in state.tasks:
+        session = task.session
+        if not task.fields.kcov_softirq:
+            continue
+        if session.area is None:
+            is_unknown = True
+        elif session.area and session.kcov and session.is_tracing:
+            used[session.area] = session.size
+    sizes = Counter(area.size for area in listed if area.size is not None)
+    sizes.update(size for size in used.values() if size is not None)
     usual = sizes.most_common(1)[0][0] if sizes else None
     for area in listed:
         if area.size not in (None, usual):
@@ -191,13 +182,12 @@ def _check_pool(state: State) -> Iterator[Violation]:
                 values(area=Hex(area.address), size=area.size, others=usual),
                 remote_lock=True,
             )
-    is_unknown = any(
-        task.fields.kcov_softirq and task.fields.kcov_area is None for task in state.tasks
-    )
     if is_unknown or state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links:
         return
     cpus = len(state.kernel.cpus)
-    made = cpus if not state.kernel.is_rt else 2 * cpus if cpus >= 4 else cpus + 4
+    made = cpus
+    if state.kernel.is_rt:
+        made = 2 * cpus if cpus >= 4 else cpus + 4
     found = len({area.address for area in listed} | used.keys())
     # There is none before kcov_init().
     if found and found != made:

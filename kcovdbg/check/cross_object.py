@@ -34,13 +34,8 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
 def _check_holders(state: State) -> Iterator[Violation]:
     what = "files and mappings" if state.kernel.counts_mappings else "files"
     for kcov, fields in state.readable:
-        if fields.refcount is None:
-            continue
-        holders = sum(
-            reference.kind in ("fd", "vma") and bool(reference.counts)
-            for reference in kcov.references
-        )
-        if fields.refcount < holders:
+        holders = kcov.count_references("fd", "vma")
+        if fields.refcount is not None and fields.refcount < holders:
             yield kcov_violation(
                 fields.address,
                 f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used "
@@ -158,13 +153,9 @@ def _check_claims(state: State) -> Iterator[Violation]:
 def _check_mappings(state: State) -> Iterator[Violation]:
     for file in state.files:
         kcov = state.kcovs.get(file.kcov)
-        if (
-            file.start is None
-            or file.end is None
-            or file.pgoff is None
-            or kcov is None
-            or kcov.size is None
-        ):
+        if file.start is None or file.end is None or file.pgoff is None:
+            continue
+        if kcov is None or kcov.size is None:
             continue
         size = state.kernel.bytes_of(kcov.size)
         end = file.pgoff * state.kernel.page_size + file.end - file.start
@@ -202,15 +193,13 @@ def _check_mode_bits(state: State) -> Iterator[Violation]:
             continue
         tasks = sum(bool(bits & bit) for bits in of_tasks)
         objects = sum(bool(bits & bit) for bits in of_objects)
-        counts = ((tasks, "task"), (objects, "object"))
-        where = [
-            f"{count} {what}" if count == 1 else f"{count} {what}s"
-            for count, what in counts
-            if count
-        ]
-        message = f"unknown mode bit {number}, in {' and '.join(where)}" + (
-            " alike" if tasks and objects else ""
-        )
+        where: list[str] = []
+        for count, what in ((tasks, "task"), (objects, "object")):
+            if count:
+                where.append(f"{count} {what}" if count == 1 else f"{count} {what}s")
+        message = f"unknown mode bit {number}, in {' and '.join(where)}"
+        if tasks and objects:
+            message += " alike"
         yield Violation("modes", message, values(bit=Hex(bit), tasks=tasks, objects=objects))
 
 

@@ -27,16 +27,11 @@ def describe_reference(reference: Reference) -> str:
         return f"section in task {pid}"
     if reference.kind == "saved":
         return f"interrupted section of task {pid}"
-    where = (
-        f"descriptor {pid}/{reference.fd}"
-        if reference.fd is not None
-        else f"mapping of process {pid}"
-    )
-    return (
-        where
-        if reference.kind == "vma" or reference.fd is not None
-        else f"file {reference.file or 0:#x}"
-    )
+    if reference.fd is not None:
+        return f"descriptor {pid}/{reference.fd}"
+    if reference.kind == "vma":
+        return f"mapping of process {pid}"
+    return f"file {reference.file or 0:#x}"
 
 
 @Rule(
@@ -55,45 +50,39 @@ def describe_reference(reference: Reference) -> str:
     ),
 )
 def _check_references(state: State) -> Iterator[Violation]:
-    # If each mapping has a reference of its own and mappings cannot be listed, too few are always
-    # found.
+    # Where each mapping has a reference of its own and mappings cannot be listed, the count is
+    # always too low.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
     for kcov, fields in state.readable:
         if fields.refcount is None or fields.task is None:
             continue
-        found = kcov.counted
-        holders = sum(
-            reference.counts for reference in kcov.references if reference.kind in ("fd", "vma")
-        )
-        if fields.refcount == found and found >= 1:
+        refcount, found = fields.refcount, kcov.counted
+        if refcount == found and found >= 1:
             continue
-        if lacks_mappings and found < fields.refcount <= _MAX_REFERENCES:
+        if lacks_mappings and found < refcount <= _MAX_REFERENCES:
             continue
-        if found > fields.refcount and holders > fields.refcount:
+        if found > refcount and kcov.count_references("fd", "vma") > refcount:
             # X1 reports that.
             continue
         names = [describe_reference(reference) for reference in kcov.references if reference.counts]
-        if not 1 <= fields.refcount <= _MAX_REFERENCES:
-            message = f"refcount is {fields.refcount}"
-        elif fields.refcount > found:
-            leaked = fields.refcount - found
-            message = (
-                f"refcount is {fields.refcount}, but {found} "
-                f"{'reference was' if found == 1 else 'references were'} found: "
-                f"{leaked} {'is' if leaked == 1 else 'are'} leaked, and the buffer is never freed"
-            )
-        else:
-            message = (
-                f"refcount is {fields.refcount}, but {found} references were found: it will be "
-                f"freed while in use"
-            )
+        message = f"refcount is {refcount}"
+        if 1 <= refcount <= _MAX_REFERENCES:
+            were = "reference was" if found == 1 else "references were"
+            message += f", but {found} {were} found: "
+            leaked = refcount - found
+            if leaked < 0:
+                message += "it will be freed while in use"
+            elif leaked == 1:
+                message += "1 is leaked, and the buffer is never freed"
+            else:
+                message += f"{leaked} are leaked, and the buffer is never freed"
         yield kcov_violation(
             fields.address,
             message,
-            values(refcount=fields.refcount, found=found, references=name_some(names) or "none"),
+            values(refcount=refcount, found=found, references=name_some(names) or "none"),
             *state.doubt(_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED),
             anybody=True,
-            most=max(1, abs(fields.refcount - found)),
+            most=max(1, abs(refcount - found)),
         )
 
 
@@ -114,16 +103,11 @@ def _check_mode(state: State) -> Iterator[Violation]:
         for name, number in kernel.modes.items()
         if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))
     }
+    legal = kernel.mode_values - never
     for _, fields in state.readable:
-        if (
-            fields.mode is not None
-            and kernel.split_mode(fields.mode)[0] not in kernel.mode_values - never
-        ):
-            yield kcov_violation(
-                fields.address,
-                f"an object cannot be in mode {fields.mode:#x}",
-                values(mode=Hex(fields.mode)),
-            )
+        if fields.mode is not None and kernel.split_mode(fields.mode)[0] not in legal:
+            message = f"an object cannot be in mode {fields.mode:#x}"
+            yield kcov_violation(fields.address, message, values(mode=Hex(fields.mode)))
 
 
 @Rule(
@@ -163,19 +147,16 @@ def _check_area(state: State) -> Iterator[Violation]:
         if fields.mode is None or fields.area is None or fields.size is None:
             continue
         mode, _ = state.kernel.split_mode(fields.mode)
+        problem = None
         if not mode and fields.area:
-            message = "it has a buffer but was never initialized"
-        elif mode and not fields.area and always:
-            message = "it is initialized but has no buffer"
-        elif (
-            fields.area and (problem := _find_problem(state, fields.area, fields.size)) is not None
-        ):
-            message = f"its buffer {fields.area:#x} {problem}"
-        else:
-            continue
-        yield kcov_violation(
-            fields.address, message, values(mode=kcov.mode, size=fields.size, area=Hex(fields.area))
-        )
+            problem = "it has a buffer but was never initialized"
+        elif fields.area:
+            problem = _find_problem(state, fields.area, fields.size)
+        elif mode and always:
+            problem = "it is initialized but has no buffer"
+        if problem is not None:
+            shown = values(mode=kcov.mode, size=fields.size, area=Hex(fields.area))
+            yield kcov_violation(fields.address, problem, shown)
 
 
 def _allocates_at_once(state: State) -> bool:
@@ -190,18 +171,20 @@ def _allocates_at_once(state: State) -> bool:
 
 
 def _find_problem(state: State, start: int, size: int) -> str | None:
+    """Return why a vmalloc area cannot be a buffer of so many words, None if it can."""
     if state.vmalloc is None:
         return None
     area, wanted = state.vmalloc.get(start), state.kernel.bytes_of(size)
+    about = f"its buffer {start:#x} is"
     if area is None:
-        return "is not the start of a vmalloc area"
+        return f"{about} not the start of a vmalloc area"
     if state.kernel.page_align(area.size) < state.kernel.page_align(wanted):
-        return f"is a vmalloc area of {area.size} bytes, but {wanted} are needed"
-    if not area.has_user_pages:
-        return (
-            f"is a vmalloc area that {area.caller}() allocated for the kernel, not for user space"
-        )
-    return None
+        return f"{about} a vmalloc area of {area.size} bytes, but {wanted} are needed"
+    if area.has_user_pages:
+        return None
+    return (
+        f"{about} a vmalloc area that {area.caller}() allocated for the kernel, not for user space"
+    )
 
 
 @Rule(
@@ -270,18 +253,15 @@ def _check_remote(state: State) -> Iterator[Violation]:
             message = f"{len(handles)} handles lead to it, but it takes no remote coverage"
         else:
             continue
-        shown = {
-            "remote": fields.remote,
-            "t": Hex(fields.task or 0),
-            "mode": kcov.mode,
-            "remote_size": fields.remote_size,
-        }
-        yield kcov_violation(
-            fields.address,
-            message,
-            values(**shown, handles=len(handles)),
-            remote_lock=not fields.remote and bool(handles),
+        shown = values(
+            remote=fields.remote,
+            t=Hex(fields.task or 0),
+            mode=kcov.mode,
+            remote_size=fields.remote_size,
+            handles=len(handles),
         )
+        is_listed = not fields.remote and bool(handles)
+        yield kcov_violation(fields.address, message, shown, remote_lock=is_listed)
 
 
 @Rule(
@@ -371,24 +351,17 @@ def _check_file(state: State) -> Iterator[Violation]:
                 f"{len(files)} open files lead to it, but each open() creates an object",
                 values(files=named),
             )
-    for kcov in state.objects.values():
-        if (
-            kcov.fields is None
-            and kcov.address is not None
-            and not state.kernel.is_kernel_pointer(kcov.address)
-        ):
-            holders = name_some(
-                [
-                    f"{reference.pid}/{reference.fd}"
-                    for reference in kcov.references
-                    if reference.kind in ("fd", "vma")
-                ]
+    for address, kcov in state.objects.items():
+        if kcov.fields is not None or state.kernel.is_kernel_pointer(address):
+            continue
+        holders = [
+            f"{reference.pid}/{reference.fd}"
+            for reference in kcov.references
+            if reference.kind in ("fd", "vma")
+        ]
+        if holders:
+            message = (
+                f"the file of descriptor {name_some(holders)} leads to {address:#x}, which is not "
+                f"an object"
             )
-            if holders:
-                message = (
-                    f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an "
-                    f"object"
-                )
-                yield Violation(
-                    name_kcov(kcov.address), message, values(private_data=Hex(kcov.address))
-                )
+            yield Violation(name_kcov(address), message, values(private_data=Hex(address)))

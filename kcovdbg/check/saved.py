@@ -61,61 +61,55 @@ def check_section(
     state: State, session: Session, kcov: Kcov, fields: KcovFields
 ) -> Iterator[Violation]:
     """Compare a remote section with its object and with the memory that it collects into."""
-    in_softirq = session.role is Role.SOFTIRQ_SECTION
+    shown = values(kcov=Hex(fields.address), area=Hex(session.area or 0), size=session.size)
+    for problem in _find_area_problems(state, session, fields):
+        yield session_violation(state, session, problem, shown)
+    if session.sequence is None or fields.sequence is None:
+        return
+    shown += values(task_sequence=session.sequence, kcov_sequence=fields.sequence)
+    for problem in _find_object_problems(session, session.sequence, kcov, fields):
+        yield session_violation(state, session, problem, shown)
+
+
+def _find_area_problems(state: State, session: Session, fields: KcovFields) -> Iterator[str]:
+    """Yield why a section cannot collect into its area, or not for its object."""
     start, size = session.area or 0, session.size or 0
-    shown = values(kcov=Hex(fields.address), area=Hex(start), size=session.size)
     if state.vmalloc is not None and session.area is not None:
         area = state.vmalloc.get(start)
         if area is None:
-            message = (
-                f"its section collects into {start:#x}, which is not the start of a vmalloc area"
-            )
-            yield session_violation(state, session, message, shown)
-        elif state.kernel.page_align(area.size) < state.kernel.bytes_of(size):
-            words = state.kernel.page_align(area.size) // state.kernel.buffer_word
-            message = f"its section uses {size} words of area {start:#x}, which has {words}"
-            yield session_violation(state, session, message, shown)
-    if (
-        not in_softirq
-        and not session.is_saved
-        and state.kernel.has(Feature.MODE_REMOTE)
-        and fields.task == session.task
-    ):
-        yield session_violation(
-            state, session, "it is in a section for an object that it has enabled itself", shown
-        )
-    if session.sequence is None or fields.sequence is None:
-        return
+            yield f"its section collects into {start:#x}, which is not the start of a vmalloc area"
+        elif size > state.kernel.words_in(area):
+            words = state.kernel.words_in(area)
+            yield f"its section uses {size} words of area {start:#x}, which has {words}"
+    is_of_task = session.role is not Role.SOFTIRQ_SECTION and not session.is_saved
+    if is_of_task and state.kernel.has(Feature.MODE_REMOTE) and fields.task == session.task:
+        yield "it is in a section for an object that it has enabled itself"
+
+
+def _find_object_problems(
+    session: Session, sequence: int, kcov: Kcov, fields: KcovFields
+) -> Iterator[str]:
+    """Yield what a section and its object disagree on.
+
+    :param sequence: of the section.
+    """
     # Sequences wrap, so that only their difference gives the order.
-    ahead = (session.sequence - fields.sequence + (1 << 31)) % (1 << 32) - (1 << 31)
-    shown += values(task_sequence=session.sequence, kcov_sequence=fields.sequence)
+    ahead = (sequence - (fields.sequence or 0) + (1 << 31)) % (1 << 32) - (1 << 31)
     if ahead > 0:
-        message = (
-            f"its section has sequence {session.sequence}, but the object only reached "
-            f"{fields.sequence}"
-        )
-        yield session_violation(state, session, message, shown)
+        yield f"its section has sequence {sequence}, but the object only reached {fields.sequence}"
     if ahead != 0:
         # The object was disabled during the section, which is legal: the coverage will be
         # discarded.
         return
     if not fields.remote:
-        yield session_violation(
-            state, session, "its section is for an object that takes no remote coverage", shown
-        )
+        yield "its section is for an object that takes no remote coverage"
         return
-    if (
-        not in_softirq
-        and None not in (fields.remote_size, session.size)
-        and session.size != fields.remote_size
-    ):
-        message = (
-            f"its section's area has {session.size} words, but remote_size is {fields.remote_size}"
-        )
-        yield session_violation(state, session, message, shown)
+    size, wanted = session.size, fields.remote_size
+    is_of_task = session.role is not Role.SOFTIRQ_SECTION
+    if is_of_task and None not in (size, wanted) and size != wanted:
+        yield f"its section's area has {size} words, but remote_size is {wanted}"
     if session.mode != kcov.mode:
-        message = f"its section is in mode {session.mode}, but the object is in {kcov.mode}"
-        yield session_violation(state, session, message, shown)
+        yield f"its section is in mode {session.mode}, but the object is in {kcov.mode}"
 
 
 def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iterator[Violation]:
@@ -125,14 +119,14 @@ def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iter
     if state.kernel.has(Feature.OWNER_MEMBER):
         return
     wanted = modes.REMOTE if state.kernel.has(Feature.MODE_REMOTE) else modes.DISABLED
-    if session.mode != wanted or session.size or session.area:
-        area = Hex(session.area or 0)
+    mode, size, area = session.mode, session.size, Hex(session.area or 0)
+    if mode != wanted or size or area:
         yield session_violation(
             state,
             session,
-            f"it owns remote kcov {fields.address:#x}, but has mode {session.mode}, size "
-            f"{session.size} and area {area} instead of {wanted}, 0 and 0",
-            values(kcov=Hex(fields.address), mode=session.mode, size=session.size, area=area),
+            f"it owns remote kcov {fields.address:#x}, but has mode {mode}, size {size} and area "
+            f"{area} instead of {wanted}, 0 and 0",
+            values(kcov=Hex(fields.address), mode=mode, size=size, area=area),
         )
 
 
@@ -161,12 +155,10 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
 def _check_whole(state: State) -> Iterator[Violation]:
     keeps_mode = state.kernel.leaves_saved_state
     for cpu, saved in state.cpu_states.items():
-        rest = (
-            (saved.size, saved.area)
-            if keeps_mode
-            else (saved.mode, saved.size, saved.area, saved.sequence)
-        )
-        if not saved.kcov and any(rest):
+        is_left = bool(saved.size or saved.area)
+        if not keeps_mode:
+            is_left = not saved.is_empty
+        if not saved.kcov and is_left:
             current = state.current.get(cpu)
             yield Violation(
                 f"CPU {cpu}",
@@ -274,17 +266,16 @@ def _check_left_over(state: State) -> Iterator[Violation]:
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
 def _check_cpu_areas(state: State) -> Iterator[Violation]:
-    areas = {
-        cpu: saved.irq_area for cpu, saved in state.cpu_states.items() if saved.irq_area is not None
-    }
-    if not any(areas.values()):
+    if not state.irq_areas:
         # kcov_init() has not run yet.
         return
     owners: dict[int, list[int]] = defaultdict(list)
     sizes: dict[int, list[int]] = defaultdict(list)
-    for cpu, area in areas.items():
-        if not area:
+    for cpu, saved in state.cpu_states.items():
+        area = saved.irq_area
+        if area == 0:
             yield Violation(f"CPU {cpu}", "it has no area for softirq sections", values(irq_area=0))
+        if not area:
             continue
         owners[area].append(cpu)
         found = None if state.vmalloc is None else state.vmalloc.get(area)

@@ -123,6 +123,10 @@ class Kcov:
         """Number of references found that the kernel counts."""
         return sum(reference.counts for reference in self.references)
 
+    def count_references(self, *kinds: str) -> int:
+        """Return the number of references of some kinds that the kernel counts."""
+        return sum(found.counts for found in self.references if found.kind in kinds)
+
 
 # Limit for lists of names in messages.
 _NAMED: Final = 20

@@ -270,6 +270,10 @@ class KernelFacts:
         """Return a size in bytes, rounded up to whole pages."""
         return align(size, self.page_size)
 
+    def words_in(self, area: VmallocArea) -> int:
+        """Return how many words of a buffer fit in the pages of a vmalloc area."""
+        return self.page_align(area.size) // self.buffer_word
+
     def is_kernel_pointer(self, address: int, alignment: int | None = None) -> bool:
         """Return whether this can be the address of a structure in the kernel.
 
