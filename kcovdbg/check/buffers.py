@@ -80,21 +80,22 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
         if kcov.count <= kcov.capacity:
             continue
         size = state.kernel.bytes_of(fields.size or 0)
+        message = f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
+        severity = None
         # The bound of kernels before autumn 2026, (1 + 4 * count + 4) * 8 bytes, wraps.
         end = (1 + record.CMP_WORDS * kcov.count + record.CMP_WORDS) * 8 % _WORD
-        wraps = end <= size
-        # write_comp_data() leaves a count alone that KCOV_ENABLE found: it is the user's to reset.
-        fits_pcs = kcov.count < (fields.size or 0)
+        if end <= size:
+            message += ": kernels up to autumn 2026 write outside of the buffer then"
+            severity = Severity.ERROR
+        reason = "user space can write it; then the kernel is not at fault yet"
+        # write_comp_data() leaves a count alone that KCOV_ENABLE found: user space resets it.
+        if kcov.count < (fields.size or 0):
+            reason = (
+                "so many PCs fit: user space may have changed the mode without resetting the count"
+            )
+        shown = values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size)
         yield kcov_violation(
-            fields.address,
-            f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
-            + (": kernels up to autumn 2026 write outside of the buffer then" if wraps else ""),
-            values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size),
-            Certainty.LIKELY,
-            "so many PCs fit: user space may have changed the mode without resetting the count"
-            if fits_pcs
-            else "user space can write it; then the kernel is not at fault yet",
-            severity=Severity.ERROR if wraps else None,
+            fields.address, message, shown, Certainty.LIKELY, reason, severity=severity
         )
 
 
@@ -111,12 +112,9 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
 def _check_private_count(state: State) -> Iterator[Violation]:
     for contents in state.buffers:
         count, capacity = contents.buffer.stored_count, contents.buffer.capacity
-        if (
-            contents.section is not None
-            and count is not None
-            and capacity is not None
-            and count > capacity
-        ):
+        if contents.section is None or count is None or capacity is None:
+            continue
+        if count > capacity:
             message = (
                 f"its count is {count:#x}, but {capacity} records fit, and only the kernel writes "
                 f"it"
@@ -160,27 +158,22 @@ def _check_addresses(state: State) -> Iterator[Violation]:
             # On s390x the image is linked to 1 MiB, and modules lie below it: their PCs are
             # negative numbers.
             words = [word - _WORD if word >> 63 else word for word in words]
-        if (
-            not buffer.encoding.codec.has_plain_pcs
-            or not words
-            or (min(words) >= low and max(words) <= high)
-        ):
+        if not buffer.encoding.codec.has_plain_pcs or not words:
             continue
-        missing = contents.buffer.missing
+        if min(words) >= low and max(words) <= high:
+            continue
+        missing = buffer.missing
         wrong = [
-            number
+            f"{number}: {contents.written[number]:#x}"
             for number, word in enumerate(words)
             if not low <= word <= high and number not in missing
         ]
         if wrong:
-            shown = ", ".join(
-                f"{number}: {contents.written[number]:#x}" for number in wrong[:_SHOWN]
-            )
             yield contents_violation(
                 contents,
                 f"{len(wrong)} of {buffer.count} records are not addresses of code, first number "
-                f"{wrong[0]}: {contents.written[wrong[0]]:#x}",
-                values(records=shown, text=Hex(start)),
+                f"{wrong[0]}",
+                values(records=", ".join(wrong[:_SHOWN]), text=Hex(start)),
             )
 
 
@@ -260,17 +253,13 @@ def _check_overlay(state: State) -> Iterator[Violation]:
         found = state.vmalloc.get(area.address)
         if found is None or area.size is None:
             continue
-        room = kernel.page_align(found.size)
+        needed = max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size)
         # Some kernels count the guard page.
-        if (
-            max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size)
-            < room - kernel.page_size
-        ):
-            words = room // state.kernel.buffer_word
+        if needed < kernel.page_align(found.size) - kernel.page_size:
             yield Violation(
                 f"area {area.address:#x}",
-                f"its list entry says {area.size} words, but it was allocated for {words}: the "
-                f"entry was overwritten",
+                f"its list entry says {area.size} words, but it was allocated for "
+                f"{kernel.words_in(found)}: the entry was overwritten",
                 values(area=Hex(area.address), size=area.size, allocated=found.size),
                 remote_lock=True,
             )
@@ -296,18 +285,14 @@ def _check_overlay(state: State) -> Iterator[Violation]:
 def _check_points(state: State) -> Iterator[Violation]:
     for wrong in state.wrong_records:
         buffer, (number, word) = wrong.contents.buffer, wrong.first[0]
+        mapped = [_describe_mapping(state, mapping) for mapping in wrong.mappings]
+        near = wrong.neighbors
         shown = values(
-            records=", ".join(f"{one}: {found:#x}" for one, found in wrong.first),
-            before=_describe_records(wrong.neighbors, range(number)),
-            after=_describe_records(wrong.neighbors, range(number + 1, buffer.count)),
+            records=_describe_records(dict(wrong.first)),
+            before=_describe_records({at: near[at] for at in near if at < number}),
+            after=_describe_records({at: near[at] for at in near if at > number}),
             offset=Hex(wrong.offset),
-            mapped="; ".join(
-                (
-                    *(_describe_mapping(state, mapping) for mapping in wrong.mappings),
-                    *wrong.problems,
-                )
-            )
-            or None,
+            mapped="; ".join((*mapped, *wrong.problems)),
             vmalloc__before=_describe_area(wrong.vmalloc[0]),
             vmalloc__after=_describe_area(wrong.vmalloc[1]),
         )
@@ -315,40 +300,33 @@ def _check_points(state: State) -> Iterator[Violation]:
             wrong.contents,
             f"{wrong.count} of {buffer.count} records are not coverage points of this build, first "
             f"number {number}: {word:#x} ({wrong.problem})",
-            tuple((name, value) for name, value in shown if value != "None"),
+            tuple((name, value) for name, value in shown if value),
         )
 
 
-def _describe_records(near: Mapping[int, int], numbers: range) -> str | None:
-    return (
-        ", ".join(f"{number}: {word:#x}" for number, word in near.items() if number in numbers)
-        or None
-    )
+def _describe_records(words: Mapping[int, int]) -> str:
+    return ", ".join(f"{number}: {word:#x}" for number, word in words.items())
 
 
 def _describe_mapping(state: State, mapping: BufferMapping) -> str:
-    owner = next(
-        (
-            task
-            for task in state.task_fields
-            if task.tgid == mapping.pid and task.pid == mapping.pid
-        ),
-        None,
-    )
-    name = f"process {mapping.pid}" if owner is None else name_task(owner)
+    pid = mapping.pid
+    leaders = (task for task in state.task_fields if task.tgid == pid and task.pid == pid)
+    leader = next(leaders, None)
+    name = f"process {pid}" if leader is None else name_task(leader)
     access = "writable" if mapping.writable else "read-only"
-    before = "nothing" if mapping.before is None else _describe_neighbor(mapping.before)
-    after = "nothing" if mapping.after is None else _describe_neighbor(mapping.after)
     return (
         f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset "
-        f"{mapping.offset:#x}, directly before it {before}, directly after it {after}"
+        f"{mapping.offset:#x}, directly before it {_describe_neighbor(mapping.before)}, directly "
+        f"after it {_describe_neighbor(mapping.after)}"
     )
 
 
-def _describe_neighbor(mapping: NextMapping) -> str:
+def _describe_neighbor(mapping: NextMapping | None) -> str:
+    if mapping is None:
+        return "nothing"
     access = "writable" if mapping.writable else "read-only"
     return f"{mapping.name} ({access}, {mapping.start:#x}-{mapping.end:#x})"
 
 
-def _describe_area(area: VmallocArea | None) -> str | None:
-    return None if area is None else f"{area.start:#x}, {area.size:#x} bytes, of {area.allocator}()"
+def _describe_area(area: VmallocArea | None) -> str:
+    return "" if area is None else f"{area.start:#x}, {area.size:#x} bytes, of {area.allocator}()"

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from kcovdbg.abi import handle as handles
+from kcovdbg.abi.address import word_mask
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
@@ -41,8 +42,8 @@ def check_link(
     before it.
 
     :param what: the list, for the message.
-    :param element: what the element is, as its address is named among the values.
-    :param member: that leads back.
+    :param element: the kind of its elements; their addresses have this name among the values.
+    :param member: the member that leads back.
     """
     if link.problem is not None:
         certainty = Certainty.UNKNOWN if link.is_missing else Certainty.CERTAIN
@@ -52,11 +53,11 @@ def check_link(
             about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True
         )
     elif link.back is not None and link.back != link.expected:
-        # An area is its own list entry.
-        element_text = "" if element == "area" else f"the {element} at "
-        message = (
-            f"{member} of {element_text}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
-        )
+        name = f"{link.address:#x}"
+        if element != "area":
+            # An area is its own list entry.
+            name = f"the {element} at {name}"
+        message = f"{member} of {name} is {link.back:#x}, not {link.expected:#x}"
         shown = {element: Hex(link.address), member: Hex(link.back), "expected": Hex(link.expected)}
         yield Violation(about, message, values(**shown), remote_lock=True)
 
@@ -196,28 +197,21 @@ def _check_common(state: State) -> Iterator[Violation]:
         ]
         about = name_kcov(address)
         if len(common) > 1:
+            message = f"it has {len(common)} common handles"
             named = name_some([str(handles.decode_handle(handle)) for handle in common])
-            yield Violation(
-                about,
-                f"it has {len(common)} common handles",
-                values(handles=named),
-                remote_lock=True,
-            )
-            continue
+            yield Violation(about, message, values(handles=named), remote_lock=True)
         kcov = state.kcovs.get(address)
         task = None if kcov is None else state.task_by_address.get(kcov.task or 0)
-        if (
-            task is not None
-            and common
-            and task.kcov_handle is not None
-            and task.kcov_handle != common[0]
-        ):
-            carried = str(handles.decode_handle(task.kcov_handle)) if task.kcov_handle else "none"
+        if len(common) != 1 or task is None:
+            continue
+        handle, carried = common[0], task.kcov_handle
+        if carried is not None and carried != handle:
+            its = str(handles.decode_handle(carried)) if carried else "none"
             yield Violation(
                 about,
-                f"its common handle is {handles.decode_handle(common[0])}, but {name_task(task)}, "
-                f"which registered it, carries {carried}",
-                values(handle=Hex(common[0]), kcov_handle=Hex(task.kcov_handle)),
+                f"its common handle is {handles.decode_handle(handle)}, but {name_task(task)}, "
+                f"which registered it, carries {its}",
+                values(handle=Hex(handle), kcov_handle=Hex(carried)),
                 kcovs=(address,),
                 tasks=(task.address,),
                 remote_lock=True,
@@ -251,10 +245,9 @@ def _check_reachable(state: State) -> Iterator[Violation]:
 def _check_poison(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         for byte in _POISON:
-            pointers = (int.from_bytes(bytes([byte]) * state.kernel.word_size, "little"), byte)
-            if entry.kcov in pointers or entry.handle == int.from_bytes(
-                bytes([byte]) * 8, "little"
-            ):
+            handle = int.from_bytes(bytes([byte]) * 8, "little")
+            pointer = handle & word_mask(state.kernel.word_size)
+            if entry.handle == handle or entry.kcov in (pointer, byte):
                 yield Violation(
                     f"entry {entry.address:#x}",
                     f"it is filled with {byte:#x}, the pattern of freed memory",

@@ -13,6 +13,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import (
     Hex,
@@ -35,9 +36,10 @@ _SWITCHING: Final = (
     "context_switch",
     "ret_from_fork",
 )
-# The function in which a worker waits for work, and those on its stack while it does some.
-_WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_works")}
-# The functions that allocate what a softirq section does not collect into.
+# The function in which a worker waits for work, and functions on its stack while it works.
+_WAITING: Final = "worker_thread"
+_WORKING: Final = ("process_one_work", "process_scheduled_works")
+# Allocators of buffers that softirq sections never use.
 _OTHER_ALLOCATORS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
 _REMOTE: Final = (Feature.REMOTE,)
 # A session may be saved elsewhere.
@@ -69,32 +71,25 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
                 tasks=(task.address,),
             )
     for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
+        address = Hex(fields.address)
         if session.is_local:
-            if fields.task != session.task or fields.remote:
-                problem = (
-                    "takes remote coverage"
-                    if fields.remote and fields.task == session.task
-                    else "is not enabled for it"
-                )
-                message = (
-                    f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}"
-                )
-                shown = values(
-                    kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote
-                )
+            problem = ""
+            if fields.task != session.task:
+                problem = "is not enabled for it"
+            elif fields.remote:
+                problem = "takes remote coverage"
+            if problem:
+                message = f"it traces itself into the buffer of kcov {address}, which {problem}"
+                shown = values(kcov=address, t=Hex(fields.task or 0), remote=fields.remote)
                 yield session_violation(state, session, message, shown)
         elif session.mode == modes.DISABLED and not session.is_owner_mark:
-            message = f"it refers to kcov {fields.address:#x}, but collects nothing for it"
-            yield session_violation(
-                state, session, message, values(kcov=Hex(fields.address), mode=session.mode)
-            )
+            message = f"it refers to kcov {address}, but collects nothing for it"
+            shown = values(kcov=address, mode=session.mode)
+            yield session_violation(state, session, message, shown)
     for task in (task.fields for task in state.tasks):
         if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
-            yield task_violation(
-                task,
-                f"its kcov {task.kcov:#x} is not a kernel address",
-                values(kcov=Hex(task.kcov)),
-            )
+            message = f"its kcov {task.kcov:#x} is not a kernel address"
+            yield task_violation(task, message, values(kcov=Hex(task.kcov)))
 
 
 @Rule(
@@ -127,9 +122,8 @@ def _check_rest(state: State) -> Iterator[Violation]:
         fields = task.fields
         if fields.kcov != 0:
             continue
-        has_mode, _ = state.kernel.split_mode(
-            modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags)
-        )
+        word = modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags)
+        has_mode, _ = state.kernel.split_mode(word)
         if not (has_mode or fields.kcov_size or fields.kcov_area):
             continue
         # The boot-time self-test traces into no buffer, in the task that becomes init.
@@ -168,20 +162,17 @@ def _check_owners(state: State) -> Iterator[Violation]:
             continue
         if own_member:
             knows = task.kcov_remote == kcov.address
+            remote: object = Hex(task.kcov_remote or 0)
         else:
             of_object = state.sessions_of.get(kcov.address, ())
-            knows = any(
-                session.task == task.address and not session.is_tracing for session in of_object
-            )
+            idle = [session.task for session in of_object if not session.is_tracing]
+            knows = task.address in idle
+            remote = "no such member"
         if not knows:
             yield kcov_violation(
                 kcov.address,
                 f"{name_task(task)} registered its handles, but no longer refers to it",
-                values(
-                    t=Hex(task.address),
-                    task_kcov=Hex(task.kcov or 0),
-                    task_kcov_remote=Hex(task.kcov_remote or 0) if own_member else "no such member",
-                ),
+                values(t=Hex(task.address), task_kcov=Hex(task.kcov or 0), task_kcov_remote=remote),
                 *state.doubt(_SESSIONS),
                 tasks=(task.address,),
             )
@@ -196,23 +187,19 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
             continue
         owned = state.kcovs.get(pointer)
         shown = values(kcov_remote=Hex(pointer))
+        message = f"its kcov_remote {pointer:#x}"
         if owned is None:
-            if state.kernel.is_kernel_pointer(pointer):
-                continue
-            problem = "is not a kernel address"
-        elif not owned.remote or owned.task != task.address:
-            problem = (
-                "takes no remote coverage" if not owned.remote else "is enabled for another task"
-            )
-            shown += values(remote=owned.remote, t=Hex(owned.task or 0))
+            if not state.kernel.is_kernel_pointer(pointer):
+                yield task_violation(task, f"{message} is not a kernel address", shown)
+            continue
+        shown += values(remote=owned.remote, t=Hex(owned.task or 0))
+        if not owned.remote:
+            message += " takes no remote coverage"
+        elif owned.task != task.address:
+            message += " is enabled for another task"
         else:
             continue
-        yield task_violation(
-            task,
-            f"its kcov_remote {pointer:#x} {problem}",
-            shown,
-            kcovs=() if owned is None else (pointer,),
-        )
+        yield task_violation(task, message, shown, kcovs=(pointer,))
 
 
 @Rule(
@@ -226,12 +213,13 @@ def _check_modes(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     if not kernel.modes:
         return
-    init = {
-        number
-        for name, number in kernel.modes.items()
-        if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")
-    }
-    legal = kernel.mode_values - (init if kernel.has(Feature.COMPARISONS) else set())
+    legal = kernel.mode_values
+    if kernel.has(Feature.COMPARISONS):
+        legal -= {
+            number
+            for name, number in kernel.modes.items()
+            if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")
+        }
     for task in state.tasks:
         fields = task.fields
         if fields.kcov_mode is None:
@@ -254,9 +242,9 @@ def _check_modes(state: State) -> Iterator[Violation]:
 def _owns(state: State, task: Task) -> bool:
     """Return whether a task's object may be that of its own KCOV_REMOTE_ENABLE."""
     kcov = state.kcovs.get(task.fields.kcov or 0)
-    return bool(task.fields.kcov) and (
-        kcov is None or (bool(kcov.remote) and kcov.task == task.fields.address)
-    )
+    if kcov is None:
+        return bool(task.fields.kcov)
+    return bool(kcov.remote) and kcov.task == task.fields.address
 
 
 @Rule(
@@ -315,9 +303,7 @@ def _check_softirq_area(
 ) -> Iterator[Violation]:
     fields = task.fields
     area = fields.kcov_area or 0
-    is_free = any(
-        cached.address == area and cached.list == IRQ_LIST for cached in state.cached_areas
-    )
+    free = [cached.address for cached in state.cached_areas if cached.list == IRQ_LIST]
     if not task.session.is_tracing:
         yield task_violation(fields, "it is in a softirq section that collects nothing", shown)
     elif state.kernel.has(Feature.IRQ_AREA_PER_CPU) and not state.kernel.is_rt:
@@ -325,15 +311,15 @@ def _check_softirq_area(
         if own not in (None, area):
             message = f"its softirq section collects into {area:#x}, but its CPU's area is {own:#x}"
             yield task_violation(fields, message, shown)
-    elif is_free:
+    elif area in free:
         message = f"its softirq section collects into {area:#x}, which is on the list of free areas"
         yield task_violation(fields, message, shown, remote_lock=True)
     found = None if state.vmalloc is None else state.vmalloc.get(area)
     if found is None:
         return
-    room = state.kernel.page_align(found.size)
-    if state.kernel.page_align(state.kernel.bytes_of(fields.kcov_size or 0)) != room:
-        words = room // state.kernel.buffer_word
+    size = state.kernel.bytes_of(fields.kcov_size or 0)
+    if state.kernel.page_align(size) != state.kernel.page_align(found.size):
+        words = state.kernel.words_in(found)
         message = f"its softirq section has {fields.kcov_size} words, but its area has {words}"
         yield task_violation(fields, message, shown)
     elif found.allocator in _OTHER_ALLOCATORS:
@@ -389,32 +375,26 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
         fields = task.fields
         if task.in_ctxsw is None or fields.on_cpu is None:
             continue
+        is_out = not fields.on_cpu and fields.address not in state.running
         if fields.address in marked_running:
             stack = state.stacks[fields.address]
-            if stack is None or any(
-                (frame.function or "").startswith(_SWITCHING) for frame in stack
-            ):
+            if stack is None or any(map(_is_switching, stack)):
                 # It is being switched in or out, or may be.
                 continue
             message = "it runs, but is marked as switched out, so that it records nothing"
-        elif (
-            not task.in_ctxsw
-            and not fields.on_cpu
-            and fields.address not in state.running
-            and task.session.is_tracing
-            and fields.kcov
-        ):
+        elif is_out and not task.in_ctxsw and task.session.is_tracing and fields.kcov:
             message = (
                 "it is switched out, but not marked as such, so that its context switches are "
                 "recorded"
             )
         else:
             continue
-        yield task_violation(
-            fields,
-            message,
-            values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))),
-        )
+        shown = values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu)))
+        yield task_violation(fields, message, shown)
+
+
+def _is_switching(frame: StackFrame) -> bool:
+    return (frame.function or "").startswith(_SWITCHING)
 
 
 @Rule(
@@ -441,13 +421,10 @@ def _check_number(state: State) -> Iterator[Violation]:
             groups = [("KCOV_ENABLE or KCOV_REMOTE_ENABLE", [*local[address], *remote[address]])]
         for ioctl, objects in groups:
             if len(objects) > 1:
-                yield Violation(
-                    name_task(task),
-                    f"{len(objects)} objects are enabled for it by {ioctl}",
-                    values(kcovs=name_some([*map(hex, objects)]), task_kcov=Hex(task.kcov or 0)),
-                    kcovs=tuple(objects),
-                    tasks=(address,),
-                )
+                message = f"{len(objects)} objects are enabled for it by {ioctl}"
+                named = name_some([*map(hex, objects)])
+                shown = values(kcovs=named, task_kcov=Hex(task.kcov or 0))
+                yield task_violation(task, message, shown, kcovs=tuple(objects))
 
 
 @Rule(
@@ -470,13 +447,12 @@ def _check_exiting(state: State) -> Iterator[Violation]:
         in_section = task.session.is_section and not state.dead.get(fields.address)
         for name, pointer in (("kcov", fields.kcov), ("kcov_remote", fields.kcov_remote)):
             if pointer and not (name == "kcov" and in_section):
-                yield task_violation(
-                    fields,
-                    f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() "
-                    f"warned and left it",
-                    values(**{name: Hex(pointer)}, flags=Hex(fields.flags or 0)),
-                    kcovs=(pointer,),
+                message = (
+                    f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() warned "
+                    f"and left it"
                 )
+                shown = values(**{name: Hex(pointer)}, flags=Hex(fields.flags or 0))
+                yield task_violation(fields, message, shown, kcovs=(pointer,))
 
 
 def _find_threads_in_sections(state: State) -> list[int]:
@@ -510,12 +486,10 @@ def _check_kernel_threads(state: State) -> Iterator[Violation]:
             yield session_violation(state, session, message, values(kcov=Hex(kcov.address)))
         elif task.address in in_sections:
             functions = {frame.function for frame in state.stacks[task.address] or ()}
-            for idle, working in _WAITING.items():
-                if idle in functions and not functions.intersection(working):
-                    yield session_violation(
-                        state,
-                        session,
-                        "it is idle inside a remote section that never ended: whatever it does "
-                        "next is recorded as well",
-                        values(kcov=Hex(kcov.address), stack=f"in {idle}()"),
-                    )
+            if _WAITING in functions and functions.isdisjoint(_WORKING):
+                message = (
+                    "it is idle inside a remote section that never ended: whatever it does next is "
+                    "recorded as well"
+                )
+                shown = values(kcov=Hex(kcov.address), stack=f"in {_WAITING}()")
+                yield session_violation(state, session, message, shown)
