@@ -173,23 +173,26 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
         yield (("", f"  {sure}"),)
         for cause in finding.causes:
             yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
-    violations = report.violations
-    counted = [finding for finding in report.findings if finding.severity is not Severity.UNKNOWN]
-    others = sum(finding.more or 1 for finding in counted) - violations
-    said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
-    said = f"at least {said}" if any(finding.is_least for finding in report.findings) else said
-    tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
-    summary = f"{_rules(report.applied)} applied: {said}{tail}"
-    if report.unjudged:
-        total = report.applied + len(report.unjudged)
-        summary = (
-            f"{report.applied} of {_rules(total)} applied: {said}{tail}; {report.unjudged_text}"
-        )
-    yield (("header" if violations or report.unjudged else "remark", summary),)
+    yield (("header" if report.status else "remark", _summarize(report)),)
     skipped = [(count, reason) for count, reason in report.skipped if count]
     if skipped:
         reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
         yield (("remark", f"{_rules(sum(count for count, _ in skipped))} not applied: {reasons}"),)
+
+
+def _summarize(report: Report) -> str:
+    violations = report.violations
+    found = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
+    if any(finding.is_least for finding in report.findings):
+        found = f"at least {found}"
+    counted = [finding for finding in report.findings if finding.severity is not Severity.UNKNOWN]
+    others = sum(finding.more or 1 for finding in counted) - violations
+    if others:
+        found += ", 1 other finding" if others == 1 else f", {others} other findings"
+    if not report.unjudged:
+        return f"{_rules(report.applied)} applied: {found}"
+    total = report.applied + len(report.unjudged)
+    return f"{report.applied} of {_rules(total)} applied: {found}; {report.unjudged_text}"
 
 
 def _rules(count: int) -> str:

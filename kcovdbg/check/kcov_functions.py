@@ -70,7 +70,7 @@ _IDLE: Final = (
     "poll_idle",
     "arch_cpu_idle",
 )
-# The innermost frames in which these are looked for.
+# Number of innermost frames in which these are looked for.
 _NEAR: Final = 4
 
 
@@ -78,11 +78,14 @@ def find_kcov_writer(stack: Iterable[StackFrame]) -> str | None:
     """Return the function of KCOV that wrote, itself or by a helper that it called; None where none
     did.
 
-    :param stack: of the CPU that wrote; what an interrupt interrupted did not write.
+    :param stack: of the CPU that wrote; interrupted code did not write.
     """
-    return find_kcov_function(
-        takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack)
-    )
+    return find_kcov_function(_without_interrupted(stack))
+
+
+def _without_interrupted(stack: Iterable[StackFrame]) -> list[StackFrame]:
+    """Return the frames of a stack without those of interrupted code."""
+    return [*takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack)]
 
 
 def is_context_switch(function: str | None) -> bool:
@@ -94,8 +97,7 @@ def is_innocent(stack: Iterable[StackFrame]) -> bool:
     """Return whether a CPU with this stack cannot just have written to a field against the rules:
     it is in KCOV, switches tasks, or is idle.
     """
-    frames = tuple(takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack))
+    frames = _without_interrupted(stack)
     functions = [frame.function or "" for frame in frames[:_NEAR]]
-    return find_kcov_function(frames) is not None or any(
-        function.startswith((*_SWITCHING, *_IDLE)) for function in functions
-    )
+    is_harmless = any(function.startswith((*_SWITCHING, *_IDLE)) for function in functions)
+    return is_harmless or find_kcov_function(frames) is not None

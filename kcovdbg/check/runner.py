@@ -33,35 +33,28 @@ _FOUND_IN_SLABS: Final = frozenset(("file", "vmalloc"))
 
 
 class TransienceSearch:
-    """Finds in one look at a kernel why a violation is transient; what a violation does not need is
-    not read.
+    """Finds why a violation is transient; reads only what this takes.
 
-    :param source: the look.
+    :param source: one look at a kernel.
     """
 
     def __init__(self, source: StateSource) -> None:
         self._read = cache(source.read)
 
     def find(self, violation: Violation) -> str | None:
-        """Return why a violation may be about to be resolved, None where nothing speaks for
-        that.
-        """
+        """Return why a violation may be about to be resolved, None if nothing suggests it."""
         for kcov in violation.kcovs:
             if self._read(Part.OBJECTS).is_locked(kcov):
                 return f"the lock of {name_kcov(kcov)} is held"
         if violation.remote_lock and self._read(Part.LOCKS).remote_lock_held is not False:
             unread = self._read(Part.LOCKS).unread(Part.LOCKS)
-            return (
-                f"whether kcov_remote_lock is held is unknown: {unread[0]}"
-                if unread
-                else "kcov_remote_lock is held"
-            )
+            if unread:
+                return f"whether kcov_remote_lock is held is unknown: {unread[0]}"
+            return "kcov_remote_lock is held"
         for address in violation.tasks:
-            function = (
-                find_kcov_function(self._stack(address))
-                if address in self._read(_TASKS).running
-                else None
-            )
+            if address not in self._read(_TASKS).running:
+                continue
+            function = find_kcov_function(self._stack(address))
             if function is not None:
                 return f"{self._name(address)} is inside {function}(), which may be changing it"
         if violation.anybody and len(self._busy) >= violation.most:
@@ -75,15 +68,11 @@ class TransienceSearch:
         """
         for address in violation.kcovs:
             kcov = self._read(Part.OBJECTS).objects.get(address)
-            if (
-                kcov is not None
-                and kcov.fields is not None
-                and kcov.found_by
-                and _FOUND_IN_SLABS.issuperset(kcov.found_by)
-            ):
-                return (
-                    f"{name_kcov(address)} was found only in slab memory, and may have been freed"
-                )
+            if kcov is None or kcov.fields is None or not kcov.found_by:
+                continue
+            if _FOUND_IN_SLABS.issuperset(kcov.found_by):
+                name = name_kcov(address)
+                return f"{name} was found only in slab memory, and may have been freed"
         return None
 
     def _name(self, address: int) -> str:
@@ -100,13 +89,13 @@ class TransienceSearch:
         """
         state = self._read(_TASKS)
         order = dict.fromkeys((*state.running, *(fields.address for fields in state.task_fields)))
-        stacks = ((address, self._stack(address)) for address in islice(order, _MAX_STACKS))
-        found = ((address, stack, find_kcov_function(stack)) for address, stack in stacks)
-        return tuple(
-            (address, function)
-            for address, stack, function in found
-            if function is not None and not self._shows_reference(address, stack or (), function)
-        )
+        found: list[tuple[int, str]] = []
+        for address in islice(order, _MAX_STACKS):
+            stack = self._stack(address) or ()
+            function = find_kcov_function(stack)
+            if function is not None and not self._shows_reference(address, stack, function):
+                found.append((address, function))
+        return tuple(found)
 
     def _shows_reference(self, address: int, stack: Sequence[StackFrame], function: str) -> bool:
         """Return whether a task that is ending a section still refers to the object, so that it
@@ -128,23 +117,23 @@ _LAST_GROUP: Final = "X"
 # Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task
 # may last as long as the device that it waits for.
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
-# A damaged list may violate a rule once per element: limit for the findings of a rule that are
-# shown.
+# Limit for the findings of a rule that are shown: a damaged list may violate a rule once per
+# element.
 _SHOWN: Final = 20
-# The same for a live kernel, where the next look has to find the same ones.
+# Limit for those that are kept of a live kernel, where the next look has to find the same ones.
 _COMPARED: Final = 4096
-# Limit for counting the rest: a looped hash has a hundred thousand objects, each of which violates
-# ten rules.
+# Limit for those that are counted: a looped hash has a hundred thousand objects, each of which
+# violates ten rules.
 _COUNTED: Final = 1 << 14
 _DOUBTS: Final = list(Certainty)
 
 
 @dataclass(slots=True)
 class _Look:
-    """What rules found in one look at a kernel."""
+    """The results of rules in one look at a kernel."""
 
     findings: list[Finding] = field(default_factory=list)
-    """Of each rule and severity the first ones."""
+    """The first ones of each rule and severity."""
     left: Counter[tuple[str, Severity]] = field(default_factory=Counter)
     """How many more there are."""
     cut: set[str] = field(default_factory=set)
@@ -152,15 +141,14 @@ class _Look:
     obstacles: Counter[str] = field(default_factory=Counter)
     """Why rules were not applied."""
     unjudged: dict[str, str] = field(default_factory=dict)
-    """The rules that found no violation in what could be read, and of each what could not be read.
-    """
+    """The rules that found no violation although data was unreadable, each with that data."""
 
 
 class Report(NamedTuple):
     """The result of a check."""
 
     findings: tuple[Finding, ...]
-    """Of each rule and severity the first ones, then one with the number of those that are left
+    """The first ones of each rule and severity, then one with the number of those that are left
     out.
     """
     applied: int
@@ -172,8 +160,9 @@ class Report(NamedTuple):
     were gone in a later look.
     """
     unjudged: Mapping[str, str] = MappingProxyType({})
-    """The rules that could not be judged: they found no violation, and what they rest on could not
-    be read whole. Of each, what could not be read."""
+    """The rules that could not be judged, each with what could not be read: they found no
+    violation, but rest on it.
+    """
 
     @property
     def violations(self) -> int:
@@ -250,14 +239,12 @@ def check(
             break
         pause(seconds)
         source = source.renew()
-        disagreeing = {finding.rule for finding in findings}
-        look = _look(
-            [rule for rule in chosen if rule.name in disagreeing], source, advice, about, most
-        )
+        names = {finding.rule for finding in findings}
+        disagreeing = [rule for rule in chosen if rule.name in names]
+        look = _look(disagreeing, source, advice, about, most)
         findings = list(_compare(findings, look.findings))
-        unjudged = {
-            rule: reason for rule, reason in unjudged.items() if rule not in disagreeing
-        } | look.unjudged
+        unjudged = {rule: why for rule, why in unjudged.items() if rule not in names}
+        unjudged |= look.unjudged
     remarks = dict.fromkeys(source.read(Part.NOTHING).notes)
     if settled := first - _count_known(findings):
         gone = "1 disagreement was" if settled == 1 else f"{settled} disagreements were"
@@ -304,19 +291,15 @@ def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
             count = max(len(alike) - _SHOWN, 0) + look.left[name, severity]
             if not count:
                 continue
-            # Omitted findings take the lowest certainty of those shown.
-            doubt = max(alike, key=lambda finding: _DOUBTS.index(finding.certainty), default=None)
-            yield Finding(
-                name,
-                severity,
-                f"{'at least ' if name in look.cut else ''}{count} more",
-                "similar findings are left out",
-                (("more", str(count)),),
-                Certainty.CERTAIN if doubt is None else doubt.certainty,
-                None if doubt is None else doubt.reason,
-                more=count,
-                is_least=name in look.cut,
-            )
+            more = f"{count} more"
+            rest = Finding(name, severity, more, "similar findings are left out", more=count)
+            if name in look.cut:
+                rest = rest._replace(object=f"at least {more}", is_least=True)
+            if alike:
+                # Omitted findings take the lowest certainty of those shown.
+                doubt = max(alike, key=lambda finding: _DOUBTS.index(finding.certainty))
+                rest = rest._replace(certainty=doubt.certainty, reason=doubt.reason)
+            yield rest._replace(values=(("more", str(count)),))
 
 
 def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
@@ -326,12 +309,10 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
         known = known_before.get((finding.rule, finding.object))
         if known is None:
             continue
-        if finding.severity is Severity.UNKNOWN or known.severity is Severity.UNKNOWN:
+        has_changed = (known.message, known.values) != (finding.message, finding.values)
+        if Severity.UNKNOWN in (finding.severity, known.severity):
             yield finding
-        elif known.severity is Severity.RACING or (known.message, known.values) != (
-            finding.message,
-            finding.values,
-        ):
+        elif known.severity is Severity.RACING or has_changed:
             reason = "the kernel is live, and its state changed during the check"
             yield finding._replace(severity=Severity.RACING, reason=reason, causes=())
         else:
@@ -369,9 +350,9 @@ def _look(
         found: Counter[Severity] = Counter()
         for violation in rule.check(state):
             severity = violation.severity or rule.severity
-            if (about and violation.object not in about) or (
-                severity is Severity.ADVICE and not advice
-            ):
+            if about and violation.object not in about:
+                continue
+            if severity is Severity.ADVICE and not advice:
                 continue
             finding = _judge(rule, violation, severity, state.kernel, search)
             found[finding.severity] += 1
@@ -382,13 +363,14 @@ def _look(
             if found.total() >= _COUNTED:
                 look.cut.add(rule.name)
                 break
-        if any(severity.is_violation for severity in found) or not (
-            unread or found[Severity.UNKNOWN]
-        ):
+        if any(severity.is_violation for severity in found):
             continue
-        look.unjudged[rule.name] = unread[0] if unread else _find_reason(look.findings, rule)
-        if not about and not found[Severity.UNKNOWN]:
-            look.findings.append(_report_unjudged(rule, unread))
+        if found[Severity.UNKNOWN]:
+            look.unjudged[rule.name] = unread[0] if unread else _find_reason(look.findings, rule)
+        elif unread:
+            look.unjudged[rule.name] = unread[0]
+            if not about:
+                look.findings.append(_report_unjudged(rule, unread))
     return look
 
 
@@ -417,9 +399,7 @@ def _judge(
     kernel: KernelFacts,
     search: TransienceSearch | None,
 ) -> Finding:
-    """Return a violation as a finding: with what may explain it, and the known bugs that leave
-    it.
-    """
+    """Return a violation as a finding, with the known bugs that leave it."""
     certainty, reason = violation.certainty, violation.reason
     message = violation.message
     if severity.is_violation and certainty is Certainty.UNKNOWN:
@@ -433,10 +413,8 @@ def _judge(
             severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, why_transient
         elif certainty is Certainty.CERTAIN and kernel.generation.missing:
             # The rule may compare what could not be read.
-            certainty, reason = (
-                Certainty.UNSURE,
-                f"the debug info lacks {', '.join(kernel.generation.missing)}",
-            )
+            certainty = Certainty.UNSURE
+            reason = f"the debug info lacks {', '.join(kernel.generation.missing)}"
     causes = find_causes(rule.name, kernel, certainty) if severity.is_violation else ()
     return Finding(
         rule.name, severity, violation.object, message, violation.values, certainty, reason, causes
