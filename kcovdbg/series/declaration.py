@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The declaration of a posted series: all that it adds to mainline."""
+"""The declaration of a posted series: everything that it adds to mainline."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Variant(NamedTuple):
     """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
 
     text: str
-    """In ``variants[]`` of ``info``; empty if its kernels have a row of their own in the table of
-    generations.
+    """Its name in ``variants[]`` of ``info``; empty if its kernels have a row of their own in the
+    table of generations.
     """
     recognized_by: str
     also_shown: str
@@ -38,9 +38,7 @@ class Variant(NamedTuple):
     features: frozenset[str] = frozenset()
     """Features that its kernels have."""
     marks: tuple[tuple[str, str], ...] = ()
-    """What shows it, any of these: types and their members, or ``enum kcov_mode`` and its
-    enumerators.
-    """
+    """Types and their members, or ``enum kcov_mode`` and its enumerators; any of these shows it."""
     shown_by: Callable[[Target], bool] | None = None
     """Returns whether other facts of a kernel show it; None if only ``marks`` do."""
     enumerators: tuple[str, ...] = ()
@@ -89,7 +87,7 @@ class BufferFacts:
     name: str
     address: int
     size: int | None
-    """In kernel words."""
+    """Size in kernel words."""
     mode: str | None
     kcov: int | None = None
     task: int | None = None
@@ -99,7 +97,7 @@ class BufferFacts:
     private: bool = False
     """Whether user space cannot write it."""
     cached: bool = False
-    """On a free list."""
+    """Whether it is on a free list."""
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
     """Why ``mode``, and with it the format, is unknown."""
@@ -177,7 +175,7 @@ class DeviceSections:
     map: str
     """Symbol of the hash of handles."""
     type: str
-    """Of its entries."""
+    """Type of its entries."""
     members: Mapping[str, Sequence[str]]
     """``handle``, ``kcov``, ``next`` and ``pprev``, in this order."""
     idle_list: str
@@ -195,21 +193,18 @@ class DeviceSections:
 
         :param state: with the parts DEVICES, TASKS and VMALLOC.
         """
-        found = [
-            Area(address, self.area_words, TASK_LIST, "cached", device=device.name)
-            for address in device.idle_areas
-        ]
-        found += (
-            Area(session.area, session.size, TASK_LIST, "in-use", session.pid, device=device.name)
-            for session in device.sessions
-            if session.depth and session.area
-        )
-        yield from found
-        claimed = {area.address for area in found}
+        make = partial(Area, list=TASK_LIST, device=device.name)
+        claimed = set(device.idle_areas)
+        for address in device.idle_areas:
+            yield make(address, self.area_words, state="cached")
+        for session in device.sessions:
+            if session.depth and session.area:
+                claimed.add(session.area)
+                yield make(session.area, session.size, state="in-use", pid=session.pid)
         unclaimed = None if state.lacks(Source.DEVICES, Source.TASKS) else "unclaimed"
         for area in state.allocated_by(self.allocator):
             if area.start not in claimed:
-                yield Area(area.start, area.size // 8, TASK_LIST, unclaimed, device=device.name)
+                yield make(area.start, area.size // 8, state=unclaimed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +216,7 @@ class Device:
     """
 
     name: str
-    """As ``objects`` names it, and names of its buffers begin."""
+    """Its name in ``objects``, with which names of its buffers begin."""
     feature: str
     """Feature of the kernels in which it is as described here."""
     mode: str
@@ -232,11 +227,12 @@ class Device:
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str
     object_members: Mapping[str, Sequence[str]]
-    """``refcount``, ``size``, ``area``, ``task`` and, of a device with remote sections, ``handle``.
+    """``refcount``, ``size``, ``area``, ``task``; a device with remote sections also has
+    ``handle``.
     """
     task_members: Mapping[str, Sequence[str]]
-    """``area``, ``size``, ``sequence``, ``enabled``; where it has remote sections also ``kcov``,
-    the object, and ``depth``.
+    """``area``, ``size``, ``sequence``, ``enabled``; a device with remote sections also has
+    ``kcov``, the object, and ``depth``.
     """
     sequence_mask: int
     """The bits of ``sequence`` that count."""
@@ -252,8 +248,8 @@ ObjectReader: TypeAlias = Callable[
     [Target, KcovFields], tuple[Mapping[str, "int | None"], Sequence[str]]
 ]
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
-"""Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long
-to be checked.
+"""Reads a buffer, by its name and the most words that it can have; returns None if it cannot be
+read, or is too long to be checked.
 """
 
 _K = TypeVar("_K")
@@ -275,25 +271,23 @@ def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_
 
 @dataclass(frozen=True, slots=True)
 class OwnedMembers(Generic[_T]):
-    """Members of a series in tasks, objects and CPUs' saved states; what could not be read is left
-    out.
-    """
+    """Members of a series in tasks, CPUs' saved states and objects, as far as they can be read."""
 
     tasks: Mapping[int, _T]
-    """By task, ``struct task_struct *``."""
+    """The members in tasks, by ``struct task_struct *``."""
     cpus: Mapping[int, _T]
-    """By CPU, of its saved state."""
+    """The members in saved states, by CPU."""
     kcovs: Mapping[int, _T]
-    """By object, ``struct kcov *``."""
+    """The members in objects, by ``struct kcov *``."""
 
     def of_session(self, state: State, session: Session) -> _T | None:
-        """Return those of a session, None if they are unknown."""
+        """Return the members that describe a session, None if they are unknown."""
         if not session.is_saved:
             return self.tasks.get(session.task or 0)
-        return next(
-            (self.cpus.get(saved.cpu or 0) for saved in state.saved if saved.task == session.task),
-            None,
-        )
+        for saved in state.saved:
+            if saved.task == session.task:
+                return self.cpus.get(saved.cpu or 0)
+        return None
 
 
 def read_owned(
@@ -301,14 +295,16 @@ def read_owned(
 ) -> OwnedMembers[_T]:
     """Read such members.
 
-    :param read: called with the type and the address of what has them.
+    :param read: called with the type and the address of a structure that has them.
     """
+
+    def read_saved(cpu: int) -> _T | None:
+        return read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu))
+
+    tasks = [fields.address for fields in state.task_fields]
     return OwnedMembers(
-        read_known(partial(read, target, TASK), (fields.address for fields in state.task_fields)),
-        read_known(
-            lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)),
-            state.cpu_states,
-        ),
+        read_known(partial(read, target, TASK), tasks),
+        read_known(read_saved, state.cpu_states),
         read_known(partial(read, target, KCOV), state.kcovs),
     )
 
@@ -346,8 +342,8 @@ class Series:
     every kernel.
     """
     modes_by_member: Mapping[str, str] = field(default_factory=dict)
-    """Names of modes, and what the mode is where the member for ``mode_flag`` of a task, an object
-    or a saved state is set.
+    """Names of modes, each with the mode that it stands for where the member for ``mode_flag`` of a
+    task, an object or a saved state is set.
     """
     combined_modes: tuple[frozenset[str], ...] = ()
     """Enumerators, with prefix, that a mode combines, where modes are bits.
@@ -355,15 +351,16 @@ class Series:
     Such a mode is named by all of them.
     """
     encode: Callable[[Target, BufferFacts, Encoding], tuple[Encoding, Sequence[str]]] | None = None
-    """Refine how a buffer is to be read by what the kernel's own members say, and return remarks on
-    it. Raises ReadError and MissingTypeError."""
+    """Refine by the kernel's members how a buffer is to be read, and return remarks on it. Raises
+    ReadError and MissingTypeError.
+    """
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
     prefix_feature: str | None = None
     """Feature of kernels in which a prefix may come before the count; its size is in members only.
     """
     prefix_modes: frozenset[str] = frozenset()
-    """Modes in which there is one."""
+    """Modes in which there is a prefix."""
     second_buffer: SecondBuffer | None = None
     object_fields: tuple[ObjectField, ...] = ()
     read_object: ObjectReader | None = None
@@ -392,11 +389,9 @@ class Series:
         """
 
         def has(type_name: str, name: str) -> bool:
-            return (
-                name in enumerators
-                if type_name == MODE
-                else find_member(target, type_name, (name,)) is not None
-            )
+            if type_name == MODE:
+                return name in enumerators
+            return find_member(target, type_name, (name,)) is not None
 
         for variant in self.variants:
             if any(has(*mark) for mark in variant.marks):

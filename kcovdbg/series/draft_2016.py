@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import KCOV, MODE, Era
-from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
+from kcovdbg.abi.record import Codec, Encoding, RecordKind
 from kcovdbg.series.declaration import BufferFacts, Series, SeriesMember, Variant
 from kcovdbg.target.struct_layout import find_kernel_symbol
 from kcovdbg.target.target import Target
@@ -48,16 +49,10 @@ def _encode(
     """
     del facts
     text = find_kernel_symbol(target, "_stext")
-    upper = (
-        text.address >> 32 << 32
-        if text is not None
-        else _UPPER_HALF
-        if target.word_size == 8
-        else 0
-    )
-    return make_encoding(
-        encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset
-    ), ()
+    upper = _UPPER_HALF if target.word_size == 8 else 0
+    if text is not None:
+        upper = text.address >> 32 << 32
+    return replace(encoding, base=upper - target.kaslr_offset), ()
 
 
 SERIES: Final = Series(

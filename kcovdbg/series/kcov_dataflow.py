@@ -115,9 +115,10 @@ _NEAR: Final = 16
 
 
 class _EarlyCodec(Codec):
-    """The second posting's records say how many values follow where these are fewer than 16.
+    """The second posting's format, whose records say how many values follow if these are fewer
+    than 16.
 
-    Of others, the next record is found by its sequence and its PC.
+    The end of a longer one is found by the sequence and the PC of the next record.
     """
 
     __slots__ = ()
@@ -139,24 +140,18 @@ class _EarlyCodec(Codec):
         stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
         if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
             return stored
-        return next(
-            (
-                other
-                for other in range(at + _HEAD_WORDS + 1, end)
-                if self._follows(words, at, other)
-            ),
-            end,
-        )
+        for other in range(at + _HEAD_WORDS + 1, end):
+            if self._follows(words, at, other):
+                return other
+        return end
 
     def _follows(self, words: Sequence[int], at: int, other: int) -> bool:
         if other + _HEAD_WORDS >= len(words) or not self._is_header(words[other]):
             return False
         step = (words[other] - words[at]) & _SEQUENCE_MASK
+        is_near = 0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR
         # Kernel addresses begin alike.
-        return (
-            0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR
-            and words[other + 1] >> 48 == words[at + 1] >> 48
-        )
+        return is_near and words[other + 1] >> 48 == words[at + 1] >> 48
 
     def decode_values(
         self, words: Sequence[int]
@@ -268,12 +263,9 @@ def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, Kc
     for device in _devices(state):
         for session in device.sessions:
             its = device.objects.get(session.kcov or 0)
-            if (
-                session.depth is not None
-                and bool(session.depth) is remote
-                and its is not None
-                and its.fields is not None
-            ):
+            if session.depth is None or its is None or its.fields is None:
+                continue
+            if bool(session.depth) is remote:
                 yield session, its.fields
 
 
@@ -384,9 +376,8 @@ def _check_refcount(state: State) -> Iterator[Violation]:
         shown = values(refcount=refcount, counted=kcov.counted)
         message = f"refcount is {refcount}, found {kcov.counted} references"
         found = _violation(state, _name_object(fields.address), message, shown, anybody=True)
-        is_hidden = refcount > kcov.counted and not any(
-            reference.file for reference in kcov.references
-        )
+        has_file = any(reference.file for reference in kcov.references)
+        is_hidden = refcount > kcov.counted and not has_file
         if is_hidden and found.certainty is Certainty.CERTAIN:
             found = replace(found, certainty=Certainty.UNSURE, reason=_IN_FLIGHT)
         yield found
@@ -522,11 +513,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_free_memory(state: State) -> Iterator[Violation]:
-    allocated = (
-        None
-        if state.vmalloc is None
-        else {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
-    )
+    allocated = {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
     for device in _devices(state):
         users = {session.area: session for session in device.sessions}
         for address, times in Counter(device.idle_areas).items():
@@ -538,16 +525,12 @@ def _check_free_memory(state: State) -> Iterator[Violation]:
                 )
             if times > 1:
                 yield _violation(state, about, f"it is listed {times} times", shown)
-            if allocated is None:
+            if state.vmalloc is None:
                 continue
             found = allocated.get(address)
             if found is None:
-                yield _violation(
-                    state,
-                    about,
-                    f"it is free, but {_SECTIONS.allocator}() did not allocate it",
-                    shown,
-                )
+                message = f"it is free, but {_SECTIONS.allocator}() did not allocate it"
+                yield _violation(state, about, message, shown)
             elif found.size < 8 * _SECTIONS.area_words:
                 message = f"it is free, but has {found.size} bytes, not {8 * _SECTIONS.area_words}"
                 yield _violation(state, about, message, (*shown, ("size", str(found.size))))
@@ -558,9 +541,9 @@ def _encode(
 ) -> tuple[Encoding, Sequence[str]]:
     """Note that the second posting does not subtract the KASLR offset."""
     del facts
-    return (
-        replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding
-    ), ()
+    if encoding.codec == EARLY_CODEC:
+        encoding = replace(encoding, base=-target.kaslr_offset)
+    return encoding, ()
 
 
 OWN_FILE: Final = Variant(

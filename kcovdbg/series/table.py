@@ -67,9 +67,7 @@ def object_fields() -> tuple[ObjectField, ...]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of all series, each form of one; the names of their buffers begin with
-    theirs.
-    """
+    """Return all forms of the devices of all series; names of their buffers begin with theirs."""
     return tuple(device for series in SERIES for device in series.devices)
 
 
@@ -77,11 +75,9 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
     """Iterate over the devices that can be collected with, each with its mode."""
     for series in SERIES:
         for device in series.devices:
-            yield from (
-                (device, mode)
-                for mode in series.modes
-                if mode.name == device.mode and mode.request is not None
-            )
+            for mode in series.modes:
+                if mode.name == device.mode and mode.request is not None:
+                    yield device, mode
 
 
 def find_device(feature: str) -> Device:
@@ -99,11 +95,11 @@ def modes() -> tuple[Mode, ...]:
     return (*MODES, *(mode for series in SERIES for mode in series.modes))
 
 
-def codec_of_mode(mode: str | None, features: Collection[str] = ()) -> Codec:
-    """Return the format that a kernel's mode records in; PC if the mode does not say.
+def codec_of_mode(mode: str | None, features: Collection[str]) -> Codec:
+    """Return the format that a kernel's mode records in; PC for an unknown mode.
 
     :param mode: name from ``enum kcov_mode`` without prefix.
-    :param features: features of the kernel; without them it is mainline's.
+    :param features: features of the kernel.
     """
     for series in series_of(features):
         if series.every_codec is not None:
@@ -115,36 +111,36 @@ def codec_of_mode(mode: str | None, features: Collection[str] = ()) -> Codec:
 
 
 def codec_of_trace(mode: str | None) -> Codec:
-    """Return the format of a trace file: of the records from a count word on.
+    """Return the format of the records of a trace file; PC for an unknown mode.
 
-    :param mode: as the side file names it: the kernel's name for it or the user's, with or without
-        ``TRACE_``.
+    :param mode: its name in the side file, with or without ``TRACE_``.
     """
     plain = (mode or "").removeprefix("TRACE_")
-    return next(
-        (known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain), PC
-    )
+    for known in modes():
+        if known.name.removeprefix("TRACE_") == plain:
+            return known.codec
+    return PC
 
 
 def mode_of_codec(codec: Codec) -> str | None:
     """Return the mode in which user space collects records of this format, None if kcovdbg cannot
     collect them.
     """
-    return next(
-        (known.name for known in modes() if known.codec == codec and known.request is not None),
-        None,
-    )
+    for known in modes():
+        if known.codec == codec and known.request is not None:
+            return known.name
+    return None
 
 
 def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ...]:
-    """Return the formats that a buffer whose mode is not known may have, the likeliest first.
+    """Return the formats that a buffer in an unknown mode may have, the likeliest first.
 
-    :param features: features of the kernel; None if it is not known.
+    :param features: features of the kernel; None if it is unknown.
     """
-    found = SERIES if features is None else tuple(series_of(features))
-    return tuple(
-        dict.fromkeys((PC, CMP, *(mode.codec for series in found for mode in series.modes)))
-    )
+    found = [PC, CMP]
+    for series in SERIES if features is None else series_of(features):
+        found += [mode.codec for mode in series.modes]
+    return tuple(dict.fromkeys(found))
 
 
 _INT_MAX: Final = 0x7FFFFFFF
@@ -192,17 +188,12 @@ class Traits:
     @property
     def second_buffer(self) -> SecondBuffer | None:
         """The second buffer of each object; None if an object has one only."""
-        return next(
-            (series.second_buffer for series in self.series if series.second_buffer is not None),
-            None,
-        )
+        return next(filter(None, (series.second_buffer for series in self.series)), None)
 
     @property
     def record_limit(self) -> RecordLimit | None:
         """A limit of records beside the size of a buffer; None if there is no other."""
-        return next(
-            (series.record_limit for series in self.series if series.record_limit is not None), None
-        )
+        return next(filter(None, (series.record_limit for series in self.series)), None)
 
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
@@ -212,17 +203,20 @@ class Traits:
 
     @property
     def modes_by_member(self) -> Mapping[str, str]:
-        """Modes, and what they are where a member beside the mode is set."""
-        return {
-            name: other for series in self.series for name, other in series.modes_by_member.items()
-        }
+        """Names of modes, each with the mode that it stands for where a member beside it is set."""
+        found: dict[str, str] = {}
+        for series in self.series:
+            found |= series.modes_by_member
+        return found
 
     def size_limit(self, word_size: int) -> int:
         """Return the largest size that KCOV_INIT_TRACE takes, in words.
 
         :param word_size: bytes of a word of a buffer.
         """
-        return _INT_MAX // (1 if any(series.size_in_words for series in self.series) else word_size)
+        if any(series.size_in_words for series in self.series):
+            return _INT_MAX
+        return _INT_MAX // word_size
 
     def mode_values(self, enumerators: Mapping[str, int]) -> frozenset[int]:
         """Return the numbers of all modes, combined ones included.

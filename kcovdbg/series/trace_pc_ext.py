@@ -65,10 +65,8 @@ class _ExtCodec(Codec):
         return kind, None if kind is RecordKind.UNKNOWN else word | _IP_ONES
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
-        return all(
-            low <= word | _IP_ONES <= high and _has_type(word)
-            for word in words[: min(count, GUESS_WORDS)]
-        )
+        looked_at = words[: min(count, GUESS_WORDS)]
+        return all(low <= word | _IP_ONES <= high and _has_type(word) for word in looked_at)
 
 
 PC_EXT: Final[Codec] = _ExtCodec(
@@ -94,7 +92,7 @@ def read_flag(target: Target, type_name: str, address: int) -> int | None:
     path = _PATHS[type_name]
     if find_member(target, type_name, (path,)) is None:
         return None
-    (value,) = BlockLayout(target, type_name, {"flag": (path,)}).read(target, address)
+    (value,) = BlockLayout(target, type_name, path).read(target, address)
     return int(value)
 
 
@@ -133,14 +131,10 @@ def _check_modes(state: State) -> Iterator[Violation]:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
-        if flags.kcovs.get(address) and (
-            not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)
-        ):
-            yield kcov_violation(
-                address,
-                f"its records have a type, but its mode is {kcov.mode}",
-                values(mode=kcov.mode, kcov_ext_format=1),
-            )
+        is_other = not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)
+        if flags.kcovs.get(address) and is_other:
+            message = f"its records have a type, but its mode is {kcov.mode}"
+            yield kcov_violation(address, message, values(mode=kcov.mode, kcov_ext_format=1))
     for session in state.sessions:
         if session.is_tracing and session.mode != _MODE and flags.of_session(state, session):
             message = f"its records have a type, but its mode is {session.mode}"
@@ -184,17 +178,14 @@ def _check_copies(state: State) -> Iterator[Violation]:
             continue
         mine, its = flags.of_session(state, session), flags.kcovs.get(kcov.address)
         if mine is not None and its is not None and mine != its:
-            yield session_violation(
-                state,
-                session,
-                f"its records have {'a' if mine else 'no'} type, those of kcov "
-                f"{kcov.address:#x} {'one' if its else 'none'}",
-                (
-                    ("kcov", hex(kcov.address)),
-                    ("task kcov_ext_format", str(mine)),
-                    ("kcov kcov_ext_format", str(its)),
-                ),
+            have, others = ("a", "none") if mine else ("no", "one")
+            message = f"its records have {have} type, those of kcov {kcov.address:#x} {others}"
+            shown = (
+                ("kcov", hex(kcov.address)),
+                ("task kcov_ext_format", str(mine)),
+                ("kcov kcov_ext_format", str(its)),
             )
+            yield session_violation(state, session, message, shown)
 
 
 # The uppermost byte of a record: a block's address has all ones there.

@@ -74,11 +74,11 @@ class KcovState(NamedTuple):
     """Size of the whole buffer, in words."""
     area: int | None
     trace_size: int | None
-    """In words, count word included."""
+    """Size in words, count word included."""
     trace: int | None
     """``unsigned long *``: the count word."""
     bitmap_size: int | None
-    """In bits."""
+    """Size in bits."""
     bitmap: int | None
     """``unsigned long *``."""
 
@@ -90,11 +90,8 @@ def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
     :raises ReadError: if it cannot be read.
     :raises MissingTypeError: if the debug info lacks the type.
     """
-    return KcovState(
-        *BlockLayout(target, type_name, {name: _paths(type_name, name) for name in _MEMBERS}).read(
-            target, address
-        )
-    )
+    paths = {name: _paths(type_name, name) for name in _MEMBERS}
+    return KcovState(*BlockLayout(target, type_name, paths).read(target, address))
 
 
 def _read_guards(target: Target) -> array[int] | None:
@@ -108,9 +105,8 @@ def _read_guards(target: Target) -> array[int] | None:
     size = target.symbol("__stop___sancov_guards").address - start
     if not 0 < size <= _MAX_GUARDS:
         return None
-    return record.decode_words(
-        target.read(start, size), record.make_encoding(PC, 4, target.big_endian)
-    )
+    encoding = record.make_encoding(PC, 4, target.big_endian)
+    return record.decode_words(target.read(start, size), encoding)
 
 
 def _paths(type_name: str, name: str) -> tuple[str, str]:
@@ -123,7 +119,7 @@ class UniqueState(NamedTuple):
 
     states: OwnedMembers[KcovState]
     bitmaps: Mapping[int, int]
-    """By object, as a number whose bit N is edge N."""
+    """The bitmap of each object, as a number whose bit N is edge N."""
     guards: array[int] | None
     highest: int | None
     """``kcov_guard_max_index``: how many edges have a number."""
@@ -132,9 +128,11 @@ class UniqueState(NamedTuple):
 def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     del read_buffer
     states = read_owned(target, state, read_kcov_state)
-    bitmaps = read_known(
-        lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs
-    )
+
+    def read_bitmap(address: int) -> int | None:
+        return _read_bitmap(target, state, states.kcovs[address], address)
+
+    bitmaps = read_known(read_bitmap, states.kcovs)
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
         highest = read_word(target, target.symbol("kcov_guard_max_index").address, 4)
@@ -167,13 +165,10 @@ class _Found(NamedTuple):
     tasks: tuple[int, ...]
 
     def violation(self, message: str) -> Violation:
-        shown = {
-            name: Hex(value or 0) if name in ("area", "trace", "bitmap") else value
-            for name, value in self.state._asdict().items()
-        }
-        return Violation(
-            self.about, message, values(mode=self.mode, **shown), kcovs=self.kcovs, tasks=self.tasks
-        )
+        shown: dict[str, object] = {"mode": self.mode}
+        for name, value in self.state._asdict().items():
+            shown[name] = value if name.endswith("size") else Hex(value or 0)
+        return Violation(self.about, message, values(**shown), kcovs=self.kcovs, tasks=self.tasks)
 
 
 def _unique(state: State) -> UniqueState:
@@ -262,40 +257,31 @@ def _check_copies(state: State) -> Iterator[Violation]:
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
         mine, its = found.of_session(state, session), found.kcovs.get(session.kcov or 0)
-        if (
-            mine is None
-            or its is None
-            or not session.is_local
-            or not session.is_tracing
-            or session.kcov is None
-        ):
+        if mine is None or its is None or session.kcov is None:
             continue
-        for name in names:
+        for name in names if session.is_local and session.is_tracing else ():
             one, other = getattr(mine, name), getattr(its, name)
-            if one is not None and other is not None and one != other:
-                kind = int if name.endswith("size") else Hex
-                yield session_violation(
-                    state,
-                    session,
-                    f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has "
-                    f"{kind(other)}",
-                    (
-                        ("kcov", hex(session.kcov)),
-                        (f"task {name}", str(kind(one))),
-                        (f"kcov {name}", str(kind(other))),
-                    ),
-                )
+            if one is None or other is None or one == other:
+                continue
+            kind = int if name.endswith("size") else Hex
+            shown = (
+                ("kcov", hex(session.kcov)),
+                (f"task {name}", str(kind(one))),
+                (f"kcov {name}", str(kind(other))),
+            )
+            message = (
+                f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has "
+                f"{kind(other)}"
+            )
+            yield session_violation(state, session, message, shown)
     for fields in state.task_fields:
-        left = [
-            name
-            for name in names
-            if fields.kcov == 0 and getattr(found.tasks.get(fields.address), name, None)
-        ]
+        of_task = found.tasks.get(fields.address)
+        if fields.kcov != 0 or of_task is None:
+            continue
+        left = {name: Hex(getattr(of_task, name)) for name in names if getattr(of_task, name)}
         if left:
             yield task_violation(
-                fields,
-                f"it has no kcov, but {' and '.join(left)}",
-                values(**{name: Hex(getattr(found.tasks[fields.address], name)) for name in left}),
+                fields, f"it has no kcov, but {' and '.join(left)}", values(**left)
             )
 
 
@@ -309,24 +295,17 @@ def _check_copies(state: State) -> Iterator[Violation]:
 def _check_marks(state: State) -> Iterator[Violation]:
     found = _unique(state)
     for address, bits in found.bitmaps.items():
+        last = bits.bit_length() - 1
         if bits & 1:
             message = "its bitmap marks edge 0, but numbers begin with 1"
-        elif found.highest is not None and bits.bit_length() - 1 > found.highest:
-            message = (
-                f"its bitmap marks edge {bits.bit_length() - 1}, but {found.highest} have a number"
-            )
+        elif found.highest is not None and last > found.highest:
+            message = f"its bitmap marks edge {last}, but {found.highest} have a number"
         else:
             continue
-        yield kcov_violation(
-            address,
-            message,
-            values(
-                marked=bits.bit_count(),
-                kcov_guard_max_index="unknown" if found.highest is None else found.highest,
-            ),
-            Certainty.UNSURE,
-            "user space can write its buffer",
-        )
+        highest = "unknown" if found.highest is None else found.highest
+        shown = values(marked=bits.bit_count(), kcov_guard_max_index=highest)
+        reason = "user space can write its buffer"
+        yield kcov_violation(address, message, shown, Certainty.UNSURE, reason)
 
 
 @_rule(
@@ -388,19 +367,20 @@ def _check_guards(state: State) -> Iterator[Violation]:
 def _encode(
     target: Target, facts: BufferFacts, encoding: Encoding
 ) -> tuple[Encoding, Sequence[str]]:
-    """Find the bitmap: it is what lies before the trace."""
+    """Find the bitmap, which lies before the trace."""
     if facts.owner is None:
         return encoding, ()
     state = read_kcov_state(target, *facts.owner)
-    before = state.trace - facts.address if state.trace else 0
-    words = (before if state.bitmap_size is None else state.bitmap_size // 8) // target.word_size
+    size = state.trace - facts.address if state.trace else 0
+    if state.bitmap_size is not None:
+        size = state.bitmap_size // 8
+    words = size // target.word_size
     if words <= 0:
         return encoding, ()
-    if facts.size is not None and words >= facts.size:
-        return encoding, (
-            f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",
-        )
-    return replace(encoding, prefix_words=words), ()
+    if facts.size is None or words < facts.size:
+        return replace(encoding, prefix_words=words), ()
+    remark = f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored"
+    return encoding, (remark,)
 
 
 def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:
@@ -424,6 +404,19 @@ def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) 
             ),
         },
     )
+
+
+def _list_members() -> Iterator[SeriesMember]:
+    yield SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1)
+    yield SeriesMember(KCOV, ("state.mode",), "mode", UNIQUE_ENABLE_V1)
+    for type_name, prefix in ((TASK, "kcov_"), (KCOV, ""), (PERCPU, "saved_")):
+        for name in ("size", "area", "sequence"):
+            yield SeriesMember(type_name, _paths(type_name, name), prefix + name)
+    for type_name in (TASK, KCOV):
+        for name in ("trace", "trace_size"):
+            yield SeriesMember(type_name, _paths(type_name, name), name, UNIQUE_BITMAP)
+        for name in ("bitmap", "bitmap_size"):
+            yield SeriesMember(type_name, _paths(type_name, name), feature=UNIQUE_BITMAP)
 
 
 V1: Final = Variant(
@@ -458,35 +451,7 @@ SERIES: Final = Series(
     name="KCOV_UNIQUE_ENABLE",
     feature=STATE_STRUCT,
     variants=(V1, V2, STATE_ONLY),
-    members=(
-        SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1),
-        *(
-            SeriesMember(TASK, _paths(TASK, name), f"kcov_{name}")
-            for name in ("size", "area", "sequence")
-        ),
-        *(
-            SeriesMember(TASK, _paths(TASK, name), name, UNIQUE_BITMAP)
-            for name in ("trace", "trace_size")
-        ),
-        SeriesMember(KCOV, ("state.mode",), "mode", UNIQUE_ENABLE_V1),
-        *(SeriesMember(KCOV, _paths(KCOV, name), name) for name in ("size", "area", "sequence")),
-        *(
-            SeriesMember(KCOV, _paths(KCOV, name), name, UNIQUE_BITMAP)
-            for name in ("trace", "trace_size")
-        ),
-        *(
-            SeriesMember(PERCPU, _paths(PERCPU, name), f"saved_{name}")
-            for name in ("size", "area", "sequence")
-        ),
-        *(
-            SeriesMember(TASK, _paths(TASK, name), feature=UNIQUE_BITMAP)
-            for name in ("bitmap", "bitmap_size")
-        ),
-        *(
-            SeriesMember(KCOV, _paths(KCOV, name), feature=UNIQUE_BITMAP)
-            for name in ("bitmap", "bitmap_size")
-        ),
-    ),
+    members=tuple(_list_members()),
     enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
     modes=(
         # The first version has the feature of later ones as well, so it comes first. Its request

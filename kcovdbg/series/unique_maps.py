@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import KCOV, MODE
 from kcovdbg.abi.mode import EnableRequest, Mode
-from kcovdbg.abi.record import CMP, PC, Codec, PartialAddress, RecordKind
+from kcovdbg.abi.record import CMP, PC, Codec, PartialAddress, RecordKind, record_words
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
@@ -115,11 +115,11 @@ class MapEntries(NamedTuple):
     """The entries of a map."""
 
     entries: tuple[MapEntry, ...]
-    """By bucket, as far as the chains could be followed."""
+    """The entries in the order of the buckets, as far as the chains could be followed."""
     problem: str | None = None
-    """Why these are not all: a chain that is broken."""
+    """Why a chain could not be followed further."""
     is_absent: bool = False
-    """Whether memory that should be an entry's cannot be read, which is no damage of the map."""
+    """Whether the memory of an entry could not be read, which is no damage of the map."""
 
 
 def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
@@ -187,11 +187,9 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
     A pool gives out the first free piece of its memory, and no piece is given back before the
     object is freed. So its last piece is an entry of the map exactly when all are.
     """
-    found = (
-        read_map(target, kcov, "map_edge" if mode == UNIQ_EDGE else "map")
-        if mode.startswith(PREFIX)
-        else None
-    )
+    if not mode.startswith(PREFIX):
+        return False
+    found = read_map(target, kcov, "map_edge" if mode == UNIQ_EDGE else "map")
     if found is None:
         return False
     chunk = _chunk_size(target)
@@ -199,17 +197,18 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
         return _is_linked(target, found, found.mem + (words - 1) * chunk)
     except ReadError:
         # A slice has the pages that hold entries, and no others.
-        entries = read_entries(target, found, chunk, words) if words <= _MAX_ENTRIES else None
-        if entries is None or entries.problem is not None:
+        if words > _MAX_ENTRIES:
+            raise
+        entries = read_entries(target, found, chunk, words)
+        if entries.problem is not None:
             raise
         return len(entries.entries) == words
 
 
 def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
-    """Return whether memory is an entry of a map: back from it, each link leads to the one before,
-    up to a bucket.
+    """Return whether memory is an entry of a map: the links back from it lead to a bucket.
 
-    What an earlier map left in the same memory may look like an entry as well.
+    An earlier map may have left an entry in the same memory.
     """
     buckets, word = target.member(MAP, "buckets"), target.word_size
     first = found.address + buckets.offset
@@ -322,6 +321,9 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
     budget = _MAX_WORDS
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
+        # The last mode of an object that is not enabled is unknown: it may have been a unique one.
+        is_unique = (kcov.mode or "").startswith(PREFIX)
+        may_have_entries = is_unique or (not kcov.is_enabled and fields.sequence != 1)
         for member in MEMBERS if fields.mode else ():
             try:
                 kcov_map = read_map(target, address, member)
@@ -329,33 +331,22 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
             except (ReadError, MissingTypeError):
                 continue
             read = ReadMap(fields, kcov.mode, member, kcov_map, chunk)
-            # The last mode of an object that is not enabled is unknown: it may have been a unique
-            # one.
-            is_unique = (kcov.mode or "").startswith(PREFIX)
-            if (
-                kcov_map is not None
-                and fields.size
-                and (is_unique or (not kcov.is_enabled and fields.sequence != 1))
-            ):
+            if kcov_map is not None and fields.size and may_have_entries:
                 # Each entry is a read of its own.
                 if fields.size > _MAX_ENTRIES or budget < _BUCKETS:
                     unread.append(f"{address:#x}.{member}")
                 else:
+                    budget -= _BUCKETS
                     with contextlib.suppress(ReadError, MissingTypeError):
-                        read = read._replace(
-                            entries=read_entries(target, kcov_map, chunk, fields.size)
-                        )
-                    budget -= _BUCKETS + 8 * len(
-                        () if read.entries is None else read.entries.entries
-                    )
+                        entries = read_entries(target, kcov_map, chunk, fields.size)
+                        read = read._replace(entries=entries)
+                        budget -= 8 * len(entries.entries)
                 read = read._replace(buffer=_read_records(read, read_buffer))
             found.append(read)
-    notes = (
-        (f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}",)
-        if unread
-        else ()
-    )
-    return tuple(found), notes
+    if not unread:
+        return tuple(found), ()
+    note = f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}"
+    return tuple(found), (note,)
 
 
 def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
@@ -363,16 +354,14 @@ def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
     session, a unique one.
     """
     mode, fields, has_edges = read.mode or "", read.kcov, read.member == "map_edge"
-    is_written = UNIQ_EDGE in mode if has_edges else mode != UNIQ_EDGE
     if read.map is None or read.entries is None or read.entries.problem is not None:
         return None
+    is_written = UNIQ_EDGE in mode if has_edges else mode != UNIQ_EDGE
     if fields.sequence != 1 or not mode.startswith(PREFIX) or not is_written or not fields.size:
         return None
-    name = (
-        f"area:{read.map.area:#x}"
-        if has_edges and mode == UNIQ_BOTH
-        else f"kcov:{fields.address:#x}"
-    )
+    name = f"kcov:{fields.address:#x}"
+    if has_edges and mode == UNIQ_BOTH:
+        name = f"area:{read.map.area:#x}"
     buffer = read_buffer(name, fields.size)
     return buffer if buffer is not None and buffer.address == read.map.area else None
 
@@ -383,6 +372,13 @@ _rule = partial(Rule, since="posted series of January 2025", features=(UNIQUE_MA
 def _maps(state: State) -> tuple[ReadMap, ...]:
     found: tuple[ReadMap, ...] = state.series[UNIQUE_MAPS]
     return found
+
+
+def _read_maps(state: State) -> Iterator[tuple[ReadMap, KcovMap, MapEntries]]:
+    """Yield the maps whose entries were read."""
+    for found in _maps(state):
+        if found.map is not None and found.entries is not None:
+            yield found, found.map, found.entries
 
 
 @_rule(
@@ -400,17 +396,12 @@ def _check_whole(state: State) -> Iterator[Violation]:
             continue
         shown = values(**{name: Hex(getattr(found.map, name)) for name in _PARTS})
         lacking = [name for name in _PARTS if not getattr(found.map, name)]
+        area = found.kcov.area
         if lacking:
             yield found.violation(f"is half built: it has no {' and no '.join(lacking)}", shown)
-        elif (
-            found.member == "map"
-            and found.kcov.area is not None
-            and found.map.area != found.kcov.area
-        ):
-            yield found.violation(
-                f"has the buffer {found.map.area:#x}, the object has {found.kcov.area:#x}",
-                (*shown, ("kcov.area", hex(found.kcov.area))),
-            )
+        elif found.member == "map" and area is not None and found.map.area != area:
+            message = f"has the buffer {found.map.area:#x}, the object has {area:#x}"
+            yield found.violation(message, (*shown, ("kcov.area", hex(area))))
 
 
 @_rule(
@@ -424,26 +415,20 @@ def _check_room(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     for found in _maps(state):
-        if found.map is None or found.kcov.size is None:
+        size = found.kcov.size
+        if found.map is None or size is None:
             continue
-        for name, wanted in (
-            ("area", state.kernel.bytes_of(found.kcov.size)),
-            ("mem", found.kcov.size * found.chunk),
-        ):
+        for name, wanted in (("area", state.kernel.bytes_of(size)), ("mem", size * found.chunk)):
             area = state.vmalloc.get(getattr(found.map, name))
-            if area is not None and page_align(area.size) != page_align(wanted):
-                is_less = page_align(area.size) < page_align(wanted)
-                yield found.violation(
-                    f"has {area.size} bytes of {name}, but an object of {found.kcov.size} "
-                    f"words needs {wanted}"
-                    + (": the kernel writes behind its end" if is_less else ""),
-                    values(
-                        size=found.kcov.size,
-                        **{name: Hex(area.start)},
-                        bytes=area.size,
-                        wanted=wanted,
-                    ),
-                )
+            if area is None or page_align(area.size) == page_align(wanted):
+                continue
+            message = (
+                f"has {area.size} bytes of {name}, but an object of {size} words needs {wanted}"
+            )
+            if page_align(area.size) < page_align(wanted):
+                message += ": the kernel writes behind its end"
+            shown = {"size": size, name: Hex(area.start), "bytes": area.size, "wanted": wanted}
+            yield found.violation(message, values(**shown))
 
 
 @_rule(
@@ -457,18 +442,13 @@ def _check_room(state: State) -> Iterator[Violation]:
     "empty.",
 )
 def _check_entries(state: State) -> Iterator[Violation]:
-    for found in _maps(state):
-        if (
-            found.map is not None
-            and found.entries is not None
-            and found.entries.problem
-            and not found.entries.is_absent
-        ):
+    for found, kcov_map, entries in _read_maps(state):
+        if entries.problem and not entries.is_absent:
             yield found.violation(
-                f"is broken after {len(found.entries.entries)} entries: {found.entries.problem}",
+                f"is broken after {len(entries.entries)} entries: {entries.problem}",
                 values(
-                    **{found.member: Hex(found.map.address)},
-                    mem=Hex(found.map.mem),
+                    **{found.member: Hex(kcov_map.address)},
+                    mem=Hex(kcov_map.mem),
                     chunk=found.chunk,
                 ),
             )
@@ -484,17 +464,10 @@ def _check_entries(state: State) -> Iterator[Violation]:
     "not in the map yet.",
 )
 def _check_pool(state: State) -> Iterator[Violation]:
-    for found in _maps(state):
-        if (
-            found.map is None
-            or found.entries is None
-            or found.entries.problem is not None
-            or not found.entries.entries
-        ):
+    for found, kcov_map, entries in _read_maps(state):
+        if entries.problem is not None or not entries.entries:
             continue
-        places = sorted(
-            (entry.address - found.map.mem) // found.chunk for entry in found.entries.entries
-        )
+        places = sorted((entry.address - kcov_map.mem) // found.chunk for entry in entries.entries)
         # No piece is given back. A task that records may have one that is not linked yet.
         users = {session.task for session in state.sessions_of.get(found.kcov.address, ())}
         spare = sum(task in state.running for task in users)
@@ -518,13 +491,11 @@ def _check_pool(state: State) -> Iterator[Violation]:
     "is full.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
-    for found in _maps(state):
-        if (
-            found.buffer is not None
-            and found.entries is not None
-            and found.buffer.count > len(found.entries.entries)
-        ):
-            entries, count = len(found.entries.entries), found.buffer.count
+    for found, _, of_map in _read_maps(state):
+        if found.buffer is None:
+            continue
+        entries, count = len(of_map.entries), found.buffer.count
+        if count > entries:
             message = f"has {entries} entries, but its buffer has {count} records"
             yield found.violation(message, values(count=count, entries=entries), is_user=True)
 
@@ -542,41 +513,33 @@ def _check_count(state: State) -> Iterator[Violation]:
 def _check_records(state: State) -> Iterator[Violation]:
     # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
     mask = (1 << 8 * state.kernel.word_size) - 1
-    for found in _maps(state):
+    for found, _, of_map in _read_maps(state):
         buffer = found.buffer
-        if buffer is None or found.entries is None:
+        if buffer is None:
             continue
+        known: set[tuple[int, ...]] = {(entry.ent,) for entry in of_map.entries}
+        if buffer.encoding.codec.has_operands:
+            known = {(*entry.comparison, entry.ent) for entry in of_map.entries}
+        records: list[tuple[int, ...]] = []
         missing = buffer.missing
-        codec = buffer.encoding.codec
-        known = {
-            (*entry.comparison, entry.ent) if codec.has_operands else (entry.ent,)
-            for entry in found.entries.entries
-        }
         # The count is raised before the last record is written.
-        records = [
-            tuple(
-                word & mask
-                for word in buffer.words[
-                    codec.record_words * number : codec.record_words * (number + 1)
-                ]
-            )
-            for number in range(max(buffer.count - 1, 0))
-            if number not in missing
-        ]
+        for number in range(max(buffer.count - 1, 0)):
+            if number not in missing:
+                words = record_words(buffer.words, number, buffer.encoding)
+                records.append(tuple(word & mask for word in words))
         unknown = [words for words in records if words not in known]
         twice = [words for words, times in Counter(records).items() if times > 1]
         for wrong, what in ((unknown, "is not in the map"), (twice, "is there twice")):
-            if wrong:
-                yield found.violation(
-                    f"records each once: of the {buffer.count} in its buffer {wrong[0][-1]:#x} "
-                    f"{what}" + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
-                    values(
-                        record=" ".join(map(hex, wrong[0])),
-                        count=buffer.count,
-                        entries=len(found.entries.entries),
-                    ),
-                    is_user=True,
-                )
+            if not wrong:
+                continue
+            message = (
+                f"records each once: of the {buffer.count} in its buffer {wrong[0][-1]:#x} {what}"
+            )
+            if len(wrong) > 1:
+                message += f", and {len(wrong) - 1} more"
+            first = " ".join(map(hex, wrong[0]))
+            shown = values(record=first, count=buffer.count, entries=len(of_map.entries))
+            yield found.violation(message, shown, is_user=True)
 
 
 def _request(argument: int, second: Mode | None = None) -> EnableRequest:
