@@ -69,11 +69,9 @@ class TranslationRegisters(NamedTuple):
         bits = self.address_bits
         if self.tcr & _TBI and address & _IS_KERNEL:
             address |= _TOP_BYTE
-        if (
-            page_bits is None
-            or bits <= page_bits
-            or (address & WORD_MASK) >> bits != WORD_MASK >> bits
-        ):
+        if page_bits is None or bits <= page_bits:
+            return None
+        if (address & WORD_MASK) >> bits != WORD_MASK >> bits:
             return None
         index_bits = page_bits - 3
         levels = -(-(bits - page_bits) // index_bits)
@@ -88,7 +86,7 @@ class TranslationRegisters(NamedTuple):
                 return None
             table = _output_address(entry, page_bits, self.tcr)
             rest &= (1 << shift) - 1
-            # A page has the bit that a table has, a block has not.
+            # Tables and pages have this bit, blocks lack it.
             if not entry & _TABLE:
                 return None if shift == page_bits else table & -(1 << shift) | rest
         return table | rest
@@ -126,13 +124,9 @@ class TranslationRegisters(NamedTuple):
                 partial(self._replace(ttbr1=image.root).translate, physical), physical
             )
             return read_vmcoreinfo(virtual, symbols, image.offset)
-        detail = (
-            f": {failure}"
-            if failure is not None
-            else f": {_TABLES[0]} is not where the CPU has its page table"
-        )
+        detail = failure or f"{_TABLES[0]} is not where the CPU has its page table"
         raise MismatchError(
-            f"the vmlinux does not match the kernel at {where}{detail}",
+            f"the vmlinux does not match the kernel at {where}: {detail}",
             hint="give the vmlinux of the same build; or let the kernel finish booting, then try "
             "again",
         )
@@ -165,7 +159,7 @@ class _Image(NamedTuple):
     """Virtual and physical position of an image."""
 
     displacement: int
-    """Of physical addresses from those in the vmlinux."""
+    """Physical minus linked address."""
     offset: int
     """The KASLR offset."""
     root: int

@@ -27,7 +27,7 @@ class DebugFile(NamedTuple):
     name: str
     """Its name in messages."""
     path: Path
-    """Of its contents: a temporary file if it is compressed."""
+    """The file with its contents: a temporary one if it is compressed."""
     is_kernel: bool
     build_id: str | None
     header: Header
@@ -70,12 +70,10 @@ def read_stripped(path: str | os.PathLike[str]) -> tuple[str, str | None] | None
             if image.header.type == ET_CORE or image.has_debug_info or image.build_id is None:
                 return None
             section = image.section(".gnu_debuglink")
-            link = (
-                None
-                if section is None
-                else image.read_section(section).split(b"\0", 1)[0].decode(errors="surrogateescape")
-            )
-            return image.build_id, link
+            if section is None:
+                return image.build_id, None
+            name, _, _ = image.read_section(section).partition(b"\0")
+            return image.build_id, os.fsdecode(name)
     except TargetError:
         return None
 
@@ -142,12 +140,11 @@ def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
         found = next((file for file in files if file.build_id == build_id), None)
         if found is None:
             debug_file = find_debug_file(Path(name), build_id, link)
-            # Without one, the error of the image.
-            found = (
-                _check_debug_file(name, path)
-                if debug_file is None
-                else _check_debug_file(str(debug_file), debug_file)
-            )
+            if debug_file is None:
+                # Raises the error of the image.
+                found = _check_debug_file(name, path)
+            else:
+                found = _check_debug_file(str(debug_file), debug_file)
             files.append(found)
         files = [file._replace(code=str(path)) if file is found else file for file in files]
         notes.append(
@@ -192,8 +189,9 @@ def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
 
     :param wanted: the kernel's build ID, None if unknown.
     """
-    is_there = any(file.is_kernel and file.build_id == wanted for file in files)
-    return [file for file in files if not file.is_kernel or not is_there or file.build_id == wanted]
+    if not any(file.is_kernel and file.build_id == wanted for file in files):
+        return files
+    return [file for file in files if not file.is_kernel or file.build_id == wanted]
 
 
 def check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""C-c and the signals that end a process: exceptions in kcovdbg's own code only.
+"""C-c and the signals that end a process, which become exceptions in kcovdbg's own code only.
 
 An exception within a plugin that drgn imports, or within a function that drgn calls, is lost or is
 taken for that function's failure. There, and where a machine is let go on, signals wait.
@@ -44,7 +44,7 @@ _WAIT: Final = 0.005
 
 
 class _Timer(NamedTuple):
-    """What ends a block at a signal."""
+    """The timer that ends a block by a signal."""
 
     limit: str
     subject: str
@@ -143,7 +143,7 @@ def answering(subject: str) -> contextlib.AbstractContextManager[None]:
 def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Let signals wait until a function of the main thread has returned.
 
-    Of a generator, while it runs, not while it has yielded.
+    Signals do not wait while a generator has yielded.
     """
     _PROCESS.codes.add(function.__code__)
     return function
@@ -232,7 +232,5 @@ def exit_status(status: int) -> int:
 
 
 def end_handling() -> None:
-    """Let no signal change how the process ends, because it ends: what is left is to let machines
-    go on and delete files.
-    """
+    """Ignore signals while the process ends: it only lets machines go on and deletes files."""
     _PROCESS.is_over = True

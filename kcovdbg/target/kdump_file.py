@@ -41,7 +41,7 @@ _DESCRIPTOR_SIZE: Final = 24
 _DESCRIPTORS_AT_ONCE: Final = 1 << 16
 # DUMP_DH_COMPRESSED_ZLIB.
 _ZLIB: Final = 1
-# Of QEMU's dumps, a page takes 64 KiB.
+# A page of QEMU's dumps takes 64 KiB.
 _KEPT_PAGES: Final = 64
 # Bytes of the bitmap that are counted at once.
 _PART: Final = 512
@@ -55,7 +55,7 @@ class MissingPages(NamedTuple):
     runs: tuple[tuple[int, int], ...]
     """(offset, bytes) of their descriptors in the file."""
     end: int
-    """Of the table of descriptors, in bytes from the start."""
+    """Offset of the end of the table of descriptors, in bytes."""
 
 
 class KdumpFile:
@@ -70,8 +70,9 @@ class KdumpFile:
         self._file = file
         self._name = name
         start = self._read_at(0, _HEADER_SIZE)
+        (version,) = struct.unpack_from("<I", start, _VERSION)
         # A version is a small number in the right byte order.
-        self._order = "<" if 0 < struct.unpack_from("<I", start, _VERSION)[0] < 0x10000 else ">"
+        self._order = "<" if 0 < version < 0x10000 else ">"
         self._version: int = struct.unpack_from(self._order + "I", start, _VERSION)[0]
         self._block: int
         self._sub_blocks: int
@@ -82,12 +83,10 @@ class KdumpFile:
         self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(
             self._order + "III", start, _BLOCK_SIZE
         )
-        if (
-            not 512 <= self._block <= 1 << 20
-            or self._sub_blocks > 1 << 20
-            or self._bitmap_blocks > 1 << 32
-        ):
+        is_valid = 512 <= self._block <= 1 << 20
+        if not is_valid or self._sub_blocks > 1 << 20 or self._bitmap_blocks > 1 << 32:
             raise self._damaged("invalid sizes in its header")
+        self._descriptors = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
 
     def _damaged(self, problem: str) -> TargetError:
         return TargetError(
@@ -128,7 +127,7 @@ class KdumpFile:
         """Return the position and the number of the descriptors: one for each page in the second
         bitmap.
         """
-        position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
+        position = self._descriptors
         start = position - self._bitmap_blocks * self._block // 2
         if position > self._file.seek(0, os.SEEK_END):
             raise self._damaged(f"it ends before offset {position:#x}")
@@ -190,12 +189,10 @@ class KdumpFile:
         if not 0 <= byte < len(self._present) or not self._present[byte] >> bit & 1:
             raise missing
         part = byte // _PART
-        earlier = (
-            int.from_bytes(self._present[part * _PART : byte + 1], "little")
-            & (1 << number - 8 * part * _PART) - 1
-        )
-        position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
-        position += (self._before[part] + earlier.bit_count()) * _DESCRIPTOR_SIZE
+        in_part = int.from_bytes(self._present[part * _PART : byte + 1], "little")
+        earlier = in_part & (1 << number - 8 * part * _PART) - 1
+        index = self._before[part] + earlier.bit_count()
+        position = self._descriptors + index * _DESCRIPTOR_SIZE
         offset, length, flags = struct.unpack_from(
             self._order + "QII", self._read_at(position, _DESCRIPTOR_SIZE)
         )

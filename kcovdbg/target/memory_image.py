@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Images of memory in formats that are not read, by their first bytes: what each is, and how to get
-a dump that is read.
+"""Formats of memory images that are not read, recognized by their first bytes, each with a way to a
+dump that is read.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _MAGICS: Final = (
     ),
     (b"EMiL", MemoryImage("memory in LiME's format", _TAKE_ANOTHER)),
     (b"AVML", MemoryImage("memory in AVML's format", _TAKE_ANOTHER)),
-    (struct.pack("<I", 0xBED2BED0), _VMWARE),
-    (struct.pack("<I", 0xBAD1BAD1), _VMWARE),
-    (struct.pack("<I", 0xBED2BED2), _VMWARE),
-    (struct.pack("<I", 0xBED3BED3), _VMWARE),
+    (b"\xd0\xbe\xd2\xbe", _VMWARE),
+    (b"\xd1\xba\xd1\xba", _VMWARE),
+    (b"\xd2\xbe\xd2\xbe", _VMWARE),
+    (b"\xd3\xbe\xd3\xbe", _VMWARE),
     (b"PAGEDUMP", _WINDOWS),
     (b"PAGEDU64", _WINDOWS),
     (b"MDMP", _WINDOWS),
@@ -123,11 +123,8 @@ def is_raw_memory(file: BinaryIO) -> bool:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(_PAGE)
-    if (
-        size < _LEAST
-        or size % _PAGE
-        or any(start[at : at + len(mark)] == mark for at, mark in _KERNELS)
-    ):
+    is_kernel = any(start[at:].startswith(mark) for at, mark in _KERNELS)
+    if is_kernel or size < _LEAST or size % _PAGE:
         return False
     before = b""
     while file.tell() < _MOST and (data := file.read(_PIECE)):

@@ -53,11 +53,9 @@ class MismatchError(TargetError):
 def find_release(banner: bytes) -> str | None:
     """Return the release in ``linux_banner``, None when the bytes are not a banner."""
     words = banner.split(b"\0", 1)[0].split()
-    return (
-        words[2].decode("utf-8", "backslashreplace")
-        if banner.startswith(BANNER) and len(words) > 2
-        else None
-    )
+    if not banner.startswith(BANNER) or len(words) <= 2:
+        return None
+    return words[2].decode("utf-8", "backslashreplace")
 
 
 def read_banner(image: ElfFile) -> bytes:
@@ -92,19 +90,17 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
             failure = failure or error
             continue
         if banner is not None and address == banner.address:
-            running = find_release(found)
-            problem = (
-                f"the target runs {running}" if running else "linux_banner is not at its address"
-            )
             is_same = found == ours
+            release = find_release(found)
+            problem = "linux_banner is not at its address"
+            if release:
+                problem = f"the target runs {release}"
         else:
             build_id = find_build_id(parse_notes(found, image.header.byte_order))
-            problem = (
-                f"build ID {build_id} instead of {image.build_id}"
-                if build_id
-                else "its build ID is not at its address"
-            )
             is_same = build_id == image.build_id
+            problem = "its build ID is not at its address"
+            if build_id:
+                problem = f"build ID {build_id} instead of {image.build_id}"
         if not is_same:
             raise MismatchError(f"{image.name}: not the vmlinux of the target: {problem}")
         is_known = True
@@ -136,13 +132,13 @@ def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()
     :param candidates: offsets to try first.
     :raises TargetError: when the kernel of the vmlinux is at none that it can have.
     """
-    failure: TargetError | None = None
+    failure: TargetError | ReadError | None = None
     for offset in dict.fromkeys((*candidates, 0)):
         try:
             check_image(image, offset, read)
             return offset
         except (MismatchError, ReadError) as error:
-            failure = failure or TargetError(str(error))
+            failure = failure or error
     found = _search_offset(image, read)
     if found is not None:
         check_image(image, found, read)
@@ -154,7 +150,6 @@ def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()
     )
 
 
-_WORD: Final = struct.Struct("<Q")
 _PRESENT: Final = 1
 _LARGE: Final = 0x80
 _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
@@ -173,7 +168,7 @@ SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
 _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
-# Of an image from its text to linux_banner in its read-only data, as far as it is searched for one.
+# How far behind the text of an image its linux_banner, which is read-only data, is searched for.
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 
@@ -194,8 +189,8 @@ class NotBootedError(TargetError):
 _QEMU_HEADER: Final = struct.Struct("<II")
 _QEMU_VERSION: Final = 1
 _IDT_BASE: Final = _QEMU_HEADER.size + 18 * 8 + 9 * 24 + 16
-_CONTROL: Final = struct.Struct("<5Q")
-_CONTROL_OFFSET: Final = _IDT_BASE + 8
+# The base, and cr0 to cr4.
+_REGISTERS: Final = struct.Struct("<6Q")
 
 
 class CpuRegisters(NamedTuple):
@@ -254,14 +249,12 @@ class CpuRegisters(NamedTuple):
 def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
     """Yield the CPUs among the notes of an x86 guest's dump, in their order."""
     for note in notes:
-        if note.name != "QEMU" or len(note.desc) < _CONTROL_OFFSET + _CONTROL.size:
+        if note.name != "QEMU" or len(note.desc) < _IDT_BASE + _REGISTERS.size:
             continue
-        if _QEMU_HEADER.unpack_from(note.desc)[0] != _QEMU_VERSION:
-            continue
-        control = _CONTROL.unpack_from(note.desc, _CONTROL_OFFSET)
-        yield CpuRegisters(
-            int.from_bytes(note.desc[_IDT_BASE : _IDT_BASE + 8], "little"), control[3], control[4]
-        )
+        version, _ = _QEMU_HEADER.unpack_from(note.desc)
+        if version == _QEMU_VERSION:
+            idt, _, _, _, cr3, cr4 = _REGISTERS.unpack_from(note.desc, _IDT_BASE)
+            yield CpuRegisters(idt, cr3, cr4)
 
 
 def is_before_kernel(text: str) -> bool:
@@ -378,8 +371,8 @@ def _make_vmcoreinfo(
     *,
     has_five_levels: bool = False,
 ) -> bytes | None:
-    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory
-    is found by.
+    """Build the part of VMCOREINFO that is needed to translate addresses, for a kernel without
+    CONFIG_VMCORE_INFO.
 
     :param base: ``phys_base``, for a reader of physical memory.
     :return: None when the vmlinux or the kernel lacks what it needs.
@@ -401,8 +394,7 @@ def _make_vmcoreinfo(
 
 
 def describe_virtual(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
-    """Return the VMCOREINFO of a kernel whose virtual memory only is read, or as much as that
-    takes.
+    """Return the VMCOREINFO of a kernel whose virtual memory is read, or the part that this takes.
 
     :raises TargetError: when the kernel cannot be described.
     """
@@ -427,8 +419,10 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
     try:
         if "vmcoreinfo_data" not in symbols or "vmcoreinfo_size" not in symbols:
             raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
-        data = _WORD.unpack(virtual(symbols["vmcoreinfo_data"] + offset, 8))[0]
-        size = _WORD.unpack(virtual(symbols["vmcoreinfo_size"] + offset, 8))[0]
+        data, size = (
+            int.from_bytes(virtual(symbols[name] + offset, 8), "little")
+            for name in ("vmcoreinfo_data", "vmcoreinfo_size")
+        )
         if not data or not 0 < size <= _MAX_VMCOREINFO:
             raise NotBootedError(
                 "the kernel has not filled its VMCOREINFO yet",
@@ -441,8 +435,7 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
             text += virtual(address, min(size - len(text), PAGE_SIZE - address % PAGE_SIZE))
     except ReadError as error:
         raise NotBootedError(
-            f"could not read the kernel's memory: {error}",
-            hint=_READ_HINT,
+            f"could not read the kernel's memory: {error}", hint=_READ_HINT
         ) from None
     if b"OSRELEASE=" not in text:
         raise MismatchError(

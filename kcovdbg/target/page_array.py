@@ -63,7 +63,7 @@ class PageArray:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
         self.element_size = target.type_size(PAGE)
-        """Of ``struct page``, in bytes."""
+        """Size of ``struct page`` in bytes."""
         self._free_order = _find_free_order(target) if target.connection.is_slow else None
 
     def direct_map(self) -> int:
@@ -78,7 +78,7 @@ class PageArray:
         # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
         variable = find_kernel_symbol(self._target, "page_offset_base")
         if variable is None:
-            # Some structure that is not in the image.
+            # The address of some structure that is not in the image.
             cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
             if self._target.machine == "aarch64":
                 return self._find_arm64_map(cache)
@@ -103,11 +103,9 @@ class PageArray:
             return 0
         except ReadError:
             # Older slices lack it. It is moved behind all memory.
-            end = (
-                max(part.first + part.length for part in self._target.page_ranges())
-                * self._target.page_size
-            )
-            if read_pointer(self._target, self._target.symbol("slab_caches").address) >= end:
+            pages = max(part.first + part.length for part in self._target.page_ranges())
+            cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
+            if cache >= pages * self._target.page_size:
                 raise
             return 0
 
@@ -131,15 +129,11 @@ class PageArray:
         size = self.element_size
         for first, count, address in self._target.page_ranges():
             step = _CHUNK // size
-            for start in range(0, count, step):
-                length = min(step, count - start)
-                data, gaps = self._read_elements(
-                    first + start, address + start * size, length * size
-                )
+            for index in range(0, count, step):
+                frame, start = first + index, address + index * size
+                data, gaps = self._read_elements(frame, start, min(step, count - index) * size)
                 missing = sum(-(-gap // self._target.page_size) for _, gap in gaps)
-                yield PageBlock(
-                    first + start, address + start * size, data[: len(data) // size * size], missing
-                )
+                yield PageBlock(frame, start, data[: len(data) // size * size], missing)
 
     def _read_elements(
         self, first: int, address: int, size: int
@@ -151,10 +145,9 @@ class PageArray:
         data = bytearray()
         while self._free_order is not None and len(data) < size:
             start = address + len(data)
+            length = min(PAGE_SIZE - start % PAGE_SIZE, size - len(data))
             try:
-                page = self._target.read(
-                    start, min(PAGE_SIZE - start % PAGE_SIZE, size - len(data))
-                )
+                page = self._target.read(start, length)
             except ReadError:
                 break
             index = len(data) // self.element_size
@@ -162,9 +155,8 @@ class PageArray:
             while (end := (index + 1) * self.element_size) <= len(data):
                 order = self._free_order(bytes(data[end - self.element_size : end]))
                 # The allocator aligns a block to its size.
-                index += (
-                    1 << order if order <= _MAX_ORDER and not (first + index) % (1 << order) else 1
-                )
+                is_block = order <= _MAX_ORDER and not (first + index) % (1 << order)
+                index += 1 << order if is_block else 1
             data += bytes(max(min(index * self.element_size, size) - len(data), 0))
         rest, gaps = read_partly(self._target, address + len(data), size - len(data), _PATIENCE)
         return bytes(data) + rest, [(len(data) + offset, length) for offset, length in gaps]

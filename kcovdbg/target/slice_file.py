@@ -78,57 +78,61 @@ def build_slice(
     :param mapped: other mappings of recorded pages.
     """
     order = ">" if machine in _BIG_ENDIAN else "<"
-    header, program_header, section_header = (
-        layout.make(True, order) for layout in (EHDR, PHDR, SHDR)
-    )
-    header_size = IDENT_SIZE + header.size
+    program_header = PHDR.make(True, order)
     addresses = sorted(pages)
-    runs = merge_pages((address, address) for address in addresses)
-    others = [piece for mapping in mapped for piece in _split(mapping, pages)]
-    count = 1 + len(runs) + len(others)
-    # The first section header has the number of program headers that does not fit into e_phnum.
-    is_many = count >= PN_XNUM
-    notes_offset = header_size + count * program_header.size
+    runs: list[PageRun] = []
+    for run in merge_pages((address, address) for address in addresses):
+        start = 0 if direct_map is None else direct_map + run.paddr
+        runs.append(run._replace(vaddr=start))
+    for mapping in mapped:
+        runs += _split(mapping, pages)
+    count = 1 + len(runs)
+    headers_offset = IDENT_SIZE + EHDR.make(True, order).size
+    notes_offset = headers_offset + count * program_header.size
     section_offset = align(notes_offset + len(notes), 8)
+    section = b""
+    if count >= PN_XNUM:
+        # The first section header has the number of program headers that does not fit into e_phnum.
+        section = SHDR.make(True, order).pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
     # On a page boundary, as readers map the file.
-    data_offset = page_align(section_offset + (section_header.size if is_many else 0))
+    data_offset = page_align(section_offset + len(section))
     offsets = {address: data_offset + index * PAGE_SIZE for index, address in enumerate(addresses)}
+    yield _make_header(machine, order, count, section_offset if section else 0)
+    yield program_header.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
+    for run in runs:
+        vaddr, paddr, size = run.vaddr & WORD_MASK, run.paddr, run.size
+        segment = Segment(PT_LOAD, _RWX, offsets[paddr], vaddr, paddr, size, size, PAGE_SIZE)
+        yield program_header.pack(*segment)
+    rest = notes.ljust(section_offset - notes_offset, b"\0") + section
+    yield rest.ljust(data_offset - notes_offset, b"\0")
+    yield from map(pages.__getitem__, addresses)
+
+
+def _make_header(machine: int, order: str, count: int, section_offset: int) -> bytes:
+    """Return the ELF header of a slice.
+
+    :param count: number of program headers.
+    :param section_offset: offset of the section header; 0 if there is none.
+    """
+    header = EHDR.make(True, order)
+    size = IDENT_SIZE + header.size
+    section_size = SHDR.make(True, order).size if section_offset else 0
     # 64-bit, of version 1.
-    yield MAGIC + bytes([2, 2 if order == ">" else 1, 1]) + bytes(9)
-    yield header.pack(
+    ident = MAGIC + bytes([2, 2 if order == ">" else 1, 1]) + bytes(9)
+    return ident + header.pack(
         ET_CORE,
         machine,
         1,
         0,
-        header_size,
-        section_offset if is_many else 0,
+        size,
+        section_offset,
         0,
-        header_size,
-        program_header.size,
-        PN_XNUM if is_many else count,
-        section_header.size if is_many else 0,
-        1 if is_many else 0,
+        size,
+        PHDR.make(True, order).size,
+        min(count, PN_XNUM),
+        section_size,
+        bool(section_offset),
         0,
-    )
-    yield program_header.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
-    headers = [
-        _segment(offsets[run.paddr], direct_map + run.paddr if direct_map is not None else 0, run)
-        for run in runs
-    ]
-    headers += [_segment(offsets[piece.paddr], piece.vaddr, piece) for piece in others]
-    yield b"".join(program_header.pack(*segment) for segment in headers)
-    yield notes.ljust(section_offset - notes_offset, b"\0")
-    written = section_offset
-    if is_many:
-        yield section_header.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
-        written += section_header.size
-    yield bytes(data_offset - written)
-    yield from map(pages.__getitem__, addresses)
-
-
-def _segment(offset: int, vaddr: int, run: PageRun) -> Segment:
-    return Segment(
-        PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE
     )
 
 
@@ -170,7 +174,9 @@ def write_stream(file: BinaryIO, content: Iterable[bytes], path: str | os.PathLi
     :return: the bytes written.
     """
     size = 0
-    for piece in _compress(content, Path(path)) if Path(path).suffix == ".zst" else content:
+    if Path(path).suffix == ".zst":
+        content = _compress(content, Path(path))
+    for piece in content:
         file.write(piece)
         size += len(piece)
     return size

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A kernel that can be read: memory, symbols and types, and the connection to its machine.
 
-What some targets lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a capability: an
-attribute that is None when it is missing.
+Some targets lack VMAs, vmalloc areas, stacks, slab objects or watchpoints: the attribute for it is
+then None.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Member(NamedTuple):
     """The place of a member in its structure, and how its bytes are decoded."""
 
     offset: int
-    """In bytes; of a bit-field, that of its unit."""
+    """Offset in bytes; that of its unit for a bit-field."""
     size: int
-    """In bytes; of an array, of all elements."""
+    """Size in bytes; that of all elements for an array."""
     type_name: str
     signed: bool = False
     length: int | None = None
     """The number of elements of an array."""
     bit_offset: int | None = None
-    """Of the lowest bit of a bit-field, counted from the least significant bit of its unit."""
+    """Place of a bit-field's lowest bit, counted from the least significant bit of its unit."""
     bit_size: int | None = None
 
 
@@ -194,8 +194,8 @@ class SourceLines:
 class Target:
     """A kernel that can be read.
 
-    Attributes are fixed once the target is open; reads are answered from the target each time. What
-    a kind of target does not override is refused.
+    Attributes are fixed once the target is open; reads are answered from the target each time. A
+    method that a kind of target does not override refuses.
     """
 
     name: str
@@ -214,11 +214,11 @@ class Target:
     machine: str
     """As of uname -m."""
     page_size: int = PAGE_SIZE
-    """In bytes: arm64 has kernels with 4, 16 and 64 KiB."""
+    """Size in bytes: arm64 has kernels with 4, 16 and 64 KiB."""
     build_id: str | None
     """The build ID of the kernel's image, hexadecimal."""
     notes: Sequence[str] = ()
-    """For the user, on how the target was opened, a line each."""
+    """Notes for the user on how the target was opened, a line each."""
     damage: Sequence[str] = ()
     """Damage of a dump, a line each; the notes have these lines as well."""
     memory_problem: str | None = None
@@ -391,9 +391,9 @@ _MEMORY_HINT: Final = (
 
 
 def make_memory_error(subject: str, problem: str | None) -> CapabilityError:
-    """Return the error of what needs the memory of a kernel that has none.
+    """Return the error for a command that needs memory on a target without it.
 
-    :param subject: a command, or what is to be read.
+    :param subject: the command, or the data to be read.
     :param problem: what was given instead, as in
         :attr:`~kcovdbg.target.target.Target.memory_problem`.
     """

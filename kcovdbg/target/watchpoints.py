@@ -21,7 +21,7 @@ class MemorySpan(NamedTuple):
 
     address: int
     size: int
-    """In bytes: 1, 2, 4 or 8; the address is a multiple of it."""
+    """Size in bytes: 1, 2, 4 or 8; the address is a multiple of it."""
 
 
 class RunEnd(str, Enum):
@@ -108,7 +108,7 @@ class Watchpoints:
 
 _SIGTRAP: Final = 5
 _MAX_CPUS: Final = 4096
-# For one instruction.
+# Limit for the execution of one instruction.
 _STEP_SECONDS: Final = 0.1
 
 
@@ -168,11 +168,8 @@ class StubWatchpoints(Watchpoints):
                 self._note_stop(reply)
             if not _is_hit(reply, spans):
                 return RunEnd.OTHER
-            if (
-                self._registers.stops_before_write
-                and reply.watch is not None
-                and reply.thread is not None
-            ):
+            is_before = self._registers.stops_before_write and reply.watch is not None
+            if is_before and reply.thread is not None:
                 self._execute_write(spans, reply.thread)
             return RunEnd.WRITE
 
