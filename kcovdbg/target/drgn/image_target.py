@@ -23,7 +23,7 @@ from kcovdbg.target.missing_vmcoreinfo import find_release, read_banner
 
 # In the address space of its own that per-CPU data is linked to on x86-64.
 _PER_CPU: Final = ".data..percpu"
-# Modules are never loaded right behind the image: no trace has addresses there that are not meant.
+# Modules are never loaded right behind the image: no trace has an address there by accident.
 _GAP: Final = 1 << 20
 _NAME: Final = b"name="
 
@@ -84,13 +84,8 @@ class ImageTarget(ProgramTypes):
             self.machine = elf.header.machine_name
             self.build_id = elf.build_id
             self.release = find_release(read_banner(elf)) or "unknown"
-            loaded = [
-                section
-                for section in elf.sections
-                if section.flags & SHF_ALLOC
-                and section.address
-                and not section.name.startswith(_PER_CPU)
-            ]
+            placed = [part for part in elf.sections if part.flags & SHF_ALLOC and part.address]
+            loaded = [section for section in placed if not section.name.startswith(_PER_CPU)]
             start = min((section.address for section in loaded), default=0)
             end = max((section.address + section.size for section in loaded), default=0)
             prog = open_image_program(path, start, end, platform_of(elf.header))
@@ -114,7 +109,7 @@ class ImageTarget(ProgramTypes):
         if index >= 0:
             start, _, data = self._code[index]
             if address + size <= start + len(data):
-                return data[address - start : address - start + size]
+                return data[address - start :][:size]
         return super().read(address, size)
 
     @cached_property
@@ -128,32 +123,27 @@ class ImageTarget(ProgramTypes):
         return sorted(code for module in self._modules for code in self._link(module))
 
     def _link(self, module: ImageModule) -> Iterator[LinkedCode]:
-        """Yield the sections with a module's code, whose calls lead to where the image and the
-        module have what they call.
-        """
+        """Yield the sections with a module's code, with their calls relocated."""
         starts = dict(module.loaded.sections)
         with ElfFile(module.path) as elf, open_image(self.image, self.code) as kernel:
 
             def find_address(number: int) -> int | None:
                 symbol = elf.symbols[number]
                 if not symbol.section:
-                    # Of another module, or the compiler's own, where it is not the image's.
+                    # Other modules, and the compiler, define symbols that the image lacks.
                     exported = kernel.symbols.find(symbol.name)
                     return None if exported is None else exported.address
-                of_section = (
-                    starts.get(elf.sections[symbol.section].name)
-                    if symbol.section < len(elf.sections)
-                    else None
-                )
-                return None if of_section is None else of_section + symbol.address
+                if symbol.section >= len(elf.sections):
+                    return None
+                start = starts.get(elf.sections[symbol.section].name)
+                return None if start is None else start + symbol.address
 
             for section in elf.text_sections():
                 start = starts.get(section.name)
                 if start is not None:
                     data = link_section(elf, section, start, find_address)
-                    yield LinkedCode(
-                        start, module.loaded.name, data.ljust(page_align(len(data)), b"\0")
-                    )
+                    whole = data.ljust(page_align(len(data)), b"\0")
+                    yield LinkedCode(start, module.loaded.name, whole)
 
 
 def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
@@ -176,7 +166,7 @@ def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
                     at = page_align(at + section.size)
             loaded = LoadedModule(name, elf.build_id, at - start, tuple(texts))
             yield ImageModule(path, loaded)
-            # Only the start of its last section with code is known to those who ask where it ends.
+            # Only the start of its last section with code is known where its end is asked for.
             start = page_align(max(at, loaded.span[1]))
 
 

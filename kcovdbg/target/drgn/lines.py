@@ -69,8 +69,8 @@ def open_image_program(
     return program
 
 
-# Where the code of a module starts that is not loaded: drgn tells its sections apart by their
-# addresses.
+# Start of the code of a module that is not loaded; its sections have different addresses, by which
+# drgn tells them apart.
 _FIRST_SECTION: Final = 1 << 20
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit
 # displacements.
@@ -90,11 +90,9 @@ class DrgnLines(SourceLines):
     @property
     def image(self) -> str | None:
         kernel = self._kernel
-        return (
-            None
-            if kernel is None
-            else working_path(kernel.debug_file_path or kernel.loaded_file_path)
-        )
+        if kernel is None:
+            return None
+        return working_path(kernel.debug_file_path or kernel.loaded_file_path)
 
     @property
     def _kernel(self) -> drgn.Module | None:
@@ -102,9 +100,9 @@ class DrgnLines(SourceLines):
         try:
             return self._prog.main_module()
         except LookupError:
+            modules = self._prog.modules()
             return next(
-                (module for module in self._prog.modules() if isinstance(module, drgn.ExtraModule)),
-                None,
+                (module for module in modules if isinstance(module, drgn.ExtraModule)), None
             )
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
@@ -114,10 +112,8 @@ class DrgnLines(SourceLines):
         with contextlib.suppress(TargetError):
             if path not in self._unloaded:
                 module = _place_sections(path)
-                self._unloaded[path] = (
-                    open_module_program([module], {module.build_id or "": path}),
-                    module,
-                )
+                program = open_module_program([module], {module.build_id or "": path})
+                self._unloaded[path] = program, module
             program, module = self._unloaded[path]
             start = dict(module.sections).get(section)
             if start is not None:
@@ -137,12 +133,9 @@ class DrgnLines(SourceLines):
 
     def code_at(self, address: int) -> tuple[str, int] | None:
         module = self._module_at(address)
-        sections = getattr(module, "section_addresses", {})
-        return (
-            (module.name, int(sections[".text"]))
-            if module is not None and ".text" in sections
-            else None
-        )
+        if module is None or ".text" not in module.section_addresses:
+            return None
+        return module.name, int(module.section_addresses[".text"])
 
     def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
         found: list[tuple[str, int, int]] = []
@@ -163,11 +156,8 @@ class DrgnLines(SourceLines):
             )
             if texts:
                 size = sum(end - start for start, end in module.address_ranges or ())
-                found.append(
-                    LoadedModule(
-                        module.name, module.build_id.hex() if module.build_id else None, size, texts
-                    )
-                )
+                build_id = module.build_id.hex() if module.build_id else None
+                found.append(LoadedModule(module.name, build_id, size, texts))
         return tuple(found)
 
     def has_function(self, name: str) -> bool:
@@ -186,19 +176,14 @@ class DrgnLines(SourceLines):
                 )
 
     def loaded_files(self) -> dict[str, str]:
-        modules = [
-            module
-            for module in self._prog.modules()
-            if not isinstance(module, drgn.MainModule) and module.build_id
-        ]
-        paths = [
-            working_path(module.debug_file_path or module.loaded_file_path) for module in modules
-        ]
-        return {
-            module.build_id.hex(): path
-            for module, path in zip(modules, paths, strict=True)
-            if path is not None
-        }
+        found: dict[str, str] = {}
+        for module in self._prog.modules():
+            if isinstance(module, drgn.MainModule) or not module.build_id:
+                continue
+            path = working_path(module.debug_file_path or module.loaded_file_path)
+            if path is not None:
+                found[module.build_id.hex()] = path
+        return found
 
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address: near the kernel's image, and not in
@@ -208,15 +193,14 @@ class DrgnLines(SourceLines):
             text = int(self._prog.symbol("_stext").address)
         except LookupError:
             return False
-        kernel = self._kernel
-        image = () if kernel is None else kernel.address_ranges or ()
         platform = self._prog.platform
         if platform is not None and platform.arch == drgn.Architecture.X86_64 and address < text:
             # MODULES_VADDR of arch/x86/include/asm/pgtable_64_types.h is behind the image.
             return False
-        return abs(address - text) < _MODULE_REACH and not any(
-            start <= address < end for start, end in image
-        )
+        kernel = self._kernel
+        image = () if kernel is None else kernel.address_ranges or ()
+        is_in_image = any(start <= address < end for start, end in image)
+        return abs(address - text) < _MODULE_REACH and not is_in_image
 
 
 def open_module_program(modules: Iterable[LoadedModule], files: Mapping[str, str]) -> drgn.Program:

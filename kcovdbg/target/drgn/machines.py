@@ -116,16 +116,13 @@ def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
 
     Waits for the kernel of a guest that boots.
     """
+    hint = VMCOREINFO_HINT
     if qmp.address.path is None:
         hint = (
             "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give "
             "the vmlinux: -s VMLINUX"
         )
-    else:
-        hint = VMCOREINFO_HINT
-    kernel = next(
-        (file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None
-    )
+    kernel = find_kernel_file(file for file in files if file.header.machine == EM_X86_64)
     if kernel is None:
         raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO", hint=hint)
     deadline = time.monotonic() + _BOOT_PATIENCE
@@ -265,10 +262,9 @@ class StubMachine:
 
     def is_same_kernel(self) -> bool:
         """Return whether the machine still runs the kernel that was opened."""
+        find = self._find_physical if self._is_physical else self._find_virtual
         try:
-            return (
-                self._find_physical() if self._is_physical else self._find_virtual()
-            ) == self._vmcoreinfo
+            return find() == self._vmcoreinfo
         except TargetError:
             return False
 
@@ -321,12 +317,8 @@ class StubMachine:
         prog.set_linux_kernel_custom(self._vmcoreinfo, False)
         # Added last: setting the kernel adds a segment that translates virtual addresses, which
         # needs physical memory.
-        add_memory(
-            prog,
-            self._memory.read,
-            size=WORD_MASK if header.is_64bit else 1 << 32,
-            is_physical=False,
-        )
+        size = WORD_MASK if header.is_64bit else 1 << 32
+        add_memory(prog, self._memory.read, size=size, is_physical=False)
         return prog
 
     def _find_physical(self) -> bytes | None:
@@ -335,21 +327,16 @@ class StubMachine:
 
         :raises TargetError: when it cannot be found.
         """
-        kernel, stub = self._kernel, self._stub
-        if kernel.header.machine == EM_X86_64:
-            text = stub.monitor("info registers")
-            cpu = missing_vmcoreinfo.parse_registers(text) if text else None
-            return None if cpu is None else find_image(stub.where, cpu, self._memory.read, kernel)
-        translation = (
-            arm64_kernel.read_registers(stub.register)
-            if kernel.header.machine == EM_AARCH64
-            else None
-        )
-        return (
-            None
-            if translation is None
-            else find_image(stub.where, translation, self._memory.read, kernel)
-        )
+        machine = self._kernel.header.machine
+        cpu: missing_vmcoreinfo.CpuRegisters | arm64_kernel.TranslationRegisters | None = None
+        if machine == EM_X86_64:
+            text = self._stub.monitor("info registers") or ""
+            cpu = missing_vmcoreinfo.parse_registers(text)
+        elif machine == EM_AARCH64:
+            cpu = arm64_kernel.read_registers(self._stub.register)
+        if cpu is None:
+            return None
+        return find_image(self._stub.where, cpu, self._memory.read, self._kernel)
 
     def _find_virtual(self) -> bytes:
         """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that

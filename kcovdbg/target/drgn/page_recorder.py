@@ -63,7 +63,7 @@ class Recording:
     """``e_machine``."""
     notes: bytes
     pages: dict[int, bytes]
-    """By physical address."""
+    """The pages by physical address."""
     direct_map: int | None
     mapped: tuple[PageRun, ...]
     is_consistent: bool

@@ -123,7 +123,7 @@ class CachedMemory:
         self._read = read
         self._block = block
         self.blocks: dict[int, bytes] = {}
-        """What was read, by the number of the block."""
+        """The blocks that were read, by number."""
 
     def forget(self, block: int | None = None) -> None:
         """Read every block again: the machine has run.
@@ -210,11 +210,7 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
     )
     add_memory(made, read)
     add_kernel_memory(made)
-    paths = [
-        path
-        for module in prog.modules()
-        if (path := working_path(module.debug_file_path)) is not None
-    ]
+    paths = [*filter(None, (working_path(module.debug_file_path) for module in prog.modules()))]
     # The warnings are those given when the target was opened.
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         load_debug_info(made, paths)
@@ -235,13 +231,8 @@ def add_kernel_memory(prog: drgn.Program) -> None:
     if prog.platform.arch in UPPER_HALF:
         add_memory(prog, _refuse, size=UPPER_HALF_START, is_physical=False)
     if is_walked(prog):
-        add_memory(
-            prog,
-            _page_tables(prog).read,
-            UPPER_HALF_START,
-            (1 << 64) - UPPER_HALF_START,
-            is_physical=False,
-        )
+        size = (1 << 64) - UPPER_HALF_START
+        add_memory(prog, _page_tables(prog).read, UPPER_HALF_START, size, is_physical=False)
 
 
 def _refuse(address: int, size: int) -> bytes:
@@ -317,14 +308,11 @@ def exclude_per_cpu_data(prog: drgn.Program) -> None:
         return
     try:
         with ElfFile(path) as image:
-            segments = [
-                segment
-                for segment in image.segments
-                if segment.type == PT_LOAD and segment.vaddr >= UPPER_HALF_START
-            ]
+            loaded = [segment for segment in image.segments if segment.type == PT_LOAD]
     except TargetError:
         return
-    if segments:
-        start = min(segment.vaddr for segment in segments)
-        end = max(segment.vaddr + segment.memsz for segment in segments)
+    kernel = [segment for segment in loaded if segment.vaddr >= UPPER_HALF_START]
+    if kernel:
+        start = min(segment.vaddr for segment in kernel)
+        end = max(segment.vaddr + segment.memsz for segment in kernel)
         main.address_ranges = [(start + bias & WORD_MASK, end + bias & WORD_MASK)]

@@ -113,10 +113,8 @@ def _open_unpacked(
             vmcoreinfo = _complete_vmcoreinfo(path, unpacked.path, files)
         else:
             vmcoreinfo, image, found_notes = found
-            files, notes = (
-                [image, *(file for file in files if not file.is_kernel)],
-                [*notes, *found_notes],
-            )
+            files = [image, *(file for file in files if not file.is_kernel)]
+            notes = [*notes, *found_notes]
         prog = _set_core(path, unpacked.path, files, vmcoreinfo)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
             raise TargetError(f"{path} has no VMCOREINFO", hint=VMCOREINFO_HINT)
@@ -236,25 +234,18 @@ def _find_dumped_kernel(
     """
     notes = [*dumpfile.parse_dump_notes(path)]
     info = find_vmcoreinfo(notes)
-    # Every x86-64 kernel with KCOV has it there; without, drgn would take the offset to be 0.
-    lack = (
-        "VMCOREINFO"
-        if not info
-        else "KERNELOFFSET in its VMCOREINFO"
-        if "KERNELOFFSET" not in info
-        else None
-    )
-    if lack is None:
+    # Every x86-64 kernel with KCOV has the offset there; without it drgn would assume 0.
+    if "KERNELOFFSET" in info:
         return None
+    lack = "KERNELOFFSET in its VMCOREINFO" if info else "VMCOREINFO"
     from kcovdbg.target.missing_vmcoreinfo import MismatchError, find_qemu_cpus
 
     cpus = [*find_qemu_cpus(notes)]
     if not (cpus or (info and _core_machine(path) == EM_X86_64)):
         return None
     given = [file for file in files if file.is_kernel]
-    images = [
-        file for file in given or find_images(Path(name).parent) if file.header.machine == EM_X86_64
-    ]
+    beside = given or find_images(Path(name).parent)
+    images = [file for file in beside if file.header.machine == EM_X86_64]
     if not images or not cpus:
         raise TargetError(f"{name} has no {lack}", hint=VMCOREINFO_HINT)
     read = physical_memory(_set_core(name, path, images[:1], _ANY_VMCOREINFO))

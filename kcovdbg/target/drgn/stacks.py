@@ -96,9 +96,8 @@ class DrgnStacks:
         :raises CapabilityError: when it cannot be unwound.
         """
         prog = self._target.prog
-        return self._make_trace(
-            prog, drgn.Object(prog, "struct pt_regs", registers), "the CPU's stack"
-        )
+        thread = drgn.Object(prog, "struct pt_regs", registers)
+        return self._make_trace(prog, thread, "the CPU's stack")
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
         thread = drgn.Object(prog, "struct task_struct *", value=task)
@@ -145,7 +144,7 @@ class DrgnStacks:
         ):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
-                function = demangle(self._target.symbol_name(frame.pc) or "") or None
+                function = self._name(frame.pc)
                 yield StackFrame(frame.pc, function, None, None, None, False, frame.is_interrupted)
             for number, source in enumerate(found, 1):
                 yield StackFrame(
@@ -193,9 +192,7 @@ class DrgnStacks:
             pc = frame.pc
         except LookupError:
             pc = 0
-        function: str | None = (
-            frame.function_name or demangle(self._target.symbol_name(pc) or "") or None
-        )
+        function: str | None = frame.function_name or self._name(pc)
         try:
             file, line, column = frame.source()
         except LookupError:
@@ -204,9 +201,11 @@ class DrgnStacks:
             # drgn has the last part of a path only.
             with suppress(LookupError):
                 function = demangle(frame.symbol().name)
-        return StackFrame(
-            pc, function, file, line, column or None, frame.is_inline, frame.interrupted
-        )
+        column = column or None
+        return StackFrame(pc, function, file, line, column, frame.is_inline, frame.interrupted)
+
+    def _name(self, pc: int) -> str | None:
+        return demangle(self._target.symbol_name(pc) or "") or None
 
 
 def find_panic_cpu(prog: drgn.Program) -> int | None:

@@ -112,9 +112,8 @@ class DrgnTarget(ProgramTypes):
         if self.prog.core_dump_path is not None:
             yield self.prog.core_dump_path
         for module in self.prog.modules():
-            yield from filter(
-                None, map(working_path, (module.debug_file_path, module.loaded_file_path))
-            )
+            paths = (module.debug_file_path, module.loaded_file_path)
+            yield from filter(None, map(working_path, paths))
 
     @cached_property
     def stacks(self) -> DrgnStacks:
@@ -191,9 +190,8 @@ class DrgnTarget(ProgramTypes):
             self.cpus()
         except ReadError:
             notes = parse_notes(self.read_notes(), ">" if self.big_endian else "<")
-            self._cpus = tuple(
-                range(sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes))
-            )
+            count = sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes)
+            self._cpus = tuple(range(count))
             return (
                 f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the "
                 f"registers in the dump"
@@ -220,15 +218,12 @@ class DrgnTarget(ProgramTypes):
             if read_word(self, last) >= _MAX_SECTIONS:
                 raise ReadError("__highest_present_section_nr is out of range", last)
             for number, section in for_each_present_section(prog):
-                first, array = (
-                    int(section_nr_to_pfn(prog, number)),
-                    int(section_decode_mem_map(section, number)),
-                )
-                # One that cannot be in the kernel has no elements.
-                for start, length in (
-                    self._find_present(section) if is_kernel_pointer(self, array) else ()
-                ):
-                    yield PageRange(first + start, length, array + start * size)
+                first = int(section_nr_to_pfn(prog, number))
+                array = int(section_decode_mem_map(section, number))
+                # An array that cannot be in the kernel has no elements.
+                if is_kernel_pointer(self, array):
+                    for start, length in self._find_present(section):
+                        yield PageRange(first + start, length, array + start * size)
 
     def _find_present(self, section: drgn.Object) -> Iterator[tuple[int, int]]:
         """Yield the spans of pages that a section has elements for: memory that was added to a
