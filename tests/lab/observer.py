@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class Seen:
     checks: int = 0
     racing: int = 0
     """Findings that `check` reports as racing or transient."""
+    unjudged: int = 0
+    """Rules that `check` could not judge, as memory was freed while it read."""
     counts_of_pcs: int = 0
     settled: int = 0
     """Inconsistencies that were gone when `check` read the state again."""
@@ -63,6 +66,19 @@ class Seen:
     texts: Counter[str] = field(default_factory=Counter)
     """Messages of rows with errors, without numbers."""
 
+    def count_findings(self, findings: Iterable[dict[str, Any]]) -> None:
+        """Count the findings of `check` by what they mean; keep the violations."""
+        for finding in findings:
+            severity = finding["severity"]
+            if severity == "unknown":
+                self.unjudged += 1
+            elif is_count_of_pcs(finding):
+                self.counts_of_pcs += 1
+            elif severity in ("error", "warning"):
+                self.violations.append(json.dumps(finding))
+            elif severity in ("racing", "transient"):
+                self.racing += 1
+
 
 def is_count_of_pcs(finding: dict[str, Any]) -> bool:
     """Whether a count is too large for comparisons, and not for PCs, which take one word instead of
@@ -71,11 +87,11 @@ def is_count_of_pcs(finding: dict[str, Any]) -> bool:
     So it is where a thread changed from PCs to comparisons without resetting the count, which is
     not the kernel's mistake.
     """
-    # A rule that could not be judged has a row without values.
-    if finding["rule"] != "B2" or finding["severity"] == "unknown":
+    if finding["rule"] != "B2":
         return False
     values = {value["name"]: int(value["value"], 0) for value in finding["values"]}
-    return values["count"] < values["bytes"] // 8
+    # A finding that stands for those left out has neither.
+    return "count" in values and values["count"] < values["bytes"] // 8
 
 
 class Looker:
@@ -149,13 +165,7 @@ class Looker:
         seen.errors[name] += sum(bool(row.get("errors")) for row in rows)
         seen.texts.update(_plain(error) for row in rows for error in row.get("errors", ()))
         if name == "check":
-            for row in rows:
-                if is_count_of_pcs(row):
-                    seen.counts_of_pcs += 1
-                elif row["severity"] in ("error", "warning"):
-                    seen.violations.append(json.dumps(row))
-                elif row["severity"] in ("racing", "transient"):
-                    seen.racing += 1
+            seen.count_findings(rows)
         elif name == "tasks":
             self._tids = [row["pid"] for row in rows if row["kcov"] not in (None, "0x0")] or [1]
         elif name == "objects":
