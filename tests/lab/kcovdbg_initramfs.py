@@ -35,7 +35,7 @@ _LEFT_OUT = (
     "pydoc_data",
     "distutils",
 )
-_PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*")
+_PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*", "wcwidth")
 
 
 def pack(
