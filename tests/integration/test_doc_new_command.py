@@ -2,15 +2,13 @@
 """Follow docs/adding-a-command.md: the command is then in every frontend."""
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.lab.kcovdbg_run import ROOT
+from tests.support.page_steps import ROOT, copy_tree, follow
 
 PAGE = ROOT / "docs" / "adding-a-command.md"
 COMPLETE = """
@@ -37,22 +35,13 @@ FRONTENDS = {
     "answer": (("-m", "kcovdbg", "--demo", "modes", "-a", "--json"), ['"mode": "TRACE_PC"']),
     "drgn": (("-c", DRGN), [HELP]),
 }
-LEFT_OUT = (".pytest_cache", ".ruff_cache", "__pycache__", ".venv", "build", "dist", "*.egg-info")
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory):
     """A copy of the source tree in which the page was followed."""
-    top = tmp_path_factory.mktemp("copy") / "kcovdbg"
-    shutil.copytree(ROOT, top, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    (module,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (line,) = re.findall(r"__init__\.py`:\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    commands = top / "kcovdbg" / "commands"
-    (commands / "modes.py").write_text(module)
-    table = (commands / "__init__.py").read_text()
-    (commands / "__init__.py").write_text(
-        table.replace("MODULES: Final = {\n", f"MODULES: Final = {{\n{line}")
-    )
+    top = copy_tree(tmp_path_factory.mktemp("copy"), leave_out=())
+    follow(PAGE, top)
     subprocess.run(
         (sys.executable, "-m", "docs.generate"),
         cwd=top,

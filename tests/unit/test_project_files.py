@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
+from tests.support.page_steps import created_files
 
 ROOT = Path(kcovdbg.__file__).parent.parent
 
@@ -67,8 +68,6 @@ PACKAGE_PATH = re.compile(
     + r")/[\w/.]*)`"
 )
 MODULE = re.compile(r"python -m ((?:tests|docs|kcovdbg)[\w.]*)")
-# Files that a page tells its reader to create.
-CREATED = {"kcovdbg/commands/modes.py"}
 
 
 def names_in(page: Path) -> Iterator[str]:
@@ -90,7 +89,7 @@ def test_named_paths_exist(page: Path) -> None:
     assert [
         name
         for name in names_in(page)
-        if "NAME" not in name and name not in CREATED and not exists(name)
+        if "NAME" not in name and name not in created_files(page) and not exists(name)
     ] == []
 
 

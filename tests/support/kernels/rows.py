@@ -103,27 +103,11 @@ class Row:
         )
 
 
-ROWS = tuple(read_table(Row, Path(__file__).with_name("generations.ini")).values())
-(
-    E0,
-    E1,
-    E2_ENUM,
-    E2,
-    E3,
-    E4,
-    E5,
-    E6,
-    E7,
-    E8,
-    E9A,
-    E9B,
-    J,
-    P1,
-    P2,
-    P_STATE,
-    X1,
-    X2,
-    D_EARLY,
-    D2,
-    K,
-) = ROWS
+_TABLE = read_table(Row, Path(__file__).with_name("generations.ini"))
+ROWS = tuple(_TABLE.values())
+E0, E1, E2_ENUM, E2, E3 = (_TABLE[name] for name in ("E0", "E1", "E2 up to v4.17", "E2", "E3"))
+E4, E5, E6, E7, E8, E9A, E9B = (
+    _TABLE[name] for name in ("E4", "E5", "E6", "E7", "E8", "E9a", "E9b")
+)
+J, P1, P2, P_STATE, X1, X2 = (_TABLE[name] for name in ("J", "P1", "P2-P4", "P state", "X1", "X2"))
+D_EARLY, D2, K = (_TABLE[name] for name in ("D_EARLY", "D2", "K"))
