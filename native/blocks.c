@@ -361,6 +361,7 @@ struct builder {
 	size_t block_of_room;
 	uint64_t *pairs; /* Of a block: file and line. */
 	size_t pair_count, pair_room;
+	size_t row; /* Where rows are looked for first. */
 	uint32_t file, line;
 };
 
@@ -941,6 +942,24 @@ static bool add_pair(struct builder *builder, uint32_t file, uint32_t line, uint
 	return true;
 }
 
+/* The first row that is not below an address: most are near the last one that was looked for. */
+static size_t find_row(struct builder *builder, uint64_t address)
+{
+	const struct kcovdbg_rows *rows = builder->rows;
+	size_t low = builder->row, high = low, step;
+
+	for (step = 1; low && rows->addresses[low - 1] >= address; step *= 2) {
+		high = low - 1;
+		low = step < high ? high - step : 0;
+	}
+	for (step = 1; high < rows->count && rows->addresses[high] < address; step *= 2) {
+		low = high + 1;
+		high = step < rows->count - low ? low + step : rows->count;
+	}
+	builder->row = low + lower_bound(rows->addresses + low, high - low, sizeof(*rows->addresses), address);
+	return builder->row;
+}
+
 /*
  * Gather the lines of a block, each once. Of several rows at an address the last one has the code; the others are of statements without an
  * instruction of their own, or whose instructions come later. At the first address of a block they may be of the path before it.
@@ -948,7 +967,7 @@ static bool add_pair(struct builder *builder, uint32_t file, uint32_t line, uint
 static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
 {
 	const struct kcovdbg_rows *rows = builder->rows;
-	size_t first = lower_bound(rows->addresses, rows->count, sizeof(*rows->addresses), start), i;
+	size_t first = find_row(builder, start), i;
 
 	builder->pair_count = 0;
 	/* The row that the block starts in. */
@@ -982,7 +1001,7 @@ static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
 static bool add_branch_line(struct builder *builder, uint64_t address)
 {
 	const struct kcovdbg_rows *rows = builder->rows;
-	size_t row = lower_bound(rows->addresses, rows->count, sizeof(*rows->addresses), address + 1);
+	size_t row = find_row(builder, address + 1);
 	uint32_t line;
 	uint64_t pair;
 

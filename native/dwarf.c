@@ -146,6 +146,7 @@ struct abbreviation {
 	uint32_t first, count; /* Fields. */
 	uint16_t tag;
 	bool has_children, is_known;
+	bool is_skipped; /* It has no attribute that matters, and no children. */
 };
 
 struct abbreviations {
@@ -491,7 +492,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		struct abbreviation *abbreviation;
 		uint64_t tag = get_uleb(&cursor), attribute, form;
 		uint32_t first = known->field_count;
-		bool has_children = get(&cursor, 1);
+		bool has_children = get(&cursor, 1), is_skipped = !has_children;
 
 		if (code > MAX_CODE || tag > UINT16_MAX)
 			return 1;
@@ -511,6 +512,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 			if (size == -2)
 				return 1;
 			if (is_wanted(tag, attribute)) {
+				is_skipped = false;
 				field.attribute = attribute;
 				field.form = form;
 			} else if (size >= 0) {
@@ -538,6 +540,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		abbreviation->tag = tag;
 		abbreviation->has_children = has_children;
 		abbreviation->is_known = true;
+		abbreviation->is_skipped = is_skipped;
 	}
 	if (cursor.is_bad)
 		return 1;
@@ -614,36 +617,52 @@ static void put_value(struct entry *entry, uint16_t attribute, struct value valu
 	}
 }
 
-/* Read the entry at the cursor. False at the end of a list of children, and with is_bad set, for damage. */
-static bool get_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
-		      struct cursor *cursor, struct entry *entry)
+/* Read the number of an entry's abbreviation. NULL at the end of a list of children, and with is_bad set, for damage. */
+static const struct abbreviation *get_abbreviation(const struct abbreviations *known, struct cursor *cursor)
 {
-	uint64_t offset = cursor->at - (const unsigned char *)dwarf->sections.info.data;
 	uint64_t code = get_uleb(cursor);
-	const struct abbreviation *abbreviation;
 
 	if (!code)
-		return false;
+		return NULL;
 	if (code > known->code_count || !known->codes[code - 1].is_known) {
 		cursor->is_bad = true;
-		return false;
+		return NULL;
 	}
-	abbreviation = &known->codes[code - 1];
+	return &known->codes[code - 1];
+}
+
+static inline void skip_field(struct cursor *cursor, const struct field *field)
+{
+	if (field->form)
+		skip_variable(cursor, field->form);
+	else
+		skip(cursor, field->constant);
+}
+
+/* Read the attributes of the entry at an offset. */
+static bool get_attributes(const struct unit *unit, const struct abbreviations *known, const struct abbreviation *abbreviation,
+			   struct cursor *cursor, struct entry *entry)
+{
+	const struct field *field = known->fields + abbreviation->first, *end = field + abbreviation->count;
+
 	memset(entry, 0, sizeof(*entry));
-	entry->offset = offset;
 	entry->tag = abbreviation->tag;
 	entry->has_children = abbreviation->has_children;
-	for (uint64_t index = 0; index < abbreviation->count; index++) {
-		const struct field *field = &known->fields[abbreviation->first + index];
-
+	for (; field < end; field++) {
 		if (field->attribute)
 			put_value(entry, field->attribute, get_value(cursor, field->form, field->constant, unit->address_size));
-		else if (field->form)
-			skip_variable(cursor, field->form);
 		else
-			skip(cursor, field->constant);
+			skip_field(cursor, field);
 	}
 	return !cursor->is_bad;
+}
+
+/* Read the entry at the cursor. False at the end of a list of children, and with is_bad set, for damage. */
+static bool get_entry(const struct unit *unit, const struct abbreviations *known, struct cursor *cursor, struct entry *entry)
+{
+	const struct abbreviation *abbreviation = get_abbreviation(known, cursor);
+
+	return abbreviation && get_attributes(unit, known, abbreviation, cursor, entry);
 }
 
 /* An offset in the part of a section that is of the file of shared entries. */
@@ -857,7 +876,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	if (status < 0)
 		return -1;
 	cursor = open_unit(dwarf, unit, unit->entry);
-	if (status || !get_entry(dwarf, unit, known, &cursor, &entry)) {
+	if (status || !get_entry(unit, known, &cursor, &entry)) {
 		unit->is_known = false;
 		return 0;
 	}
@@ -949,7 +968,7 @@ static int list_unit_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit
 	if (status)
 		return status < 0 ? -1 : 0;
 	cursor = open_unit(dwarf, unit, unit->entry);
-	if (get_entry(dwarf, unit, known, &cursor, &entry))
+	if (get_entry(unit, known, &cursor, &entry))
 		list_entry_ranges(dwarf, unit, &entry, add, context);
 	return 0;
 }
@@ -1176,15 +1195,26 @@ static int read_functions(struct reader *reader)
 		return 1;
 	do {
 		uint32_t parent = depth ? reader->parents[depth - 1] : NONE;
+		uint64_t offset = cursor.at - info;
+		const struct abbreviation *abbreviation = get_abbreviation(&reader->known, &cursor);
 		bool may_skip;
 
-		if (!get_entry(reader->dwarf, unit, &reader->known, &cursor, &entry)) {
+		if (abbreviation && abbreviation->is_skipped) {
+			const struct field *field = reader->known.fields + abbreviation->first;
+			const struct field *end = field + abbreviation->count;
+
+			for (; field < end; field++)
+				skip_field(&cursor, field);
+			continue;
+		}
+		if (!abbreviation || !get_attributes(unit, &reader->known, abbreviation, &cursor, &entry)) {
 			if (cursor.is_bad)
 				return 1;
 			if (depth)
 				depth--;
 			continue;
 		}
+		entry.offset = offset;
 		may_skip = !can_have_functions(unit, entry.tag);
 		if (entry.tag == TAG_subprogram || entry.tag == TAG_inlined_subroutine) {
 			bool has_code = entry.ranges.form || (entry.low.form && entry.high.form);
@@ -1209,7 +1239,7 @@ static int read_functions(struct reader *reader)
 			return -1;
 		reader->parents[depth++] = parent;
 	} while (depth && cursor.at < cursor.end);
-	return 0;
+	return cursor.is_bad;
 }
 
 static const struct unit *unit_at(const struct kcovdbg_dwarf *dwarf, uint64_t offset)
@@ -1252,7 +1282,7 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 				return name;
 		}
 		cursor = open_unit(reader->dwarf, unit, offset);
-		if (cursor.is_bad || !get_entry(reader->dwarf, unit, known, &cursor, &entry))
+		if (cursor.is_bad || !get_entry(unit, known, &cursor, &entry))
 			return name;
 		if (entry.linkage_name.form && unit->is_rust)
 			return text_of(reader->dwarf, unit, entry.linkage_name);

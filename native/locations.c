@@ -16,9 +16,18 @@
 #define MAX_PROBES 32
 #define MIN_PROBES (1U << 20)
 
-/* Open addressing; a slot holds a number + 1. */
+/* Hashes that are known before they are looked up: memory then has time to fetch their slots. */
+#define AHEAD 16
+
+/* Half of the hash is beside the number: most items that differ are not looked at. */
+struct slot {
+	uint32_t next_id; /* The number + 1, 0 where there is none. */
+	uint32_t high;
+};
+
+/* Open addressing. */
 struct table {
-	uint32_t *slots;
+	struct slot *slots;
 	uint64_t *hashes; /* By number. */
 	size_t mask;
 	size_t count;
@@ -48,16 +57,16 @@ struct kcovdbg_locations {
 static bool grow_table(struct table *table)
 {
 	size_t slots = table->slots ? (table->mask + 1) * 2 : 256, i;
-	uint32_t *grown = calloc(slots, sizeof(*grown));
+	struct slot *grown = calloc(slots, sizeof(*grown));
 
 	if (!grown)
 		return false;
 	for (i = 0; i < table->count; i++) {
 		size_t slot = table->hashes[i] & (slots - 1);
 
-		while (grown[slot])
+		while (grown[slot].next_id)
 			slot = (slot + 1) & (slots - 1);
-		grown[slot] = i + 1;
+		grown[slot] = (struct slot){ i + 1, table->hashes[i] >> 32 };
 	}
 	free(table->slots);
 	table->slots = grown;
@@ -67,9 +76,10 @@ static bool grow_table(struct table *table)
 
 /* Iterate over the numbers that may be those of a hash. */
 #define FOR_EACH_SAME(locations, table, hash, slot, id) \
-	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot]; \
+	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot].next_id; \
 	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \
-		for (uint32_t id = (table)->slots[slot] - 1, once = 1; once && (table)->hashes[id] == (hash); once = 0)
+		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; once && (table)->slots[slot].high == (hash) >> 32; \
+		     once = 0)
 
 /* Return the number of a new item. */
 static uint32_t add_hash(struct table *table, uint64_t hash)
@@ -78,10 +88,10 @@ static uint32_t add_hash(struct table *table, uint64_t hash)
 
 	if (table->count >= MAX_IDS || !grow(&table->hashes, &table->room, table->count + 1, sizeof(*table->hashes)))
 		return NO_ID;
-	for (slot = hash & table->mask; table->slots[slot]; slot = (slot + 1) & table->mask)
+	for (slot = hash & table->mask; table->slots[slot].next_id; slot = (slot + 1) & table->mask)
 		;
 	table->hashes[table->count] = hash;
-	table->slots[slot] = ++table->count;
+	table->slots[slot] = (struct slot){ ++table->count, hash >> 32 };
 	return table->count - 1;
 }
 
@@ -132,18 +142,20 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 	return new + 1;
 }
 
-uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t function, uint32_t file, uint32_t line,
-				 uint32_t column)
+static uint64_t hash_frame(const struct kcovdbg_locations *locations, struct frame frame)
+{
+	uint64_t hash = mix(locations->key, locations->key.start, (uint64_t)frame.function << 32 | frame.file);
+
+	return mix(locations->key, hash, (uint64_t)frame.line << 32 | frame.column);
+}
+
+static uint32_t find_frame(struct kcovdbg_locations *locations, struct frame frame, uint64_t hash)
 {
 	struct table *table = &locations->frames;
-	struct frame frame = { function, file, line, column };
-	uint64_t hash;
 	uint32_t new;
 
 	if (!is_ready(locations, table))
 		return NO_ID;
-	hash = mix(locations->key, locations->key.start, (uint64_t)function << 32 | file);
-	hash = mix(locations->key, hash, (uint64_t)line << 32 | column);
 	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
 		if (!memcmp(&locations->frame[id], &frame, sizeof(frame)))
@@ -157,15 +169,26 @@ uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t f
 	return new;
 }
 
-uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
+uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t function, uint32_t file, uint32_t line,
+				 uint32_t column)
+{
+	struct frame frame = { function, file, line, column };
+
+	return find_frame(locations, frame, hash_frame(locations, frame));
+}
+
+static uint64_t hash_chain(const struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
+{
+	return hash_bytes(locations->key, frames, count * sizeof(*frames));
+}
+
+static uint32_t find_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count, uint64_t hash)
 {
 	struct table *table = &locations->chains;
-	uint64_t hash;
 	uint32_t new;
 
 	if (!is_ready(locations, table) || locations->chain_frame_count + count > MAX_CHAIN_FRAMES)
 		return NO_ID;
-	hash = hash_bytes(locations->key, frames, count * sizeof(*frames));
 	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
 		size_t start = id ? locations->chain_ends[id - 1] : 0;
@@ -186,6 +209,11 @@ uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint
 	locations->chain_frame_count += count;
 	locations->chain_ends[new] = locations->chain_frame_count;
 	return new;
+}
+
+uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
+{
+	return find_chain(locations, frames, count, hash_chain(locations, frames, count));
 }
 
 struct kcovdbg_locations *kcovdbg_locations_new(void)
@@ -249,42 +277,82 @@ static int add_strings(struct kcovdbg_locations *locations, const struct kcovdbg
 	return 0;
 }
 
+/* Fetch the slot that a hash is looked for in first. */
+static void prefetch(const struct table *table, uint64_t hash)
+{
+	if (table->slots)
+		__builtin_prefetch(&table->slots[hash & table->mask]);
+}
+
 static int add_frames(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, const uint32_t *strings,
 		      size_t string_count, uint32_t *frames)
 {
+	struct frame waiting[AHEAD];
+	uint64_t hashes[AHEAD];
 	size_t i;
 
-	for (i = 0; i < more->frame_count; i++) {
-		const uint32_t *frame = more->frames + 4 * i;
+	for (i = 0; i < more->frame_count + AHEAD; i++) {
+		const uint32_t *frame;
+		size_t at = i % AHEAD;
 
+		if (i >= AHEAD) {
+			frames[i - AHEAD] = find_frame(locations, waiting[at], hashes[at]);
+			if (frames[i - AHEAD] == NO_ID)
+				return -1;
+		}
+		if (i >= more->frame_count)
+			continue;
+		frame = more->frames + 4 * i;
 		if (frame[0] > string_count || frame[1] > string_count)
 			return -2;
-		frames[i] = kcovdbg_locations_frame(locations, strings[frame[0]], strings[frame[1]], frame[2], frame[3]);
-		if (frames[i] == NO_ID)
-			return -1;
+		waiting[at] = (struct frame){ strings[frame[0]], strings[frame[1]], frame[2], frame[3] };
+		hashes[at] = hash_frame(locations, waiting[at]);
+		prefetch(&locations->frames, hashes[at]);
+	}
+	return 0;
+}
+
+/* Put the numbers that the frames of chains have here. -2 when one is out of range. */
+static int translate_chains(const struct kcovdbg_location_arrays *more, const uint32_t *frames, uint32_t *chain_frames)
+{
+	size_t i, start = 0;
+
+	for (i = 0; i < more->chain_count; i++) {
+		if (more->chain_ends[i] < start || more->chain_ends[i] > more->chain_frame_count)
+			return -2;
+		start = more->chain_ends[i];
+	}
+	for (i = 0; i < start; i++) {
+		if (more->chain_frames[i] >= more->frame_count)
+			return -2;
+		chain_frames[i] = frames[more->chain_frames[i]];
 	}
 	return 0;
 }
 
 static int add_chains(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, const uint32_t *frames,
-		      uint32_t *chain, uint32_t *chains)
+		      uint32_t *chains)
 {
-	size_t i, j, start = 0;
+	const uint32_t *ends = more->chain_ends;
+	uint64_t hashes[AHEAD];
+	size_t i, start = 0, first = 0;
 
-	for (i = 0; i < more->chain_count; i++) {
-		size_t end = more->chain_ends[i];
+	for (i = 0; i < more->chain_count + AHEAD; i++) {
+		size_t at = i % AHEAD;
 
-		if (end < start || end > more->chain_frame_count)
-			return -2;
-		for (j = start; j < end; j++) {
-			if (more->chain_frames[j] >= more->frame_count)
-				return -2;
-			chain[j - start] = frames[more->chain_frames[j]];
+		if (i >= AHEAD) {
+			size_t end = ends[i - AHEAD];
+
+			chains[i - AHEAD] = find_chain(locations, frames + start, end - start, hashes[at]);
+			if (chains[i - AHEAD] == NO_ID)
+				return -1;
+			start = end;
 		}
-		chains[i] = kcovdbg_locations_chain(locations, chain, end - start);
-		if (chains[i] == NO_ID)
-			return -1;
-		start = end;
+		if (i >= more->chain_count)
+			continue;
+		hashes[at] = hash_chain(locations, frames + first, ends[i] - first);
+		prefetch(&locations->chains, hashes[at]);
+		first = ends[i];
 	}
 	return 0;
 }
@@ -307,7 +375,9 @@ int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcov
 	if (!status)
 		status = add_frames(locations, more, strings, count, frames);
 	if (!status)
-		status = add_chains(locations, more, frames, chain, chains);
+		status = translate_chains(more, frames, chain);
+	if (!status)
+		status = add_chains(locations, more, chain, chains);
 	free(strings);
 	free(frames);
 	free(chain);
