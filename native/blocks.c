@@ -233,6 +233,8 @@ static void settle_returns(struct kcovdbg_code *code)
 	bool has_changed = true;
 	size_t i;
 
+	for (i = 0; i < image->function_count; i++)
+		code->flags[i] |= image->function_flags[i] & KCOVDBG_FUNCTION_NO_RETURN;
 	for (i = 0; i < image->fact_count; i++) {
 		const struct kcovdbg_fact *fact = &image->facts[i];
 		const struct kcovdbg_part *from = part_at(code, fact->address), *to;

@@ -26,6 +26,7 @@
 enum {
 	TAG_array_type = 0x01,
 	TAG_enumeration_type = 0x04,
+	TAG_member = 0x0d,
 	TAG_compile_unit = 0x11,
 	TAG_structure_type = 0x13,
 	TAG_subroutine_type = 0x15,
@@ -43,6 +44,7 @@ enum { UNIT_compile = 1, UNIT_partial = 3, UNIT_skeleton = 4 };
 enum {
 	AT_sibling = 0x01,
 	AT_name = 0x03,
+	AT_byte_size = 0x0b,
 	AT_stmt_list = 0x10,
 	AT_low_pc = 0x11,
 	AT_high_pc = 0x12,
@@ -50,7 +52,9 @@ enum {
 	AT_comp_dir = 0x1b,
 	AT_inline = 0x20,
 	AT_abstract_origin = 0x31,
+	AT_data_member_location = 0x38,
 	AT_specification = 0x47,
+	AT_type = 0x49,
 	AT_ranges = 0x55,
 	AT_call_column = 0x57,
 	AT_call_file = 0x58,
@@ -59,6 +63,7 @@ enum {
 	AT_str_offsets_base = 0x72,
 	AT_addr_base = 0x73,
 	AT_rnglists_base = 0x74,
+	AT_noreturn = 0x87,
 };
 
 enum {
@@ -123,7 +128,8 @@ struct unit {
 	bool is_known;
 	bool has_code, has_lines;
 	bool is_c, is_rust;
-	bool is_shared; /* Of the file of shared entries, whose offsets count from its own start. */
+	bool is_shared;	    /* Of the file of shared entries, whose offsets count from its own start. */
+	bool has_no_return; /* It may have functions that never return. */
 	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
 };
 
@@ -157,6 +163,8 @@ struct abbreviations {
 	uint64_t offset;
 	uint8_t version, address_size;
 	bool is_read;
+	bool has_no_return;
+	bool are_types; /* Attributes of types are read as well. */
 };
 
 struct value {
@@ -171,7 +179,8 @@ struct entry {
 	bool has_children;
 	struct value low, high, ranges, name, linkage_name, origin, specification, sibling;
 	uint64_t call_file, call_line, call_column;
-	bool is_abstract;
+	bool is_abstract, is_no_return;
+	struct value byte_size, member_location, type;
 	/* Of a unit. */
 	struct value directory, lines, language, str_offsets_base, addr_base, rnglists_base;
 };
@@ -420,9 +429,13 @@ static struct value get_value(struct cursor *cursor, uint16_t form, int64_t cons
 	return value;
 }
 
-static bool is_wanted(uint64_t tag, uint64_t attribute)
+static bool is_wanted(uint64_t tag, uint64_t attribute, bool are_types)
 {
 	switch (attribute) {
+	case AT_byte_size:
+	case AT_data_member_location:
+	case AT_type:
+		return are_types;
 	case AT_sibling:
 		return true;
 	case AT_name:
@@ -430,7 +443,9 @@ static bool is_wanted(uint64_t tag, uint64_t attribute)
 	case AT_high_pc:
 	case AT_ranges:
 		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_subprogram ||
-		       tag == TAG_inlined_subroutine;
+		       tag == TAG_inlined_subroutine || are_types;
+	case AT_noreturn:
+		return tag == TAG_subprogram;
 	case AT_inline:
 	case AT_linkage_name:
 	case AT_abstract_origin:
@@ -479,7 +494,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 	if (known->is_read && known->offset == unit->abbrev && known->version == unit->version &&
 	    known->address_size == unit->address_size)
 		return 0;
-	known->is_read = false;
+	known->is_read = known->has_no_return = false;
 	known->field_count = 0;
 	if (known->code_count)
 		memset(known->codes, 0, known->code_count * sizeof(*known->codes));
@@ -492,7 +507,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		struct abbreviation *abbreviation;
 		uint64_t tag = get_uleb(&cursor), attribute, form;
 		uint32_t first = known->field_count;
-		bool has_children = get(&cursor, 1), is_skipped = !has_children;
+		bool has_children = get(&cursor, 1), is_skipped = !has_children, is_no_return = false, has_code = false;
 
 		if (code > MAX_CODE || tag > UINT16_MAX)
 			return 1;
@@ -511,8 +526,10 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 			size = form_size(form, unit->address_size);
 			if (size == -2)
 				return 1;
-			if (is_wanted(tag, attribute)) {
+			if (is_wanted(tag, attribute, known->are_types)) {
 				is_skipped = false;
+				is_no_return |= attribute == AT_noreturn;
+				has_code |= attribute == AT_low_pc || attribute == AT_ranges;
 				field.attribute = attribute;
 				field.form = form;
 			} else if (size >= 0) {
@@ -541,6 +558,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		abbreviation->has_children = has_children;
 		abbreviation->is_known = true;
 		abbreviation->is_skipped = is_skipped;
+		known->has_no_return |= is_no_return && has_code;
 	}
 	if (cursor.is_bad)
 		return 1;
@@ -580,6 +598,18 @@ static void put_value(struct entry *entry, uint16_t attribute, struct value valu
 		break;
 	case AT_inline:
 		entry->is_abstract = value.number != 0;
+		break;
+	case AT_noreturn:
+		entry->is_no_return = value.number != 0;
+		break;
+	case AT_byte_size:
+		entry->byte_size = value;
+		break;
+	case AT_data_member_location:
+		entry->member_location = value;
+		break;
+	case AT_type:
+		entry->type = value;
 		break;
 	case AT_abstract_origin:
 		entry->origin = value;
@@ -880,6 +910,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 		unit->is_known = false;
 		return 0;
 	}
+	unit->has_no_return = known->has_no_return;
 	/* Without a base, they start after the header of the section's first table. */
 	unit->str_offsets_base = entry.str_offsets_base.form ? entry.str_offsets_base.number : 8;
 	unit->addr_base = entry.addr_base.form ? entry.addr_base.number : 8;
@@ -1257,6 +1288,22 @@ static const struct unit *unit_at(const struct kcovdbg_dwarf *dwarf, uint64_t of
 	return low && offset < dwarf->units[low - 1].end ? &dwarf->units[low - 1] : NULL;
 }
 
+/* Put where a reference of an entry leads to; false where that is unknown. */
+static bool follow(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value reference, uint64_t *offset)
+{
+	uint64_t shared = dwarf->sections.shared_info;
+
+	if (reference.form == FORM_ref_addr)
+		*offset = unit->is_shared ? in_shared(reference.number, shared) : reference.number;
+	else if (reference.form == FORM_GNU_ref_alt || reference.form == FORM_ref_sup4 || reference.form == FORM_ref_sup8)
+		*offset = in_shared(reference.number, shared);
+	else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
+		*offset = unit->offset + reference.number;
+	else
+		return false;
+	return true;
+}
+
 /*
  * Return the name of a function: its own, or that of the entry it is an instance or the definition of. NULL where it has none. In
  * Rust that is the mangled one, which has the path: others are as short as "new".
@@ -1291,15 +1338,7 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 		if (name && !unit->is_rust)
 			return name;
 		reference = entry.origin.form ? entry.origin : entry.specification;
-		if (reference.form == FORM_ref_addr)
-			offset = unit->is_shared ? in_shared(reference.number, reader->dwarf->sections.shared_info)
-						 : reference.number;
-		else if (reference.form == FORM_GNU_ref_alt || reference.form == FORM_ref_sup4 ||
-			 reference.form == FORM_ref_sup8)
-			offset = in_shared(reference.number, reader->dwarf->sections.shared_info);
-		else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
-			offset = unit->offset + reference.number;
-		else
+		if (!follow(reader->dwarf, unit, reference, &offset))
 			return name;
 	}
 	return name;
@@ -1787,4 +1826,160 @@ ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t
 	}
 	free_reader(&reader);
 	return unknown;
+}
+
+/* Skip the children of an entry that was read. */
+static void skip_children(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+			  const struct entry *entry, struct cursor *cursor)
+{
+	const unsigned char *start = (const unsigned char *)dwarf->sections.info.data + unit->offset;
+	struct entry child;
+	size_t depth = 1;
+
+	if (entry->sibling.form && entry->sibling.form != FORM_ref_addr && entry->sibling.number < unit->end - unit->offset &&
+	    start + entry->sibling.number >= cursor->at) {
+		cursor->at = start + entry->sibling.number;
+		return;
+	}
+	while (depth && !cursor->is_bad && cursor->at < cursor->end) {
+		if (!get_entry(unit, known, cursor, &child))
+			depth--;
+		else if (child.has_children)
+			depth++;
+	}
+}
+
+/* Begin to read the entries of a unit, behind its own. */
+static bool open_entries(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known,
+			 struct cursor *cursor)
+{
+	struct entry entry;
+
+	if (!unit->is_known || read_abbreviations(dwarf, unit, known) || !take_steps(dwarf, unit->end - unit->offset))
+		return false;
+	*cursor = open_unit(dwarf, unit, unit->entry);
+	return get_entry(unit, known, cursor, &entry) && entry.has_children;
+}
+
+/* The size of the type that an entry refers to; 0 where it is unknown. */
+static uint64_t type_size(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known,
+			  struct value reference)
+{
+	uint64_t offset;
+	int i;
+
+	for (i = 0; i < MAX_REFERENCES && follow(dwarf, unit, reference, &offset); i++) {
+		struct cursor cursor;
+		struct entry entry;
+
+		unit = unit_at(dwarf, offset);
+		if (!unit || !unit->is_known || read_abbreviations(dwarf, unit, known))
+			return 0;
+		cursor = open_unit(dwarf, unit, offset);
+		if (cursor.is_bad || !get_entry(unit, known, &cursor, &entry))
+			return 0;
+		if (entry.byte_size.form)
+			return entry.byte_size.number;
+		reference = entry.type;
+	}
+	return 0;
+}
+
+/* Put the members of a structure whose entry was read; those without a name or a fixed place are left out. */
+static size_t read_members(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+			   struct cursor *cursor, struct kcovdbg_member *members, size_t room)
+{
+	struct abbreviations other = { .are_types = true };
+	struct entry entry;
+	size_t count = 0;
+
+	while (count < room && get_entry(unit, known, cursor, &entry)) {
+		const char *name = entry.tag == TAG_member ? text_of(dwarf, unit, entry.name) : NULL;
+
+		if (entry.has_children)
+			skip_children(dwarf, unit, known, &entry, cursor);
+		if (!name || entry.member_location.form == FORM_exprloc || entry.member_location.form == FORM_block1)
+			continue;
+		members[count].name = name;
+		members[count].offset = entry.member_location.number;
+		members[count++].size = type_size(dwarf, unit, &other, entry.type);
+	}
+	free_abbreviations(&other);
+	return count;
+}
+
+size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *name, uint64_t *size,
+			       struct kcovdbg_member *members, size_t room)
+{
+	struct abbreviations known = { .are_types = true };
+	size_t i, count = 0;
+
+	for (i = 0; i < dwarf->unit_count && !count; i++) {
+		const struct unit *unit = &dwarf->units[i];
+		struct cursor cursor;
+		struct entry entry;
+
+		if (!open_entries(dwarf, unit, &known, &cursor))
+			continue;
+		while (!count && cursor.at < cursor.end && get_entry(unit, &known, &cursor, &entry)) {
+			const char *found;
+
+			if (!entry.has_children)
+				continue;
+			/* A declaration has neither members nor a size. */
+			found = entry.tag == TAG_structure_type && entry.byte_size.form ? text_of(dwarf, unit, entry.name)
+											: NULL;
+			/* Long names may be shared. */
+			if (found && !take_steps(dwarf, strlen(found)))
+				break;
+			if (found && !strcmp(found, name)) {
+				*size = entry.byte_size.number;
+				count = read_members(dwarf, unit, &known, &cursor, members, room);
+			} else {
+				skip_children(dwarf, unit, &known, &entry, &cursor);
+			}
+		}
+	}
+	free_abbreviations(&known);
+	return count;
+}
+
+struct no_returns {
+	uint64_t *addresses;
+	size_t count, room;
+};
+
+static bool add_no_return(void *context, uint64_t low, uint64_t high)
+{
+	struct no_returns *found = context;
+
+	(void)high;
+	if (found->count < found->room)
+		found->addresses[found->count] = low;
+	found->count++;
+	return true;
+}
+
+size_t kcovdbg_dwarf_no_returns(const struct kcovdbg_dwarf *dwarf, uint64_t *addresses, size_t room)
+{
+	struct no_returns found = { .addresses = addresses, .room = room };
+	struct abbreviations known = { 0 };
+	size_t i;
+
+	for (i = 0; i < dwarf->unit_count; i++) {
+		const struct unit *unit = &dwarf->units[i];
+		struct cursor cursor;
+		struct entry entry;
+
+		if (!unit->has_no_return || !unit->has_code || !open_entries(dwarf, unit, &known, &cursor))
+			continue;
+		while (cursor.at < cursor.end && get_entry(unit, &known, &cursor, &entry)) {
+			if (entry.is_no_return)
+				list_entry_ranges(dwarf, unit, &entry, add_no_return, &found);
+			if (entry.has_children)
+				skip_children(dwarf, unit, &known, &entry, &cursor);
+		}
+	}
+	free_abbreviations(&known);
+	return found.count;
 }

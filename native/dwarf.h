@@ -68,6 +68,17 @@ struct kcovdbg_found_rows {
 ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
 			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found);
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found);
+
+struct kcovdbg_member {
+	const char *name;
+	uint64_t offset, size; /* In bytes; the size is 0 where it is unknown. */
+};
+
+/* Find a structure by its name, and put its size and its first members. Return their number, 0 where no unit has it. */
+size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *name, uint64_t *size,
+			       struct kcovdbg_member *members, size_t room);
+/* Put the first addresses of the parts of functions that never return, as far as the room suffices; return their number. */
+size_t kcovdbg_dwarf_no_returns(const struct kcovdbg_dwarf *dwarf, uint64_t *addresses, size_t room);
 /* cdef end */
 
 #endif

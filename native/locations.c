@@ -78,8 +78,8 @@ static bool grow_table(struct table *table)
 #define FOR_EACH_SAME(locations, table, hash, slot, id) \
 	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot].next_id; \
 	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \
-		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; once && (table)->slots[slot].high == (hash) >> 32; \
-		     once = 0)
+		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; \
+		     once && (table)->slots[slot].high == (hash) >> 32; once = 0)
 
 /* Return the number of a new item. */
 static uint32_t add_hash(struct table *table, uint64_t hash)

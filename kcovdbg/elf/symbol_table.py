@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.header import SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
@@ -159,7 +159,10 @@ class SymbolTable:
 
     def functions(self) -> Iterator[ElfSymbol]:
         """Iterate over the symbols of functions in the order of the table."""
-        return map(self.__getitem__, self._function_indexes())
+        columns = self._names, self._addresses, self._sizes, self._sections
+        are_functions = self._types.translate(_IS_FUNCTION)
+        names, addresses, sizes, sections = (compress(column, are_functions) for column in columns)
+        return map(ElfSymbol, map(self._name_at, names), addresses, sizes, repeat(True), sections)
 
     def _function_indexes(self) -> Iterator[int]:
         return compress(range(len(self)), self._types.translate(_IS_FUNCTION))

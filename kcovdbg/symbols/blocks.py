@@ -28,7 +28,18 @@ from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.branches import core_count, describe_architecture
-from kcovdbg.symbols.code_facts import CodeTables, FactReader, KernelTable, LoadedSection
+from kcovdbg.symbols.code_facts import (
+    ALTERNATIVES,
+    BUGS,
+    EXCEPTIONS,
+    KEYS,
+    CodeTables,
+    FactReader,
+    KernelTable,
+    LoadedSection,
+    TableKind,
+    choose_members,
+)
 from kcovdbg.symbols.coverage_points import find_callbacks
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.table_rows import gather
@@ -51,6 +62,7 @@ class FunctionFlag(IntFlag):
     VOID = 1
     """Some of its edges are unknown: nothing is inferred from its blocks."""
     NO_RETURN = 2
+    """It never returns."""
     ENABLES = 4
     """System calls that enable KCOV go through it."""
     ENDS_TASK = 8
@@ -208,10 +220,14 @@ def _find_owners(
     return {part: owner for part, owner in found.items() if owner >= 0 and owner not in found}
 
 
-def _find_flags(symbols: SymbolTable, parts: CodeParts) -> bytes:
-    """Return what is known of each function by its name."""
+def _find_flags(image: CodeImage, parts: CodeParts) -> bytes:
+    """Return what is known of each function by its name, or from debug info."""
     flags = bytearray(parts.function_count)
-    for symbol in symbols.find_containing(*_ENABLING_PARTS, *_ENDING):
+    for address in image.without_return:
+        number = parts.function_at(address)
+        if number is not None:
+            flags[number] |= FunctionFlag.NO_RETURN
+    for symbol in image.symbols.find_containing(*_ENABLING_PARTS, *_ENDING):
         number = parts.function_at(symbol.address) if symbol.is_function else None
         plain = symbol.name.partition(".")[0]
         if number is not None and _ENABLING.fullmatch(plain):
@@ -236,6 +252,8 @@ class CodeImage(NamedTuple):
     """Further addresses of code in data."""
     pointer_places: Sequence[int]
     """Where each of them is."""
+    without_return: Sequence[int] = ()
+    """Where functions begin of which debug info says that they never return."""
 
 
 def _roles_of(symbols: SymbolTable) -> dict[int, int]:
@@ -254,15 +272,15 @@ def _roles_of(symbols: SymbolTable) -> dict[int, int]:
     return roles
 
 
-def _table_between(
-    elf: ElfFile, symbols: SymbolTable, start: str, end: str, section: str
-) -> KernelTable | None:
-    """Return a table by the symbols around it, or by its section."""
+def _find_table(
+    elf: ElfFile, symbols: SymbolTable, kind: TableKind, start: str, end: str
+) -> tuple[int, bytes] | None:
+    """Return the address and contents of a table by the symbols around it, or by its section."""
     found = symbols.addresses_of((start, end))
     if start in found and end in found:
-        return KernelTable(found[start], elf.read(found[start], found[end] - found[start]))
-    named = elf.section(section)
-    return None if named is None else KernelTable(named.address, elf.read_section(named))
+        return found[start], elf.read(found[start], found[end] - found[start])
+    named = elf.section(kind.name)
+    return None if named is None else (named.address, elf.read_section(named))
 
 
 def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[LoadedSection]:
@@ -277,10 +295,28 @@ def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[
     return kept
 
 
-def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
+def _read_table(
+    elf: ElfFile,
+    symbols: SymbolTable,
+    reader: DwarfReader | None,
+    kind: TableKind,
+    start: str,
+    end: str,
+) -> KernelTable | None:
+    """Return a table with the layout that debug info has of its entries."""
+    found = _find_table(elf, symbols, kind, start, end)
+    if found is None:
+        return None
+    # A structure that there is not is looked for in all units.
+    structure = reader.structure(kind.structure) if reader is not None and found[1] else None
+    return KernelTable(*found, None if structure is None else choose_members(kind, structure))
+
+
+def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None = None) -> CodeImage:
     """Return what the blocks of a linked image are made from.
 
     :param symbols: its symbols, where another file has them.
+    :param reader: of its debug info; None where there is none.
     :raises ElfError: when the file is damaged.
     """
     texts = {section.number for section in elf.text_sections()}
@@ -300,11 +336,11 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
     sections = _leave_out(sections, *ftrace)
     tables = CodeTables(
-        _table_between(elf, symbols, "__start___ex_table", "__stop___ex_table", "__ex_table"),
-        _table_between(elf, symbols, "__start___bug_table", "__stop___bug_table", "__bug_table"),
-        _table_between(elf, symbols, "__start___jump_table", "__stop___jump_table", "__jump_table"),
-        _table_between(
-            elf, symbols, "__alt_instructions", "__alt_instructions_end", ".altinstructions"
+        _read_table(elf, symbols, reader, EXCEPTIONS, "__start___ex_table", "__stop___ex_table"),
+        _read_table(elf, symbols, reader, BUGS, "__start___bug_table", "__stop___bug_table"),
+        _read_table(elf, symbols, reader, KEYS, "__start___jump_table", "__stop___jump_table"),
+        _read_table(
+            elf, symbols, reader, ALTERNATIVES, "__alt_instructions", "__alt_instructions_end"
         ),
     )
     # In images that can be relocated, pointers are addends.
@@ -316,9 +352,16 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
                 if not ftrace[0] <= place < ftrace[1]:
                     pointers.append(addend % (1 << 64))
                     places.append(place)
-    machine, order = elf.header.machine, elf.header.byte_order
     return CodeImage(
-        machine, order, sections, symbols, _roles_of(symbols), tables, pointers, places
+        elf.header.machine,
+        elf.header.byte_order,
+        sections,
+        symbols,
+        _roles_of(symbols),
+        tables,
+        pointers,
+        places,
+        [] if reader is None else reader.functions_without_return(),
     )
 
 
@@ -472,9 +515,7 @@ class BlockMaker:
                 lib.kcovdbg_decode(given.architecture, code, len(code), one)
 
         facts = FactReader(image.sections, image.order, decode).read(image.tables)
-        given.function_flags = self._image.keep(
-            "uint8_t[]", _find_flags(image.symbols, self._parts)
-        )
+        given.function_flags = self._image.keep("uint8_t[]", _find_flags(image, self._parts))
         given.facts = self._image.keep("struct kcovdbg_fact[]", facts)
         given.fact_count = len(facts)
         code = lib.kcovdbg_code_new(given)

@@ -2,22 +2,25 @@
 """What a kernel's tables say about its code that instructions don't show: where control may go, and
 what is replaced.
 
-Entries have a size that depends on the kernel. That one is taken for which every entry makes sense.
-Where there is none,
-:class:`~kcovdbg.errors.CapabilityError` says so: without a table, edges between blocks would be
-    missing.
+Debug info has the layout of their entries. Where it has none, that layout is taken for which every
+entry makes sense. Where there is none, :class:`~kcovdbg.errors.CapabilityError` says so: without a
+table, edges between blocks would be missing.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from itertools import chain, count
+from operator import add, attrgetter
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols.dwarf_reader import Member, Structure
 
 
 class FactKind(IntEnum):
@@ -54,48 +57,91 @@ class LoadedSection(NamedTuple):
         return 0 <= address - self.address < len(self.data)
 
 
-class EntryLayout(NamedTuple):
-    """The entry of a table, by its members in the notation of the struct module; offsets count from
-    themselves.
-    """
+class TableKind(NamedTuple):
+    """A table of the kernel."""
 
-    members: str
-    names: tuple[str, ...]
-    size: int
-    """In bytes, with what follows the members."""
+    name: str
+    structure: str
+    """Of its entries."""
+    members: Mapping[str, tuple[str, ...]]
+    """What is read of an entry, with the members that have it, the newest first."""
+    places: frozenset[str]
+    """Those that are places: of 4 bytes they count from themselves, of 8 they are addresses."""
+    known: tuple[Structure, ...]
+    """Layouts to try where debug info has no such structure: the newest first."""
 
 
-# By the kernel's sources, the newest first.
-_EXCEPTIONS: Final = (
+def _layout(size: int, **members: tuple[int, int]) -> Structure:
+    """Return a layout by the offset and size of each member."""
+    return Structure(size, tuple(Member(name, *place) for name, place in members.items()))
+
+
+EXCEPTIONS: Final = TableKind(
+    "__ex_table",
+    "exception_table_entry",
+    {"at": ("insn",), "to": ("fixup",)},
+    frozenset(("at", "to")),
     # With a type and data, or before them a handler.
-    EntryLayout("ii", ("at", "to"), 12),
-    EntryLayout("ii", ("at", "to"), 8),
+    (_layout(12, at=(0, 4), to=(4, 4)), _layout(8, at=(0, 4), to=(4, 4))),
 )
-_BUGS: Final = (
-    # With a format: address, format, file, line, flags.
-    EntryLayout("iiiHH", ("at", "format", "file", "line", "flags"), 16),
-    EntryLayout("iiHH", ("at", "file", "line", "flags"), 12),
-    # CONFIG_DEBUG_BUGVERBOSE=n
-    EntryLayout("iiH", ("at", "format", "flags"), 12),
-    EntryLayout("iH", ("at", "flags"), 8),
-    EntryLayout("iH", ("at", "flags"), 6),
+BUGS: Final = TableKind(
+    "__bug_table",
+    "bug_entry",
+    # The first one is of CONFIG_GENERIC_BUG_RELATIVE_POINTERS.
+    {"at": ("bug_addr_disp", "bug_addr"), "flags": ("flags",)},
+    frozenset(("at", "file")),
+    (
+        # With a format: address, format, file, line, flags.
+        _layout(16, at=(0, 4), file=(8, 4), line=(12, 2), flags=(14, 2)),
+        _layout(12, at=(0, 4), file=(4, 4), line=(8, 2), flags=(10, 2)),
+        # CONFIG_DEBUG_BUGVERBOSE=n
+        _layout(12, at=(0, 4), flags=(8, 2)),
+        _layout(8, at=(0, 4), flags=(4, 2)),
+        _layout(6, at=(0, 4), flags=(4, 2)),
+    ),
 )
 _BUG_FLAG_WARNING: Final = 1
-_KEYS: Final = (
-    EntryLayout("iiq", ("at", "to", "key"), 16),
-    # Addresses.
-    EntryLayout("QQQ", ("at", "to", "key"), 24),
+KEYS: Final = TableKind(
+    "__jump_table",
+    "jump_entry",
+    {"at": ("code",), "to": ("target",)},
+    frozenset(("at", "to")),
+    (_layout(16, at=(0, 4), to=(4, 4)), _layout(24, at=(0, 8), to=(8, 8))),
 )
-_ALTERNATIVES: Final = (
-    # A feature and flags of 2 bytes each.
-    EntryLayout("iiIBB", ("at", "by", "flags", "length", "new"), 14),
-    # A feature alone; arm64 as well.
-    EntryLayout("iiHBB", ("at", "by", "flags", "length", "new"), 12),
-    # With the length of padding.
-    EntryLayout("iiHBBB", ("at", "by", "flags", "length", "new", "padding"), 13),
-    # s390
-    EntryLayout("iiHB", ("at", "by", "flags", "length"), 12),
+ALTERNATIVES: Final = TableKind(
+    ".altinstructions",
+    "alt_instr",
+    # By architecture: x86 and s390, arm64, riscv, which has one length for both.
+    {
+        "at": ("instr_offset", "orig_offset", "old_offset"),
+        "by": ("repl_offset", "alt_offset"),
+        "length": ("instrlen", "orig_len", "alt_len"),
+        "new": ("replacementlen", "alt_len", "instrlen"),
+    },
+    frozenset(("at", "by")),
+    (
+        # A feature and flags of 2 bytes each.
+        _layout(14, at=(0, 4), by=(4, 4), length=(12, 1), new=(13, 1)),
+        # A feature alone; arm64 as well.
+        _layout(12, at=(0, 4), by=(4, 4), length=(10, 1), new=(11, 1)),
+        # With the length of padding.
+        _layout(13, at=(0, 4), by=(4, 4), length=(10, 1), new=(11, 1)),
+        # s390, where code is replaced by as much.
+        _layout(12, at=(0, 4), by=(4, 4), length=(10, 1), new=(10, 1)),
+    ),
 )
+
+
+def choose_members(kind: TableKind, structure: Structure) -> Structure | None:
+    """Return the members of a structure that a table is read by, None where one is missing."""
+    by_name = {member.name: member for member in structure.members}
+    members = []
+    for name, candidates in kind.members.items():
+        found = next((by_name[member] for member in candidates if member in by_name), None)
+        if found is None:
+            return None
+        members.append(found._replace(name=name))
+    return Structure(structure.size, tuple(members))
 
 
 class KernelTable(NamedTuple):
@@ -103,45 +149,51 @@ class KernelTable(NamedTuple):
 
     address: int
     data: bytes
+    layout: Structure | None = None
+    """As debug info has it; None where it has none."""
 
 
-def _read_entries(table: KernelTable, layout: EntryLayout, order: str) -> Iterator[dict[str, int]]:
-    """Iterate over a table's entries, with offsets as addresses."""
-    members = struct.Struct(order + layout.members)
-    positions = [
-        struct.calcsize(order + layout.members[:index]) for index in range(len(layout.members))
-    ]
-    for start in range(0, len(table.data), layout.size):
-        entry = {}
-        values = members.unpack_from(table.data, start)
-        for name, value, code, position in zip(
-            layout.names, values, layout.members, positions, strict=True
-        ):
-            entry[name] = (
-                (value + table.address + start + position) % (1 << 64) if code == "i" else value
-            )
-        yield entry
+_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def _read_entries(
+    kind: TableKind, table: KernelTable, layout: Structure, order: str
+) -> Iterator[dict[str, int]]:
+    """Iterate over a table's entries, with addresses for places."""
+    names = [member.name for member in layout.members]
+    columns: list[Iterable[int]] = []
+    for name, offset, size in layout.members:
+        is_offset = name in kind.places and size == 4
+        code = "i" if is_offset else _CODES[size]
+        after = layout.size - offset - size
+        rows = struct.iter_unpack(f"{order}{offset}x{code}{after}x", table.data)
+        numbers = chain.from_iterable(rows)
+        if is_offset:
+            places = count(table.address + offset, layout.size)
+            columns.append(map(add, numbers, places))
+        else:
+            columns.append(numbers)
+    for values in zip(*columns, strict=False):
+        yield dict(zip(names, values, strict=True))
 
 
 def _find_entries(
-    what: str,
-    table: KernelTable | None,
-    layouts: Sequence[EntryLayout],
-    order: str,
-    is_right: Callable[[dict[str, int]], bool],
+    kind: TableKind, table: KernelTable | None, order: str, is_right: Callable[..., bool]
 ) -> list[dict[str, int]]:
     """Return the entries of a table by the layout that fits.
 
+    :param is_right: whether an entry makes sense, by its members.
     :raises CapabilityError: when none does.
     """
     if table is None or not table.data:
         return []
+    layouts = kind.known if table.layout is None else (table.layout,)
     for layout in layouts:
         if len(table.data) % layout.size == 0:
-            entries = list(_read_entries(table, layout, order))
-            if all(map(is_right, entries)):
+            entries = list(_read_entries(kind, table, layout, order))
+            if all(is_right(**entry) for entry in entries):
                 return entries
-    raise CapabilityError(f"the entries of {what} have an unknown layout")
+    raise CapabilityError(f"the entries of {kind.name} have an unknown layout")
 
 
 class CodeTables(NamedTuple):
@@ -164,21 +216,28 @@ class FactReader:
     def __init__(
         self, sections: Sequence[LoadedSection], order: str, decode: Callable[[bytes, Any], None]
     ) -> None:
-        self._sections = sections
+        self._sections = sorted(sections, key=attrgetter("address"))
+        self._starts = [section.address for section in self._sections]
         self._order = order
         self._decode = decode
         ffi, self._lib = load_native()
         self._one = ffi.new("struct kcovdbg_instruction *")
 
+    def _section_at(self, address: int) -> LoadedSection | None:
+        index = bisect_right(self._starts, address) - 1
+        section = self._sections[index] if index >= 0 else None
+        return section if section is not None and section.has(address) else None
+
     def _is_code(self, address: int) -> bool:
-        return any(section.is_text and section.has(address) for section in self._sections)
+        section = self._section_at(address)
+        return section is not None and section.is_text
 
     def _bytes_at(self, address: int, size: int) -> bytes | None:
-        for section in self._sections:
-            if section.has(address):
-                start = address - section.address
-                return bytes(section.data[start : start + size])
-        return None
+        section = self._section_at(address)
+        if section is None:
+            return None
+        start = address - section.address
+        return bytes(section.data[start : start + size])
 
     def _instructions(self, address: int, size: int) -> Iterator[tuple[int, int]]:
         """Yield the flow of each instruction of some code, and the target of a direct branch, 0 for
@@ -191,57 +250,41 @@ class FactReader:
             at += self._one.length
             yield self._one.flow, (address + at + self._one.displacement) % (1 << 64)
 
-    def _is_bug(self, entry: dict[str, int]) -> bool:
-        if not self._is_code(entry["at"]):
+    def _is_bug(self, at: int, file: int | None = None, line: int = 1, **_: int) -> bool:
+        if not self._is_code(at) or not line:
             return False
-        file = entry.get("file")
-        is_string = file is None or any(
-            section.has(file) and not section.is_text for section in self._sections
-        )
-        return is_string and entry.get("line", 1) > 0
+        if file is None:
+            return True
+        section = self._section_at(file)
+        return section is not None and not section.is_text
 
-    def _is_alternative(self, entry: dict[str, int]) -> bool:
-        known = any(section.has(entry["by"]) for section in self._sections)
-        new = entry.get("new", entry["length"])
+    def _is_alternative(self, at: int, by: int, length: int, new: int) -> bool:
         # Code may be replaced by nothing, of which the place is the end of a section.
-        return (
-            self._is_code(entry["at"])
-            and 0 < entry["length"] < 0xFF
-            and new <= entry["length"]
-            and (known or not new)
-        )
+        is_known = not new or self._section_at(by) is not None
+        return self._is_code(at) and 0 < length < 0xFF and new <= length and is_known
+
+    def _leads_to_code(self, at: int, to: int) -> bool:
+        return self._is_code(at) and self._is_code(to)
 
     def read(self, tables: CodeTables) -> list[Fact]:
         """Return the facts of an image, by address.
 
         :raises CapabilityError: when the layout of a table is unknown.
         """
-        facts = []
-
-        def leads_to_code(entry: dict[str, int]) -> bool:
-            return self._is_code(entry["at"]) and self._is_code(entry["to"])
-
-        exceptions = _find_entries(
-            "__ex_table", tables.exceptions, _EXCEPTIONS, self._order, leads_to_code
-        )
-        facts += [Fact(entry["at"], entry["to"], FactKind.EXCEPTION) for entry in exceptions]
-        keys = _find_entries("__jump_table", tables.keys, _KEYS, self._order, leads_to_code)
+        order = self._order
+        exceptions = _find_entries(EXCEPTIONS, tables.exceptions, order, self._leads_to_code)
+        keys = _find_entries(KEYS, tables.keys, order, self._leads_to_code)
+        facts = [Fact(entry["at"], entry["to"], FactKind.EXCEPTION) for entry in exceptions]
         facts += [Fact(entry["at"], entry["to"], FactKind.EDGE) for entry in keys]
         # Of traps about which nothing is known, blocks are exits that the next instruction may
         # follow.
         with suppress(CapabilityError):
-            for entry in _find_entries(
-                "__bug_table", tables.bugs, _BUGS, self._order, self._is_bug
-            ):
-                kind = FactKind.WARNING if entry["flags"] & _BUG_FLAG_WARNING else FactKind.BUG
+            for entry in _find_entries(BUGS, tables.bugs, order, self._is_bug):
+                kind = FactKind.BUG
+                if entry["flags"] & _BUG_FLAG_WARNING:
+                    kind = FactKind.WARNING
                 facts.append(Fact(entry["at"], 0, kind))
-        alternatives = _find_entries(
-            ".altinstructions",
-            tables.alternatives,
-            _ALTERNATIVES,
-            self._order,
-            self._is_alternative,
-        )
+        alternatives = _find_entries(ALTERNATIVES, tables.alternatives, order, self._is_alternative)
         facts += self._read_alternatives(alternatives)
         return sorted(facts)
 
@@ -265,7 +308,7 @@ class FactReader:
             lib.KCOVDBG_FLOW_MAY_LEAVE,
         )
         for entry in entries:
-            for flow, target in self._instructions(entry["by"], entry.get("new", entry["length"])):
+            for flow, target in self._instructions(entry["by"], entry["new"]):
                 if flow in (lib.KCOVDBG_FLOW_JUMP, lib.KCOVDBG_FLOW_BRANCH):
                     yield Fact(entry["at"], target, FactKind.LEADS)
                 elif flow in leaving:

@@ -43,6 +43,7 @@ _NOWHERE: Final = (1 << 64) - 1
 # Enough for the entry of the first unit, in a section of many MiB.
 _FIRST_UNIT: Final = 1 << 16
 _MOST_RANGES: Final = 1 << 16
+_MOST_MEMBERS: Final = 64
 
 
 def _text(pointer: Any) -> str | None:
@@ -72,6 +73,24 @@ def _open_shared(elf: ElfFile) -> ElfFile | None:
             f"{elf.name} shares debug info with '{link.name}', which is missing", hint=SHARED_HINT
         )
     return ElfFile(path)
+
+
+class Member(NamedTuple):
+    """A member of a structure."""
+
+    name: str
+    offset: int
+    """In bytes."""
+    size: int
+    """In bytes; 0 where it is unknown."""
+
+
+class Structure(NamedTuple):
+    """A structure of the kernel."""
+
+    size: int
+    """In bytes."""
+    members: tuple[Member, ...]
 
 
 class DwarfReader:
@@ -141,6 +160,32 @@ class DwarfReader:
     def unit_size(self, number: int) -> int:
         """Return the size of a unit's entries in bytes, a measure of the time to read it."""
         return int(self._units[number].size)
+
+    def structure(self, name: str) -> Structure | None:
+        """Return the first members of a structure, None where debug info has none of this name.
+
+        Where it has one, the first units do; otherwise all are searched.
+        """
+        ffi, lib = load_native()
+        members = ffi.new("struct kcovdbg_member[]", _MOST_MEMBERS)
+        size = ffi.new("uint64_t *")
+        count = lib.kcovdbg_dwarf_structure(
+            self._dwarf, name.encode(), size, members, _MOST_MEMBERS
+        )
+        if not count:
+            return None
+        found = [Member(_text(one.name) or "", one.offset, one.size) for one in members[0:count]]
+        return Structure(size[0], tuple(found))
+
+    def functions_without_return(self) -> list[int]:
+        """Return the first addresses of the functions that never return (``DW_AT_noreturn``), and
+        of parts of them.
+        """
+        ffi, lib = load_native()
+        count = lib.kcovdbg_dwarf_no_returns(self._dwarf, ffi.NULL, 0)
+        found = ffi.new("uint64_t[]", count)
+        lib.kcovdbg_dwarf_no_returns(self._dwarf, found, count)
+        return list(found)
 
     def find_units(self, addresses: array[int]) -> array[int]:
         """Return the number of the unit of each address, :data:`NO_UNIT` for those in none.

@@ -74,7 +74,7 @@ def _make_name_table(elf: ElfFile) -> NewTable:
     numbers: dict[str | None, int] = {None: empty, **dict(zip(distinct, found, strict=True))}
     chains = [numbers[name] for name in names]
     ranges = text_ranges(elf)
-    functions = list(list_symbols(symbols, ranges))
+    functions = list_symbols(symbols, ranges)
     return NewTable(
         elf.build_id, ranges, rows.pcs, rows.kinds, chains, locations.arrays(), functions
     )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import chain, compress, count, groupby, islice
+from itertools import compress, count, groupby, islice
 from operator import attrgetter, ne, not_
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -154,13 +154,14 @@ def _join_spellings(locations: LocationArrays) -> LocationArrays:
     What is include/a.h by way of a unit's "../include" is ./include/a.h for most.
     """
     strings = locations.strings()
-    numbers = {text: number for number, text in enumerate(strings, 1)}
-    files = locations.frames[1::4]
-    dotted = {
-        number: numbers.get(f"./{strings[number - 1]}", number) for number in set(files) if number
-    }
+    numbers = dict(zip(strings, count(1)))
+    # The number that stands for each; 0 for none.
+    dotted = array("I", range(len(strings) + 1))
+    for text, number in numbers.items():
+        if text.startswith("./"):
+            dotted[numbers.get(text[2:], number)] = number
     frames = locations.frames[:]
-    frames[1::4] = array("I", (dotted.get(number, 0) for number in files))
+    frames[1::4] = gather(frames[1::4], dotted, 0)
     return locations._replace(frames=frames)
 
 
@@ -311,39 +312,38 @@ def _source_name(unit: CompileUnit | None) -> str | None:
     return os.path.normpath(name)
 
 
-def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
-    """Iterate over the functions of an image by their symbols, ascending, one at an address."""
-    by_address: dict[int, list[ElfSymbol]] = {}
-    for symbol in symbols.functions():
-        by_address.setdefault(symbol.address, []).append(symbol)
-    addresses = sorted(by_address)
-    spans = (
-        addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)]
-        for text in ranges
-    )
-    for address in sorted(chain.from_iterable(spans)):
-        first, *others = by_address[address]
-        last = first
-        if others:
-            same = (first, *others)
-            # A symbol without a size is the least useful.
-            first = next((symbol for symbol in same if symbol.size), first)
-            last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
-        alias = last.name if last.name != first.name else None
-        yield FunctionSymbol(first.name, address, first.size, alias)
+def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> list[FunctionSymbol]:
+    """Return the functions of an image by their symbols, ascending, one at an address."""
+    found = sorted(symbols.functions(), key=attrgetter("address"))
+    functions = []
+    for text in sorted(ranges):
+        first = bisect_left(found, text.start, key=attrgetter("address"))
+        last = bisect_left(found, text.end, key=attrgetter("address"))
+        for _, same in groupby(found[first:last], key=attrgetter("address")):
+            functions.append(_choose_symbol(list(same)))
+    return functions
+
+
+def _choose_symbol(same: Sequence[ElfSymbol]) -> FunctionSymbol:
+    """Return a function by its symbols, which are in the order of the table."""
+    first, last = same[0], same[-1]
+    if len(same) > 1:
+        # A symbol without a size is the least useful.
+        first = next((symbol for symbol in same if symbol.size), first)
+        # Of several of one size the last.
+        last = max(reversed(same), key=attrgetter("size"))
+    alias = last.name if last.name != first.name else None
+    return FunctionSymbol(first.name, first.address, first.size, alias)
 
 
 def _list_functions(
     symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]
 ) -> Iterator[FunctionSymbol]:
-    found = list(list_symbols(symbols, ranges))
-    names: dict[int, str | None] = {}
-    for function, number in zip(
-        found, reader.find_units(array("Q", [one.address for one in found])), strict=True
-    ):
-        if number not in names:
-            names[number] = _source_name(reader.unit(number))
-        yield function._replace(unit=names[number])
+    found = list_symbols(symbols, ranges)
+    units = reader.find_units(array("Q", [function.address for function in found]))
+    names = {number: _source_name(reader.unit(number)) for number in set(units)}
+    for (name, address, size, alias, _), unit in zip(found, units, strict=True):
+        yield FunctionSymbol(name, address, size, alias, names[unit])
 
 
 def merge_points(points: Points) -> MergedPoints:
@@ -432,7 +432,7 @@ def _make_blocks(
     :param base: address that they count from.
     """
     try:
-        maker = BlockMaker(read_linked(code, symbols))
+        maker = BlockMaker(read_linked(code, symbols, reader))
     except CapabilityError:
         return None
     return maker.make(read_rows(reader), base)

@@ -537,6 +537,25 @@ static struct kcovdbg_bytes take_section(const unsigned char **at, const unsigne
 
 enum { SECTIONS = 9, ADDRESSES = 4096 };
 
+enum { MAX_MEMBER_NAME = 4096 };
+
+/* Look for structures of the first names that there are. */
+static void check_structures(const struct kcovdbg_dwarf *dwarf, const struct kcovdbg_sections *sections)
+{
+	struct kcovdbg_member members[8];
+	const char *at = sections->str.data, *end = at + sections->str.size;
+	uint64_t addresses[8], size;
+	size_t count, i, tries;
+
+	for (tries = 0; tries < 8 && at < end && memchr(at, 0, end - at); tries++, at += strlen(at) + 1) {
+		count = kcovdbg_dwarf_structure(dwarf, at, &size, members, 8);
+		CHECK(count <= 8);
+		for (i = 0; i < count; i++)
+			CHECK(strlen(members[i].name) < MAX_MEMBER_NAME);
+	}
+	kcovdbg_dwarf_no_returns(dwarf, addresses, 8);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -602,6 +621,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i + 3 <= total; i += 3)
 		CHECK(kcovdbg_locations_common(locations, chains + i, 3, &common) >= -2);
 	check_locations(locations);
+	check_structures(dwarf, &sections);
 	kcovdbg_dwarf_free(dwarf);
 	kcovdbg_locations_free(locations);
 	kcovdbg_locations_free(others);

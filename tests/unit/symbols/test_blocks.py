@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
+from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
 from tests.support.compiled_image import run
 
@@ -40,23 +42,27 @@ call __sanitizer_cov_trace_pc
 class Image:
     """The blocks of an image; places are named by labels."""
 
-    def __init__(self, folder, code):
+    def __init__(self, folder, code, compiled=""):
         (folder / "code.s").write_text(COMMON + code)
+        (folder / "compiled.c").write_text(compiled)
         run(
             [
                 "gcc",
                 "-nostdlib",
                 "-static",
                 "-no-pie",
+                "-O1",
+                "-fcf-protection=none",
                 "-Wl,-z,noexecstack",
                 "-o",
                 str(folder / "image"),
                 "code.s",
+                *(("-g", "compiled.c") if compiled else ()),
             ],
             folder,
         )
         with ElfFile(folder / "image") as elf:
-            image = read_linked(elf, elf.symbols)
+            image = read_linked(elf, elf.symbols, DwarfReader(elf) if compiled else None)
             self.labels = {
                 symbol.name: symbol.address
                 for symbol in elf.symbols
@@ -95,7 +101,7 @@ class Image:
 
 @pytest.fixture
 def make(tmp_path):
-    return lambda code: Image(tmp_path, code)
+    return partial(Image, tmp_path)
 
 
 def test_code_in_front_of_functions_is_of_none(make):
@@ -178,6 +184,24 @@ def test_layouts_of_alternatives(make, members):
     )
     image = make(code.replace(".word 1, 0\n.byte 5, 5", members))
     assert image.successors("s") == {"e", "t", "u"}
+
+
+def test_layout_of_alternatives_in_debug_info(make):
+    """The members of entries are found wherever they are, with others between them."""
+    code = ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace(
+        "jmp t", ".byte 0xe9\n.long t - 1f\n1:"
+    )
+    code = code.replace(".word 1, 0\n.byte 5, 5", ".byte 5, 1, 2, 3, 5, 0")
+    structure = """struct alt_instr {
+    int instr_offset, repl_offset;
+    unsigned char instrlen, unknown[3], replacementlen, last;
+} __attribute__((packed)) sample;
+"""
+    # A layout that makes sense is not the right one.
+    assert make(code).successors("s") == {"e", "t"}
+    image = make(code, structure)
+    assert image.successors("s") == {"e", "t", "u"}
+    assert image.block("e") is not None
 
 
 def test_static_cpu_feature(make):
@@ -267,10 +291,71 @@ def test_traps(make, middle):
     assert [blocks[index].address for index in unlisted.successors] == [image.labels["v"]]
 
 
+@pytest.mark.parametrize(
+    ("structure", "entry"),
+    [
+        (
+            "int bug_addr_disp, new[3]; unsigned short flags, line;",
+            ".long {} - .\n.long 0, 0, 0\n.word {}, 5\n",
+        ),
+        (
+            "unsigned long bug_addr; const char *file; unsigned short line, flags;",
+            ".quad {}\n.quad 0\n.word 5, {}\n.long 0\n",
+        ),
+    ],
+    ids=["new member", "addresses"],
+)
+def test_layout_of_traps_in_debug_info(make, structure, entry):
+    entries = entry.format("w", "1") + entry.format("x", "0")
+    image = make(TRAPS + entries, f"struct bug_entry {{ {structure} }} sample;")
+    # Addresses in data are those of entries.
+    assert image.successors("w") == {"y"}
+    assert BlockFlag.EXIT not in image.flags("w")
+    assert image.successors("x") == set()
+    assert BlockFlag.EXIT in image.flags("x")
+
+
 def test_traps_of_an_unknown_table(make):
     image = make(TRAPS + ".byte 1, 2, 3, 4, 5, 6, 7\n")
     assert (image.successors("w"), image.flags("w")) == ({"y"}, BlockFlag.EXIT)
     assert (image.successors("x"), image.flags("x")) == ({"z"}, BlockFlag.EXIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "entry"),
+    [
+        (
+            "exception_table_entry",
+            "int new, insn, fixup, data;",
+            ".long 0, s - ., t - ., 0",
+        ),
+        (
+            "jump_entry",
+            "long key; int code, target, new;",
+            ".quad 0\n.long s - ., t - ., 0, 0",
+        ),
+    ],
+)
+def test_other_layouts_in_debug_info(make, name, members, entry):
+    section = {"exception_table_entry": "__ex_table", "jump_entry": "__jump_table"}[name]
+    code = f"""s: mov (%rax), %rax
+n: nop
+t: ret
+end f
+.section {section}, "a"
+{entry}
+"""
+    image = make(code, f"struct {name} {{ {members} }} sample;")
+    assert image.successors("f") == {"n", "t"}
+
+
+def test_declarations_have_no_layout(make):
+    """A unit that only names a structure does not end the search for it."""
+    code = TRAPS + ".long w - .\n.long 0, 0, 0\n.word 1, 5\n"
+    members = "int bug_addr_disp, new[3]; unsigned short flags, line;"
+    first = "struct bug_entry; struct bug_entry *pointer;"
+    image = make(code, f"{first} struct bug_entry {{ {members} }} sample;")
+    assert (image.successors("w"), image.flags("w")) == ({"y"}, 0)
 
 
 @pytest.mark.parametrize("table", ["__ex_table", ".altinstructions", "__jump_table"])
@@ -358,6 +443,15 @@ def test_jump_from_elsewhere(make):
 def test_jump_to_the_callback_leaves(make):
     image = make("je b\nc: ret\nb: jmp __sanitizer_cov_trace_pc\nend f\n")
     assert image.flags("b") == BlockFlag.EXIT
+
+
+def test_debug_info_says_that_a_function_never_returns(make):
+    """Its code has a return, as that of a function that another one stops does."""
+    code = "b: call stop\nc: ret\nend f\n"
+    compiled = '%svoid stop(void) { __asm__ volatile ("ret"); __builtin_unreachable(); }'
+    attribute = "__attribute__((noreturn)) "
+    assert BlockFlag.EXIT not in make(code, compiled % "").flags("f")
+    assert BlockFlag.EXIT in make(code, compiled % attribute).flags("f")
 
 
 def test_function_that_never_returns(make):
