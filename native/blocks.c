@@ -22,6 +22,10 @@ struct tail_jump {
 
 struct kcovdbg_code {
 	const struct kcovdbg_image *image;
+	uint64_t *
+		buckets; /* For each range of so many addresses, from that of the first part: the first part that ends in it or later. */
+	size_t bucket_count;
+	unsigned int bucket_shift;
 	uint32_t *function_parts; /* The parts of each function, ascending. */
 	uint32_t *part_ends;	  /* Where those of each function end. */
 	uint8_t *flags;		  /* Of each function. */
@@ -71,19 +75,60 @@ static bool has_address(const uint64_t *items, size_t count, uint64_t address)
 	return i < count && items[i] == address;
 }
 
-static bool is_start(const struct kcovdbg_code *code, uint64_t address)
+/* As many buckets as there are parts, or less. */
+static bool make_buckets(struct kcovdbg_code *code)
 {
-	return has_address(code->image->starts, code->image->start_count, address);
+	const struct kcovdbg_image *image = code->image;
+	size_t i, part = 0;
+	uint64_t size;
+
+	if (!image->part_count)
+		return true;
+	size = image->parts[image->part_count - 1].end - image->parts[0].start;
+	while (size >> code->bucket_shift > image->part_count)
+		code->bucket_shift++;
+	code->bucket_count = (size >> code->bucket_shift) + 1;
+	code->buckets = malloc((code->bucket_count + 1) * sizeof(*code->buckets));
+	if (!code->buckets)
+		return false;
+	for (i = 0; i < code->bucket_count; i++) {
+		uint64_t start = image->parts[0].start + ((uint64_t)i << code->bucket_shift);
+
+		/* Some are empty. */
+		while (part < image->part_count && image->parts[part].end <= start && image->parts[part].start < start)
+			part++;
+		code->buckets[i] = part;
+	}
+	code->buckets[i] = image->part_count;
+	return true;
 }
 
 static const struct kcovdbg_part *part_at(const struct kcovdbg_code *code, uint64_t address)
 {
 	const struct kcovdbg_part *parts = code->image->parts;
-	size_t i = lower_bound(parts, code->image->part_count, sizeof(*parts), address);
+	size_t bucket, i, end;
 
-	if (i < code->image->part_count && parts[i].start == address)
-		return &parts[i];
-	return i && address < parts[i - 1].end ? &parts[i - 1] : NULL;
+	if (!code->bucket_count || address < parts[0].start)
+		return NULL;
+	bucket = (address - parts[0].start) >> code->bucket_shift;
+	if (bucket >= code->bucket_count)
+		return NULL;
+	end = code->buckets[bucket + 1];
+	end += end < code->image->part_count;
+	for (i = code->buckets[bucket]; i < end && parts[i].end <= address && parts[i].start != address; i++)
+		;
+	return i < end && parts[i].start <= address ? &parts[i] : NULL;
+}
+
+/* Whether a symbol is at an address of a part; NULL where it is in none. */
+static bool is_start_in(const struct kcovdbg_code *code, const struct kcovdbg_part *part, uint64_t address)
+{
+	return (part && part->start == address) || has_address(code->image->starts, code->image->start_count, address);
+}
+
+static bool is_start(const struct kcovdbg_code *code, uint64_t address)
+{
+	return is_start_in(code, part_at(code, address), address);
 }
 
 static const struct kcovdbg_area *area_at(const struct kcovdbg_area *areas, size_t count, uint64_t address)
@@ -130,12 +175,20 @@ static bool survey_gap(struct kcovdbg_code *code, uint64_t address, const uint8_
 	size_t at;
 
 	for (at = 0; at < size; at += one.length) {
+		const struct kcovdbg_part *to;
 		uint64_t target;
 
+		/* Most bytes between functions are nops or traps of one byte each. */
+		while (!code->image->architecture && at < size && (bytes[at] == 0x90 || bytes[at] == 0xcc))
+			at++;
+		if (at == size)
+			break;
 		decode(code, bytes + at, size - at, &one);
+		if (!is_direct(one.flow))
+			continue;
 		target = address + at + one.length + one.displacement;
-		if (is_direct(one.flow) && !is_start(code, target) && part_at(code, target) &&
-		    !add_address(&code->entries, target))
+		to = part_at(code, target);
+		if (to && !is_start_in(code, to, target) && !add_address(&code->entries, target))
 			return false;
 	}
 	return true;
@@ -152,6 +205,7 @@ static bool survey_part(struct kcovdbg_code *code, const struct kcovdbg_part *pa
 	for (at = 0; at < size; at += one.length) {
 		uint64_t target;
 		const struct kcovdbg_part *to;
+		bool starts;
 
 		decode(code, bytes + at, size - at, &one);
 		if (one.flow == KCOVDBG_FLOW_RETURN || one.flow == KCOVDBG_FLOW_INDIRECT_JUMP || one.flow == KCOVDBG_FLOW_BAD)
@@ -165,12 +219,13 @@ static bool survey_part(struct kcovdbg_code *code, const struct kcovdbg_part *pa
 		if (target >= part->start && target < part->end && one.flow != KCOVDBG_FLOW_CALL)
 			continue;
 		to = part_at(code, target);
-		if (to && !is_start(code, target) && (to->function != part->function || one.flow == KCOVDBG_FLOW_CALL) &&
+		starts = is_start_in(code, to, target);
+		if (to && !starts && (to->function != part->function || one.flow == KCOVDBG_FLOW_CALL) &&
 		    !add_address(&code->entries, target))
 			return false;
 		if (one.flow == KCOVDBG_FLOW_CALL || (to && to->function == part->function))
 			continue;
-		if (!to || !is_start(code, target) || role_of(code, target)) {
+		if (!to || !starts || role_of(code, target)) {
 			*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
 			continue;
 		}
@@ -282,7 +337,7 @@ struct kcovdbg_code *kcovdbg_code_new(const struct kcovdbg_image *image)
 		code->function_parts = malloc((image->part_count + 1) * sizeof(*code->function_parts));
 		code->part_ends = calloc(image->function_count + 1, sizeof(*code->part_ends));
 		code->flags = malloc(image->function_count + 1);
-		is_done = code->function_parts && code->part_ends && code->flags;
+		is_done = make_buckets(code) && code->function_parts && code->part_ends && code->flags;
 	}
 	if (is_done) {
 		for (i = 0; i < image->part_count; i++)
@@ -313,6 +368,7 @@ void kcovdbg_code_free(struct kcovdbg_code *code)
 {
 	if (!code)
 		return;
+	free(code->buckets);
 	free(code->function_parts);
 	free(code->part_ends);
 	free(code->flags);
@@ -369,9 +425,14 @@ struct builder {
 
 static size_t index_of(const struct builder *builder, uint64_t address)
 {
-	size_t i = lower_bound(builder->instructions, builder->instruction_count, sizeof(*builder->instructions), address);
+	const struct instruction *instructions = builder->instructions;
+	size_t count = builder->instruction_count, i;
 
-	return i < builder->instruction_count && builder->instructions[i].address == address ? i : NONE;
+	/* Most constants are no addresses of the function. */
+	if (!count || address < instructions[0].address || address > instructions[count - 1].address)
+		return NONE;
+	i = lower_bound(instructions, count, sizeof(*instructions), address);
+	return i < count && instructions[i].address == address ? i : NONE;
 }
 
 /* A function has one or two parts. */
@@ -861,7 +922,13 @@ static bool find_unreached(struct builder *builder)
 
 struct sequence {
 	uint64_t start;
+	const struct kcovdbg_unit_rows *rows;
 	size_t first, end;
+};
+
+struct sequences {
+	struct sequence *items;
+	size_t count, room;
 };
 
 static int compare_sequences(const void *left, const void *right)
@@ -871,10 +938,9 @@ static int compare_sequences(const void *left, const void *right)
 	return (a->start > b->start) - (a->start < b->start);
 }
 
-size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines, size_t limit)
+static bool list_sequences(struct sequences *sequences, const struct kcovdbg_unit_rows *rows)
 {
-	struct sequence *sequences = NULL;
-	size_t i, k, first = 0, count = 0, room = 0, total = 0;
+	size_t i, first = 0;
 
 	for (i = 0; i < rows->count; i++) {
 		bool is_end = rows->files[i] == UINT32_MAX || i + 1 == rows->count;
@@ -882,31 +948,47 @@ size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, 
 		if (!is_end && rows->addresses[i + 1] >= rows->addresses[i])
 			continue;
 		if (rows->addresses[first]) {
-			if (!grow(&sequences, &room, count + 1, sizeof(*sequences)))
-				return SIZE_MAX;
-			sequences[count++] = (struct sequence){ rows->addresses[first], first, i + 1 };
+			if (!grow(&sequences->items, &sequences->room, sequences->count + 1, sizeof(*sequences->items)))
+				return false;
+			sequences->items[sequences->count++] = (struct sequence){ rows->addresses[first], rows, first, i + 1 };
 		}
 		first = i + 1;
 	}
-	if (count)
-		qsort(sequences, count, sizeof(*sequences), compare_sequences);
-	for (i = 0; i < count; i++) {
-		if ((total && sequences[i].start < addresses[total - 1]) ||
-		    sequences[i].end - sequences[i].first + 1 > limit - total)
+	return true;
+}
+
+size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_count, uint64_t *addresses, uint32_t *files,
+			  uint32_t *lines, size_t limit)
+{
+	struct sequences sequences = { 0 };
+	size_t i, k, total = 0;
+
+	for (i = 0; i < part_count; i++)
+		if (!list_sequences(&sequences, &parts[i])) {
+			free(sequences.items);
+			return SIZE_MAX;
+		}
+	if (sequences.count)
+		qsort(sequences.items, sequences.count, sizeof(*sequences.items), compare_sequences);
+	for (i = 0; i < sequences.count; i++) {
+		const struct sequence *one = &sequences.items[i];
+		const struct kcovdbg_unit_rows *rows = one->rows;
+
+		if ((total && one->start < addresses[total - 1]) || one->end - one->first + 1 > limit - total)
 			continue;
-		for (k = sequences[i].first; k < sequences[i].end; k++) {
+		for (k = one->first; k < one->end; k++) {
 			addresses[total] = rows->addresses[k];
-			files[total] = rows->files[k];
+			files[total] = rows->files[k] < rows->number_count ? rows->numbers[rows->files[k]] : UINT32_MAX;
 			lines[total++] = rows->lines[k];
 		}
 		/* The last row of a sequence that was cut off has no end of its own. */
-		if (files[total - 1] != UINT32_MAX) {
+		if (rows->files[one->end - 1] != UINT32_MAX) {
 			addresses[total] = addresses[total - 1];
 			files[total] = UINT32_MAX;
 			lines[total++] = 0;
 		}
 	}
-	free(sequences);
+	free(sequences.items);
 	return total;
 }
 

@@ -114,10 +114,20 @@ struct kcovdbg_rows {
 #define KCOVDBG_ROW_CODE 0x40000000
 #define KCOVDBG_MAX_LINE 0xfffff
 
+/* Rows as some units have them; their files have other numbers: numbers[file], UINT32_MAX for those beyond the end. */
+struct kcovdbg_unit_rows {
+	const uint64_t *addresses;
+	const uint32_t *files, *lines;
+	size_t count;
+	const uint32_t *numbers;
+	size_t number_count;
+};
+
 /* Put the sequences of rows, which end with rows without a file, in the order of their addresses, into arrays with room for so many;
    those at the address 0, of code that was not linked, and those that overlap others are left out, and sequences that the room does not
    suffice for. Return the number of rows; SIZE_MAX when out of memory. */
-size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines, size_t room);
+size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_count, uint64_t *addresses, uint32_t *files,
+			  uint32_t *lines, size_t room);
 
 struct kcovdbg_bytes_out {
 	uint8_t *data;

@@ -59,6 +59,36 @@ int kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t 
 	return 0;
 }
 
+size_t kcovdbg_select32(const uint32_t *values, const uint8_t *flags, size_t count, uint32_t *selected)
+{
+	size_t i, found = 0;
+
+	for (i = 0; i < count; i++)
+		if (flags[i])
+			selected[found++] = values[i];
+	return found;
+}
+
+size_t kcovdbg_select64(const uint64_t *values, const uint8_t *flags, size_t count, uint64_t added, uint64_t *selected)
+{
+	size_t i, found = 0;
+
+	for (i = 0; i < count; i++)
+		if (flags[i])
+			selected[found++] = values[i] + added;
+	return found;
+}
+
+size_t kcovdbg_runs(const uint32_t *values, size_t count, uint32_t *starts)
+{
+	size_t i, found = 0;
+
+	for (i = 0; i < count; i++)
+		if (!i || values[i] != values[i - 1])
+			starts[found++] = i;
+	return found;
+}
+
 static bool is_below(const uint32_t *values, size_t count, size_t limit)
 {
 	size_t i;

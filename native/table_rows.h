@@ -27,6 +27,12 @@ int kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t 
 		      const uint32_t *chain_ends, size_t chain_count, unsigned int shift, uint32_t *offsets, uint64_t *rows,
 		      uint32_t *buckets, size_t bucket_count);
 
+/* Put the values that have flags, each with a number added to it. Return how many these are. */
+size_t kcovdbg_select32(const uint32_t *values, const uint8_t *flags, size_t count, uint32_t *selected);
+size_t kcovdbg_select64(const uint64_t *values, const uint8_t *flags, size_t count, uint64_t added, uint64_t *selected);
+/* Put where runs of equal values begin, for which there is room for all values. Return how many these are. */
+size_t kcovdbg_runs(const uint32_t *values, size_t count, uint32_t *starts);
+
 /* The arrays of a location table, as kcovdbg/symbols/location_table.py describes them, and their items. */
 struct kcovdbg_table {
 	uint64_t base;

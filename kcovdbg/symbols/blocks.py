@@ -42,7 +42,6 @@ from kcovdbg.symbols.code_facts import (
 )
 from kcovdbg.symbols.coverage_points import find_callbacks
 from kcovdbg.symbols.dwarf_reader import DwarfReader
-from kcovdbg.symbols.table_rows import gather
 
 NO_FILE: Final = 0xFFFFFFFF
 """The file of a row at the end of a sequence."""
@@ -384,12 +383,43 @@ class SourceRows(NamedTuple):
 
 def read_rows(reader: DwarfReader) -> SourceRows:
     """Return the line tables of all units, ordered."""
-    ffi, lib = load_native()
+    with ThreadPoolExecutor(core_count()) as pool:
+        # C code runs in parallel.
+        parts = list(pool.map(reader.read_rows, _divide_units(reader)))
     numbers: dict[str, int] = {}
-    addresses, files, lines = array("Q"), array("I"), array("I")
+    for found in parts:
+        for text in found.strings:
+            numbers.setdefault(text, len(numbers))
+    ffi, lib = load_native()
+    given = ffi.new("struct kcovdbg_unit_rows[]", len(parts))
+    kept = []
+    for one, found in zip(given, parts, strict=True):
+        columns = found.columns
+        own = array("I", [NO_FILE])
+        # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h
+        # for most.
+        own.extend(numbers.get(f"./{text}", numbers[text]) for text in found.strings)
+        kept.append(column("I", own))
+        one.addresses, one.files, one.lines = columns.addresses, columns.files, columns.lines
+        one.count, one.numbers, one.number_count = columns.count, kept[-1], len(own)
+    room = sum(found.columns.count for found in parts) + _CUT_SEQUENCES
+    rows = SourceRows(zeros("Q", room), zeros("I", room), zeros("I", room), tuple(numbers))
+    pointers = column("Q", rows.addresses), column("I", rows.files), column("I", rows.lines)
+    total = lib.kcovdbg_rows_order(given, len(parts), *pointers, room)
+    if total > room:
+        raise MemoryError
+    # Arrays that C has pointers to cannot be shortened.
+    del pointers
+    for values in (rows.addresses, rows.files, rows.lines):
+        del values[total:]
+    return rows
+
+
+def _divide_units(reader: DwarfReader) -> list[list[int]]:
+    """Return the numbers of all units, in parts of about the same size."""
     sizes = [reader.unit_size(unit) for unit in range(len(reader))]
-    parts: list[list[int]] = []
     step = sum(sizes) // (4 * core_count()) + 1
+    parts: list[list[int]] = []
     filled = step
     for unit, size in enumerate(sizes):
         if filled >= step:
@@ -397,36 +427,7 @@ def read_rows(reader: DwarfReader) -> SourceRows:
             filled = 0
         parts[-1].append(unit)
         filled += size
-    with ThreadPoolExecutor(core_count()) as pool:
-        # C code runs in parallel.
-        for found in pool.map(reader.read_rows, parts):
-            strings = found.strings
-            own = array("I", [NO_FILE])
-            own.extend(numbers.setdefault(text, len(numbers)) for text in strings)
-            addresses += found.addresses
-            files += gather(found.files, own, NO_FILE)
-            lines += found.lines
-    names = tuple(numbers)
-    # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h for
-    # most.
-    dotted = array("I", [numbers.get(f"./{name}", number) for number, name in enumerate(names)])
-    files = gather(files, dotted, NO_FILE)
-    count = len(addresses)
-    given = ffi.new("struct kcovdbg_rows *")
-    kept = [column("Q", addresses, count), column("I", files, count), column("I", lines, count)]
-    given.addresses, given.files, given.lines, given.count = *kept, count
-    room = count + _CUT_SEQUENCES
-    ordered = zeros("Q", room), zeros("I", room), zeros("I", room)
-    pointers = (
-        column("Q", ordered[0], room),
-        column("I", ordered[1], room),
-        column("I", ordered[2], room),
-    )
-    total = lib.kcovdbg_rows_order(given, *pointers, room)
-    if total > room:
-        raise MemoryError
-    # Arrays that C has pointers to cannot be shortened.
-    return SourceRows(ordered[0][:total], ordered[1][:total], ordered[2][:total], names)
+    return parts
 
 
 class NativeImage:

@@ -235,35 +235,22 @@ class DwarfReader:
         """Return the rows of units' line tables; several threads may do so."""
         ffi, lib = load_native()
         locations = Locations()
-        found = ffi.new("struct kcovdbg_found_rows *")
-        try:
-            check_status(
-                lib.kcovdbg_dwarf_rows(
-                    self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found
-                )
+        found = ffi.gc(ffi.new("struct kcovdbg_found_rows *"), lib.kcovdbg_rows_free)
+        check_status(
+            lib.kcovdbg_dwarf_rows(
+                self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found
             )
-            addresses, files, lines = array("Q"), array("I"), array("I")
-            for values, pointer in (
-                (addresses, found.addresses),
-                (files, found.files),
-                (lines, found.lines),
-            ):
-                if found.count:
-                    values.frombytes(ffi.buffer(pointer, values.itemsize * found.count))
-        finally:
-            lib.kcovdbg_rows_free(found)
-        return FoundRows(addresses, files, lines, locations.arrays().strings())
+        )
+        return FoundRows(found, locations.arrays().strings())
 
 
 class FoundRows(NamedTuple):
     """Rows of line tables, as units have them."""
 
-    addresses: array[int]
-    files: array[int]
-    """Strings, counted from 1; 0 for none, 0xFFFFFFFF at the end of a sequence."""
-    lines: array[int]
-    """With the highest bit where a statement begins."""
+    columns: Any
+    """As C has them."""
     strings: list[str]
+    """The source files, counted from 1."""
 
 
 def read_comp_dir(elf: ElfFile) -> str | None:

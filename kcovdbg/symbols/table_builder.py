@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import compress, count, groupby, islice
-from operator import attrgetter, ne, not_
+from itertools import compress, count, groupby
+from operator import attrgetter, not_
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,8 +49,11 @@ from kcovdbg.symbols.table_rows import (
     LocationArrays,
     Locations,
     MergedPoints,
+    find_runs,
     gather,
     merge_kinds,
+    select_addresses,
+    select_numbers,
 )
 from kcovdbg.user_folder import make_folder
 
@@ -95,8 +98,8 @@ def _find_runs(units: array[int]) -> list[_Run]:
     """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than
     items.
     """
-    starts = [0, *compress(count(1), map(ne, units, islice(units, 1, None)))] if units else []
-    ends = (*starts[1:], len(units)) if len(units) else ()
+    starts = find_runs(units)
+    ends = [*starts[1:], len(units)][: len(starts)]
     return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
 
 
@@ -254,20 +257,11 @@ class _Locator:
 _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
 
 
-def _bytes_before(pcs: array[int]) -> array[int]:
-    """Return the address before each PC: as one number, because a step of the interpreter for each
-    takes ten times as long.
-    """
-    ones = array("Q", [1]) * len(pcs)
-    less = int.from_bytes(pcs, sys.byteorder) - int.from_bytes(ones, sys.byteorder)
-    return array("Q", less.to_bytes(8 * len(pcs), sys.byteorder))
-
-
 def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) -> MergedPoints:
     """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of
     kind 0 all others.
     """
-    plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
+    plain = select_addresses(rows.pcs, rows.kinds.translate(_IS_PLAIN), -1)
     return merge_kinds(((plain, 0), (sorted(set().union(*jumps.values())), 1)))
 
 
@@ -284,7 +278,7 @@ def _locate_rows(
     :param addresses: from :func:`_list_addresses`.
     """
     located = locator.finish()
-    of_plain = array("I", compress(located, addresses.kinds.translate(INVERTED)))
+    of_plain = select_numbers(located, addresses.kinds.translate(INVERTED))
     of_inside = dict(compress(zip(addresses.pcs, located, strict=True), addresses.kinds))
     groups = sorted(set(jumps.values()))
     common = locator.locations.common([of_inside[at] for at in group] for group in groups)

@@ -218,6 +218,43 @@ def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
     return MergedPoints(merged, bytes(kinds))
 
 
+def select_numbers(values: array[int], flags: bytes) -> array[int]:
+    """Return the numbers of 32 bits that have flags."""
+    _, lib = load_native()
+    size = len(values)
+    selected = zeros("I", size)
+    pointer = column("I", selected)
+    count = lib.kcovdbg_select32(column("I", values), column("B", flags, size), size, pointer)
+    del pointer
+    del selected[count:]
+    return selected
+
+
+def select_addresses(values: array[int], flags: bytes, added: int) -> array[int]:
+    """Return the addresses that have flags, each with a number added to it."""
+    _, lib = load_native()
+    size = len(values)
+    selected = zeros("Q", size)
+    pointer = column("Q", selected)
+    count = lib.kcovdbg_select64(
+        column("Q", values), column("B", flags, size), size, added % (1 << 64), pointer
+    )
+    del pointer
+    del selected[count:]
+    return selected
+
+
+def find_runs(values: array[int]) -> array[int]:
+    """Return where runs of equal numbers of 32 bits begin."""
+    _, lib = load_native()
+    starts = zeros("I", len(values))
+    pointer = column("I", starts)
+    count = lib.kcovdbg_runs(column("I", values), len(values), pointer)
+    del pointer
+    del starts[count:]
+    return starts
+
+
 def make_columns(
     pcs: Sequence[int],
     kinds: Sequence[int],

@@ -873,8 +873,10 @@ static void try_blocks(void)
 		NULL,	&areas[0], 1,	  &areas[1],  1,	  &areas[2], 1,	    pointers, places, 4,
 		starts, 0,	   parts, part_count, part_count, flags,     facts, FACTS,    called, 3
 	};
-	struct kcovdbg_rows rows = { row_addresses, row_files, row_lines, 40 },
-			    ordered = { ordered_addresses, ordered_files, ordered_lines, 0 };
+	const uint32_t numbers[2] = { UINT32_MAX, 1 };
+	struct kcovdbg_unit_rows rows[2] = { { row_addresses, row_files, row_lines, 30, numbers, 2 },
+					     { row_addresses + 30, row_files + 30, row_lines + 30, 10, numbers, 2 } };
+	struct kcovdbg_rows ordered = { ordered_addresses, ordered_files, ordered_lines, 0 };
 	struct kcovdbg_bytes_out out = { 0 };
 	struct kcovdbg_encoded encoded;
 	struct kcovdbg_code *code;
@@ -914,7 +916,7 @@ static void try_blocks(void)
 		row_files[i] = below(6) ? below(3) : UINT32_MAX;
 		row_lines[i] = below(50) | (below(2) ? KCOVDBG_ROW_STATEMENT : 0);
 	}
-	ordered.count = kcovdbg_rows_order(&rows, ordered_addresses, ordered_files, ordered_lines, below(2) ? 80 : below(81));
+	ordered.count = kcovdbg_rows_order(rows, 2, ordered_addresses, ordered_files, ordered_lines, below(2) ? 80 : below(81));
 	CHECK(ordered.count <= 80);
 	for (i = 1; i < ordered.count; i++)
 		CHECK(ordered_addresses[i - 1] <= ordered_addresses[i]);
