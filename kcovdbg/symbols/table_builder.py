@@ -49,7 +49,7 @@ from kcovdbg.symbols.table_rows import (
     LocationArrays,
     Locations,
     MergedPoints,
-    find_runs,
+    find_run_starts,
     gather,
     merge_kinds,
     select_addresses,
@@ -98,7 +98,7 @@ def _find_runs(units: array[int]) -> list[_Run]:
     """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than
     items.
     """
-    starts = find_runs(units)
+    starts = find_run_starts(units)
     ends = [*starts[1:], len(units)][: len(starts)]
     return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
 

@@ -244,7 +244,7 @@ def select_addresses(values: array[int], flags: bytes, added: int) -> array[int]
     return selected
 
 
-def find_runs(values: array[int]) -> array[int]:
+def find_run_starts(values: array[int]) -> array[int]:
     """Return where runs of equal numbers of 32 bits begin."""
     _, lib = load_native()
     starts = zeros("I", len(values))
