@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CapabilityError
-from kcovdbg.symbols.dwarf_reader import Member, Structure
+from kcovdbg.symbols.dwarf_reader import Structure, StructureMember
 
 
 class FactKind(IntEnum):
@@ -73,7 +73,7 @@ class TableKind(NamedTuple):
 
 def _layout(size: int, **members: tuple[int, int]) -> Structure:
     """Return a layout by the offset and size of each member."""
-    return Structure(size, tuple(Member(name, *place) for name, place in members.items()))
+    return Structure(size, tuple(StructureMember(name, *place) for name, place in members.items()))
 
 
 EXCEPTIONS: Final = TableKind(

@@ -75,7 +75,7 @@ def _open_shared(elf: ElfFile) -> ElfFile | None:
     return ElfFile(path)
 
 
-class Member(NamedTuple):
+class StructureMember(NamedTuple):
     """A member of a structure."""
 
     name: str
@@ -90,7 +90,7 @@ class Structure(NamedTuple):
 
     size: int
     """In bytes."""
-    members: tuple[Member, ...]
+    members: tuple[StructureMember, ...]
 
 
 class DwarfReader:
@@ -174,7 +174,9 @@ class DwarfReader:
         )
         if not count:
             return None
-        found = [Member(_text(one.name) or "", one.offset, one.size) for one in members[0:count]]
+        found = [
+            StructureMember(_text(one.name) or "", one.offset, one.size) for one in members[0:count]
+        ]
         return Structure(size[0], tuple(found))
 
     def functions_without_return(self) -> list[int]:

@@ -12,8 +12,8 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
-from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.support.compiled_image import run
 
 POINT = "call __sanitizer_cov_trace_pc\n"
