@@ -36,9 +36,11 @@ from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.errors import WordError
 from kcovdbg.inputs.buffer_sources import (
     BufferCounts,
+    count_buffer,
     find_buffer,
     find_counts,
     order_remarks,
+    read_traces,
     require_comparable,
     require_order,
     require_points,
@@ -56,7 +58,6 @@ from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.records.side_file import find_traces, group_runs
-from kcovdbg.records.trace_reader import find_common_reading
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _LINES: Final = 4
@@ -167,25 +168,22 @@ def _read_runs(
         if not word.startswith(FILE):
             yield word, find_counts(context.inputs, word, kernel)
             continue
-        named, folder = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
-        paths = find_traces(named)
-        reading = find_reading(context.args)
-        of_kernel = context.kernel.trace_kernel if kernel is None else kernel
-        if len(paths) > 1 and of_kernel is not None:
-            reading = find_common_reading(paths, of_kernel, reading, folder)
+        named, _ = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
+        runs = group_runs(find_traces(named))
+        paths = list(chain.from_iterable(runs))
+        traces = read_traces(context.inputs, paths, kernel, find_reading(context.args))
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
-        for run in group_runs(paths):
+        for run in runs:
             # Of several files, those of the calls of one program.
             counted: list[BufferCounts] = []
             remarks: list[str] = []
-            for name in (f"{FILE}{path}" for path in run):
-                try:
-                    counted.append(find_counts(context.inputs, name, kernel, reading))
-                except NotATraceError as error:
-                    others.append(error)
+            for path, buffer in zip(run, traces, strict=False):
+                if isinstance(buffer, NotATraceError):
+                    others.append(buffer)
                     continue
-                remarks += (remark.removeprefix(f"{name}: ") for remark in counted[-1].remarks)
+                counted.append(count_buffer(context.inputs, f"{FILE}{path}", buffer))
+                remarks += buffer.remarks
             if counted:
                 if latest is not None:
                     yield word, latest

@@ -23,9 +23,9 @@ from kcovdbg.abi.record import Codec, make_encoding
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.trace_reader import decode_buffer
 from kcovdbg.series import table
 from kcovdbg.target.local_kernel import read_config
+from kcovdbg.walk.record_decoder import decode_buffer
 
 
 class CollectMode(NamedTuple):

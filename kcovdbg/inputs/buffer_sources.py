@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError, suggest
-from kcovdbg.inputs.input_commands import find_hint
+from kcovdbg.inputs.input_commands import find_hint, word_hint
 from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
@@ -27,8 +27,15 @@ from kcovdbg.records.line_states import Place, Quality, TraceRecords, read_recor
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_locations import LocationCache, is_pattern
-from kcovdbg.records.side_file import find_traces
-from kcovdbg.records.trace_reader import find_common_reading, read_trace, require_build
+from kcovdbg.records.side_file import find_traces, side_path
+from kcovdbg.records.trace_reader import (
+    TraceWords,
+    find_common_reading,
+    find_meaning,
+    read_trace,
+    read_trace_words,
+    require_build,
+)
 from kcovdbg.records.user_view import (
     ViewComparison,
     compare_views,
@@ -246,26 +253,19 @@ def find_trace_buffers(
     found: list[Buffer] = []
     remarks: list[str] = []
     for name in names:
-        if not name.startswith(FILE):
-            found.append(_find_with_points(inputs, name, takes_addresses))
-            continue
-        named, folder = confine(name.removeprefix(FILE), inputs.user.confinement)
-        paths = find_traces(named)
-        if len(paths) == 1 and not Path(named).is_dir():
-            found.append(_find_with_points(inputs, name, takes_addresses))
-            continue
-        kernel, reading = inputs.kernel.trace_kernel, inputs.reading or ReadingOptions()
-        if kernel is not None:
-            reading = find_common_reading(paths, kernel, reading, folder)
-        skipped: list[NotATraceError] = []
-        for path in paths:
-            try:
-                buffer = find_buffer(inputs, f"{FILE}{path}", None, reading)
-            except NotATraceError as error:
-                skipped.append(error)
-                continue
+        paths = _list_traces(inputs, name.removeprefix(FILE)) if name.startswith(FILE) else None
+        if not isinstance(paths, list):
+            buffer = find_buffer(inputs, name)
             require_points(buffer, inputs.command, takes_addresses=takes_addresses)
             found.append(buffer)
+            continue
+        skipped: list[NotATraceError] = []
+        for trace in read_traces(inputs, paths):
+            if isinstance(trace, NotATraceError):
+                skipped.append(trace)
+                continue
+            require_points(trace, inputs.command, takes_addresses=takes_addresses)
+            found.append(trace)
         if len(skipped) == len(paths):
             raise skipped[0]
         if skipped:
@@ -275,10 +275,11 @@ def find_trace_buffers(
     return FoundBuffers(found, remarks)
 
 
-def _find_with_points(inputs: CommandInputs, name: str, takes_addresses: bool) -> Buffer:
-    buffer = find_buffer(inputs, name)
-    require_points(buffer, inputs.command, takes_addresses=takes_addresses)
-    return buffer
+def _list_traces(inputs: CommandInputs, path: str) -> Path | list[Path]:
+    """Return the trace files of a directory or pattern; the path alone where it is one file."""
+    named, _ = confine(path, inputs.user.confinement)
+    paths = find_traces(named)
+    return paths[0] if len(paths) == 1 and not Path(named).is_dir() else paths
 
 
 def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = False) -> None:
@@ -468,35 +469,84 @@ def read_trace_file(
     try:
         return read_trace(found, kernel, options, folder)
     except NotATraceError as error:
-        kind = find_path_kind(found)
-        if kind.kind in _NAMED_KINDS:
-            raise NotATraceError(found, kind.noun, hint=find_hint(found)) from error
-        raise
+        raise _name_kind(found, error) from error
+
+
+def _name_kind(path: str, error: NotATraceError) -> NotATraceError:
+    """Return the error for a file that is no trace: by its kind, where that says more."""
+    found = find_path_kind(path)
+    if found.kind in _NAMED_KINDS:
+        return NotATraceError(path, found.noun, hint=word_hint(path, found))
+    return error
+
+
+def read_traces(
+    inputs: CommandInputs,
+    paths: Sequence[Path],
+    kernel: TraceKernel | None = None,
+    reading: ReadingOptions | None = None,
+) -> Iterator[Buffer | NotATraceError]:
+    """Read trace files, each once; yield the error for one that is no trace.
+
+    A list that is too short to say what its PCs are is read as the lists beside it.
+
+    :param kernel: as for :func:`find_buffer`.
+    :param reading: as for :func:`find_buffer`.
+    :raises KcovdbgError: when one cannot be read.
+    """
+    kernel = _find_trace_kernel(inputs) if kernel is None else kernel
+    options = reading or inputs.reading or ReadingOptions()
+    read: dict[Path, TraceWords | KcovdbgError] = {}
+
+    def read_once(path: Path) -> TraceWords | KcovdbgError:
+        found, folder = confine(str(path), inputs.user.confinement)
+        try:
+            return read_trace_words(found, kernel, options, folder)
+        except KcovdbgError as error:
+            return error
+
+    def read_lists() -> Iterator[TraceWords]:
+        for path in paths:
+            if not side_path(path).exists():
+                words = read[path] = read_once(path)
+                if isinstance(words, TraceWords):
+                    yield words
+
+    common = options
+    if kernel is not None and len(paths) > 1:
+        common = find_common_reading(read_lists(), kernel, options)
+    for path in paths:
+        words = read.pop(path, None) or read_once(path)
+        try:
+            if isinstance(words, KcovdbgError):
+                raise words
+            yield find_meaning(words, kernel, common)
+        except NotATraceError as error:
+            yield _name_kind(str(path), error)
+
+
+def _find_trace_kernel(inputs: CommandInputs) -> TraceKernel | None:
+    if _is_named_for_names(inputs):
+        # What the user named for the names must be readable.
+        _ = inputs.user.kernel.target
+    return inputs.kernel.trace_kernel
 
 
 def _read_traces(
     inputs: CommandInputs, path: str, kernel: TraceKernel | None, reading: ReadingOptions
 ) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
-    confinement = inputs.user.confinement
-    named, folder = confine(path, confinement)
-    paths = find_traces(named)
-    if kernel is None:
-        if _is_named_for_names(inputs):
-            # What the user named for the names must be readable.
-            _ = inputs.user.kernel.target
-        kernel = inputs.kernel.trace_kernel
-    if len(paths) == 1 and not Path(named).is_dir():
-        return read_trace_file(str(paths[0]), kernel, reading, confinement)
-    if kernel is not None:
-        reading = find_common_reading(paths, kernel, reading, folder)
+    paths = _list_traces(inputs, path)
+    if not isinstance(paths, list):
+        kernel = _find_trace_kernel(inputs) if kernel is None else kernel
+        return read_trace_file(str(paths), kernel, reading, inputs.user.confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
-    for one in paths:
-        try:
-            buffers.append(read_trace_file(str(one), kernel, reading, confinement))
-        except NotATraceError as error:
-            others.append(error)
+    for found in read_traces(inputs, paths, kernel, reading):
+        if isinstance(found, NotATraceError):
+            others.append(found)
+        else:
+            buffers.append(found)
     if not buffers:
         raise others[0]
     return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
@@ -589,6 +639,17 @@ def find_counts(
     :raises KcovdbgError: as :func:`find_buffer`.
     """
     buffer = find_buffer(inputs, what, kernel, reading)
+    return count_buffer(inputs, what, buffer, takes_addresses=takes_addresses)
+
+
+def count_buffer(
+    inputs: CommandInputs, what: str, buffer: Buffer, *, takes_addresses: bool = False
+) -> BufferCounts:
+    """Count the PCs of a buffer that was read.
+
+    :param what: its name, for remarks.
+    :raises CapabilityError: as :func:`require_points`.
+    """
     require_points(buffer, inputs.command, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)

@@ -50,10 +50,14 @@ def find_hint(path: str) -> str | None:
     """
     with contextlib.suppress(KcovdbgError):
         if Path(path).exists():
-            found = find_path_kind(path)
-            shown = " or ".join(" ".join(map(quote, words)) for words in find_commands(path, found))
-            return f"{found.noun}: {shown or found.hint or 'no command reads it'}"
+            return word_hint(path, find_path_kind(path))
     return None
+
+
+def word_hint(path: str, found: FoundKind) -> str:
+    """Return what a file is, and what to do with it."""
+    shown = " or ".join(" ".join(map(quote, words)) for words in find_commands(path, found))
+    return f"{found.noun}: {shown or found.hint or 'no command reads it'}"
 
 
 def quote(text: str) -> str:

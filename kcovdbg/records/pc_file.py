@@ -318,14 +318,14 @@ def read_pc_file(
     text = _decode_text(data)
 
     def is_address(value: int) -> bool:
-        return _is_upper(value, 64) or _is_upper(value, 32) or code[0] <= value < code[1]
+        return is_upper(value, 64) or is_upper(value, 32) or code[0] <= value < code[1]
 
     if text is None:
         return _read_binary(path, data, wanted, code)
     return _read_text(path, text, wanted, is_address)
 
 
-def _is_upper(value: int, bits: int) -> bool:
+def is_upper(value: int, bits: int) -> bool:
     """Return whether a number may be an address in the upper half of an address space."""
     return 1 << bits - 1 <= value < (1 << bits) - _ERRORS
 
@@ -908,7 +908,7 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
     tops = Counter(
-        word >> (32 if word_size == 8 else 24) for word in sample if _is_upper(word, 8 * word_size)
+        word >> (32 if word_size == 8 else 24) for word in sample if is_upper(word, 8 * word_size)
     )
     if word_size == 8:
         # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.

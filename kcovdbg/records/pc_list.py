@@ -33,7 +33,7 @@ from kcovdbg.records.pc_convention import (
     count_points,
     find_convention,
 )
-from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
+from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, is_upper, read_pc_file
 
 if TYPE_CHECKING:
     from kcovdbg.records.oops_words import CodeWord
@@ -55,7 +55,6 @@ _POINTS: Final = 0.75
 _STARTS: Final = 0.25
 # Edges begin at a jump, and end where a block begins.
 _EDGES: Final = 0.4
-_HALF: Final = 1 << 63
 _REACH: Final = 1 << 31
 
 
@@ -102,15 +101,18 @@ def read_pc_list(
     :raises NotATraceError: when it is not a trace.
     """
     wanted = None if options.format == AUTO else PcFormat(options.format)
-    try:
-        return read_pc_file(name, data, wanted)
-    except NotATraceError:
-        points = None if kernel is None else kernel.find_points()
-        if not points or points[0].base >= _HALF:
-            raise
-    # Of a machine whose kernel is in the lower half.
+    return read_pc_file(name, data, wanted, _find_low_code(kernel))
+
+
+def _find_low_code(kernel: TraceKernel | None) -> tuple[int, int]:
+    """Return where code may be of a kernel that is in the lower half of its addresses; an empty
+    range for any other.
+    """
+    points = None if kernel is None else kernel.find_points()
+    if not points or is_upper(points[0].base, 64) or is_upper(points[0].base, 32):
+        return (0, 0)
     start, end = points[0].code
-    return read_pc_file(name, data, wanted, (max(start - _REACH, start // 2), end + _REACH))
+    return (max(start - _REACH, start // 2), end + _REACH)
 
 
 def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
@@ -126,8 +128,7 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
     elif found.places:
         words, remarks = _locate_places(name, found, kernel)
         file_words = None
-    if words.typecode != "Q":
-        words = array("Q", words)
+    words = _to_addresses(words)
     if found.skipped:
         where = (
             "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
@@ -257,78 +258,115 @@ def interpret(
     """
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
-    offset = options.kaslr_offset
     if options.pc == Convention.CALL.value and not call_length:
         raise KcovdbgError(
             "--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw"
         )
-    is_named = options.pc == Convention.EXACT.value
-    if is_named or (options.pc == AUTO and is_exact):
+    if options.pc == Convention.EXACT.value or (options.pc == AUTO and is_exact):
         return _read_as_exact(buffer, kernel, options)
     points = None if kernel is None else kernel.find_points()
+    offset = options.kaslr_offset or 0
     if options.pc != AUTO:
-        shifted = _shift(buffer, Convention(options.pc).correction(call_length) - (offset or 0))
-        return shifted if not points else _judge(shifted, points, options.pc)
-    if offset:
-        buffer = _shift(buffer, -offset)
+        shifted = _shift(buffer, Convention(options.pc).correction(call_length) - offset)
+        return _judge(shifted, points, options.pc) if points else shifted
+    buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
-    if kernel is not None and not is_buffer and options.assumed is None:
-        exact = _recognize_exact(buffer, kernel, points, call_length, options)
+    assumed = None if is_buffer else options.assumed
+    if assumed is not None and points and len(set(buffer.words)) < FEW:
+        return _read_as_beside(buffer, points, assumed, call_length)
+    found = _find_reading(buffer, kernel, points, call_length, options)
+    if kernel is not None and not is_buffer and assumed is None:
+        exact = _recognize_exact(buffer, kernel, points, found, options)
         if exact is not None:
             return exact
-    if not points or kernel is None:
-        if is_buffer:
-            return buffer
-        remark = (
-            "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
-            "syzkaller's rawcover use --pc call"
-        )
-        return replace(buffer, remarks=(remark, *buffer.remarks))
-    assumed = None if is_buffer else options.assumed
-    if assumed is not None and len(set(buffer.words)) < FEW:
-        remark = (
-            f"too few PCs to find out what they are: read as the lists beside it, "
-            f"{assumed.convention.text(call_length)}"
-        )
-        shifted = _shift(buffer, assumed.correction)
-        return _judge(
-            replace(shifted, remarks=(remark, *shifted.remarks)), points, assumed.convention.value
-        )
+    if found is not None and points and kernel is not None:
+        if found.in_reach < _SUSPICIOUS and not names_pcs:
+            raise _refuse_far(buffer.name, points[0])
+        return _apply(buffer, found, kernel, call_length, offset)
+    if is_buffer:
+        return buffer
+    remark = (
+        "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
+        "syzkaller's rawcover use --pc call"
+    )
+    return replace(buffer, remarks=(remark, *buffer.remarks))
+
+
+def _find_reading(
+    buffer: Buffer,
+    kernel: TraceKernel | None,
+    points: Sequence[PointSet] | None,
+    call_length: int,
+    options: ReadingOptions,
+) -> PcReading | None:
+    """Return what the words of a buffer mean by the points of a kernel; None where these are
+    unknown.
+    """
+    if kernel is None or not points:
+        return None
     modules = [
         (module.name, *module.span) for module in kernel.find_modules() or () if module.sections
     ]
-    found = find_convention(
-        buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
+    return find_convention(
+        _to_addresses(buffer.words),
         points,
         call_length,
-        kaslr_offset=kernel.kaslr_offset if offset is None else None,
+        # What the user names was subtracted already.
+        kaslr_offset=kernel.kaslr_offset if options.kaslr_offset is None else None,
         modules=modules,
         least=FEW,
     )
-    if found.in_reach < _SUSPICIOUS and not names_pcs:
-        start, end = points[0].code
-        raise NotATraceError(
-            buffer.name.removeprefix("file:"),
-            "addresses of something else",
-            detail=f"the code of this kernel is at {start:#x}-{end:#x}",
-            hint="--pc raw takes them as recorded; is it another kernel's trace?",
-        )
-    readings = tuple(
-        reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0))
-        if not reading.module
-        else reading
-        for reading in found.readings
+
+
+def _read_as_beside(
+    buffer: Buffer, points: Sequence[PointSet], assumed: WordReading, call_length: int
+) -> Buffer:
+    """Return a list that is too short to decide, read as the lists beside it."""
+    convention = assumed.convention
+    remark = (
+        f"too few PCs to find out what they are: read as the lists beside it, "
+        f"{convention.text(call_length)}"
     )
+    shifted = _shift(buffer, assumed.correction)
+    read = replace(shifted, remarks=(remark, *shifted.remarks))
+    return _judge(read, points, convention.value)
+
+
+def _refuse_far(name: str, points: PointSet) -> NotATraceError:
+    start, end = points.code
+    return NotATraceError(
+        name.removeprefix("file:"),
+        "addresses of something else",
+        detail=f"the code of this kernel is at {start:#x}-{end:#x}",
+        hint="--pc raw takes them as recorded; is it another kernel's trace?",
+    )
+
+
+def _apply(
+    buffer: Buffer, found: PcReading, kernel: TraceKernel, call_length: int, offset: int
+) -> Buffer:
+    """Return a buffer with its words as they are meant, and remarks on that.
+
+    :param offset: the KASLR offset that the user named, which is subtracted already.
+    """
+    is_buffer = buffer.stored_count is not None
     if found.choices is None:
-        remarks = tuple(
-            _find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
-        )
+        readings = [
+            reading
+            if reading.module
+            else reading._replace(kaslr_offset=reading.kaslr_offset + offset)
+            for reading in found.readings
+        ]
+        said = _find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
     else:
-        remarks = tuple(_find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
-    encoding = record.make_encoding(PC, 8, buffer.encoding.big_endian)
-    fit = _find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset)
+        said = _find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
+    remarks = tuple(said)
     return replace(
-        buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks), fit=fit
+        buffer,
+        words=found.words,
+        encoding=record.make_encoding(PC, 8, buffer.encoding.big_endian),
+        remarks=(*remarks, *buffer.remarks),
+        fit=_find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset),
     )
 
 
@@ -336,44 +374,57 @@ def _recognize_exact(
     buffer: Buffer,
     kernel: TraceKernel,
     points: Sequence[PointSet] | None,
-    call_length: int,
+    reading: PcReading | None,
     options: ReadingOptions,
 ) -> Buffer | None:
     """Return a list as one of executed addresses; None where it is none.
 
     :param buffer: without the KASLR offset that the user names.
+    :param reading: what its words mean by the points.
     """
+    words = _to_addresses(buffer.words)
+    if reading is not None and _count_points(reading) >= _POINTS * len(words):
+        return None
     code = kernel.find_code()
     if code is None:
         return None
-    words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
-    found = read_exactly(
-        words, code, _likely_offsets(kernel, options), finds_offset=options.kaslr_offset is None
-    )
+    offsets = _likely_offsets(kernel, options)
+    found = read_exactly(words, code, offsets, finds_offset=options.kaslr_offset is None)
+    has_edges = found.is_certain and found.starts >= _EDGES * found.sample and found.sample >= FEW
     is_run = found.is_certain and is_instruction_run(words)
-    if points:
-        reading = find_convention(
-            words, points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW
-        )
-        # Each word is read in one of several conventions; few are left undecided, and are all tried
-        # in each.
-        at_most = sum(way.records for way in reading.readings)
-        if reading.choices is not None:
-            at_most = max((way.records for way in reading.choices), default=0)
-        if at_most >= _POINTS * len(words):
-            return None
-        # Emulators end a block at each call, those of callbacks too: the next one begins at a
-        # point.
-        distinct = array("Q", set(move_words(words, found.kaslr_offset)))
-        at_points = count_points(distinct, points) / len(distinct)
-        starts = found.starts / found.sample
-        if starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW:
-            return _make_exact(buffer, found, kernel, is_found=True)
-    if found.is_certain and found.starts >= _EDGES * found.sample and found.sample >= FEW:
+    if has_edges or is_run or found.has_blocks or _is_beside_points(words, found, points):
         return _make_exact(buffer, found, kernel, is_found=True)
-    if not found.has_blocks and not is_run:
-        return None
-    return _make_exact(buffer, found, kernel, is_found=True)
+    return None
+
+
+def _count_points(reading: PcReading) -> int:
+    """Return how many words are points at most.
+
+    Each word is read in one of several conventions; few are left undecided, and are all tried in
+    each.
+    """
+    if reading.choices is not None:
+        return max((way.records for way in reading.choices), default=0)
+    return sum(way.records for way in reading.readings)
+
+
+def _is_beside_points(
+    words: array[int], found: ExactReading, points: Sequence[PointSet] | None
+) -> bool:
+    """Return whether addresses begin blocks of an emulator: it ends one at each call, those of
+    callbacks too, so that the next one begins at a point.
+    """
+    if not points:
+        return False
+    distinct = array("Q", set(move_words(words, found.kaslr_offset)))
+    at_points = count_points(distinct, points) / len(distinct)
+    starts = found.starts / found.sample
+    return starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW
+
+
+def _to_addresses(words: array[int]) -> array[int]:
+    """Return words as 64-bit ones."""
+    return words if words.typecode == "Q" else array("Q", words)
 
 
 def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[int]:
@@ -385,12 +436,11 @@ def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[in
 
 def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
     """Return a list of executed addresses, without the KASLR offset that these include."""
-    if options.kaslr_offset:
-        buffer = _shift(buffer, -options.kaslr_offset)
+    buffer = _shift(buffer, -(options.kaslr_offset or 0))
     code = None if kernel is None else kernel.find_code()
     if code is None or kernel is None:
         encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
-        words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
+        words = _to_addresses(buffer.words)
         remark = (
             "read as addresses of executed code, in an unknown place: the blocks of the kernel's "
             "code are unknown"
@@ -440,7 +490,7 @@ def _make_exact(
 
 def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffer:
     """Return a buffer, read in a convention that was named, with how it fits."""
-    words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
+    words = _to_addresses(buffer.words)
     known = count_points(words, points)
     remark = (
         f"{known} of {len(words)} PCs are coverage points of this kernel, read as {convention}: "

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files, read: with a side file, and those of other tools."""
+"""Trace files, with a side file or of other tools, in three steps: the bytes of a file, its words
+(:func:`read_trace_words`), and what these mean for a kernel (:func:`find_meaning`).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,18 @@ import platform
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
+from kcovdbg.abi.record import CALL_LENGTHS, PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
-from kcovdbg.records.pc_convention import Convention, find_convention
+from kcovdbg.records.pc_convention import find_convention
 from kcovdbg.records.pc_file import PcFile
 from kcovdbg.records.pc_list import (
     AUTO,
@@ -32,11 +33,11 @@ from kcovdbg.records.pc_list import (
     read_pc_list,
     restored_remark,
 )
-from kcovdbg.records.side_file import TraceHeader, read_header, side_path
+from kcovdbg.records.side_file import TraceHeader, read_header
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.target.end_signals import reading
-from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_remarks
+from kcovdbg.walk.record_decoder import decode_buffer
 
 NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
@@ -45,46 +46,16 @@ _DECIDING: Final = 1000
 _LEAST_SHARE: Final = 0.5
 
 
-def decode_buffer(
-    name: str,
-    data: bytes,
-    encoding: Encoding,
-    *,
-    size: int | None,
-    word_size: int,
-    mode: str | None = None,
-    pid: int | None = None,
-    comm: str | None = None,
-) -> Buffer:
-    """Return the buffer that some bytes hold, from its count word on.
+@dataclass(frozen=True, slots=True)
+class TraceWords:
+    """What is in a trace file, before its words have a meaning for a kernel."""
 
-    The count is clamped to the capacity and to the complete records in the data.
-
-    :param data: may be empty, or end within a record.
-    :param size: size of the buffer in words of the kernel, without a prefix before the count; None
-        if unknown.
-    :param word_size: size of a word of the kernel in bytes.
-    """
-    stored = record.decode_word(data[: encoding.word_size], encoding) if data else 0
-    capacity = None if size is None else encoding.capacity(size, word_size)
-    clamped = clamp_count(stored, capacity)
-    found = decode_records(
-        data[encoding.records_offset :], encoding, clamped.count, cause="the data ends"
-    )
-    buffer = Buffer(
-        name=name,
-        encoding=found.encoding,
-        words=found.words,
-        count=found.count,
-        stored_count=stored,
-        capacity=capacity,
-        size=size,
-        mode=mode,
-        pid=pid,
-        comm=comm,
-    )
-    remarks = (*clamped.remarks, *found.remarks, *find_full_remarks(buffer))
-    return replace(buffer, remarks=remarks)
+    buffer: Buffer
+    """The words as the file has them."""
+    header: TraceHeader | None = None
+    """The content of the side file."""
+    listed: PcFile | None = None
+    """What was found in a file without one."""
 
 
 def read_trace(
@@ -95,28 +66,85 @@ def read_trace(
 ) -> Buffer:
     """Read a trace file: with a side file, raw binary, or a list of PCs by another tool.
 
-    PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
-
-    :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces
-        of different boots of one kernel agree; a trace of another build gets a remark.
+    :param kernel: as for :func:`find_meaning`.
     :param options: for files without a side file.
-    :param folder: a directory that the file and its side file must be in once links are followed;
-        an absolute path without links. A pipe is refused then.
+    :param folder: as for :func:`read_trace_words`.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
+    return find_meaning(read_trace_words(path, kernel, options, folder), kernel, options)
+
+
+def read_trace_words(
+    path: Path | str,
+    kernel: TraceKernel | None,
+    options: ReadingOptions,
+    folder: Path | None = None,
+) -> TraceWords:
+    """Read the words of a trace file.
+
+    :param folder: a directory that the file and its side file must be in once links are followed;
+        an absolute path without links. A pipe is refused then.
+    :raises NotATraceError: when the file is not a trace.
+    :raises KcovdbgError: when it is missing, or could not be read.
+    """
+    path = Path(path)
+    name = f"file:{path}"
     with reading(str(path)):
-        return _read_trace(Path(path), kernel, options, folder)
+        data = _read_content(path, folder)
+        header = read_header(path, folder)
+        if header is not None:
+            return TraceWords(_decode(name, unpack_data(path, data), header), header)
+        listed = read_pc_list(str(path), data, kernel, options)
+        if listed.buffer is None:
+            return TraceWords(make_buffer(name, listed, kernel), listed=listed)
+        return TraceWords(_decode_bare(name, listed.buffer, listed), listed=listed)
 
 
-def _read_trace(
-    path: Path, kernel: TraceKernel | None, options: ReadingOptions, folder: Path | None
-) -> Buffer:
+def find_meaning(words: TraceWords, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
+    """Return a trace with its PCs as a kernel records them.
+
+    PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
+
+    :param kernel: that the trace is read for. Recorded PCs do not include its KASLR offset, so that
+        traces of different boots of one kernel agree.
+    :raises KcovdbgError: when the trace is of another build, or its words cannot be PCs of the
+        kernel.
+    """
+    buffer = words.buffer
+    with reading(buffer.name.removeprefix("file:")):
+        if words.listed is not None:
+            machine = platform.machine() if kernel is None else kernel.machine
+            call_length = CALL_LENGTHS.get(machine, 0)
+            buffer = interpret(
+                buffer,
+                kernel,
+                options,
+                call_length,
+                names_pcs=words.listed.names_pcs,
+                is_exact=words.listed.is_exact,
+            )
+        elif words.header is not None and kernel is not None:
+            buffer = _match_kernel(buffer, words.header, kernel)
+        return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
+
+
+def _match_kernel(buffer: Buffer, header: TraceHeader, kernel: TraceKernel) -> Buffer:
+    """Return a trace with a side file with the addresses that a kernel has."""
+    path = buffer.name.removeprefix("file:")
+    require_build(path, buffer.build_id, kernel, header.release)
+    if header.recorded_modules:
+        buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
+    if buffer.encoding.word_size == 4:
+        buffer = _restore_upper_halves(buffer, kernel)
+    return buffer
+
+
+def _read_content(path: Path, folder: Path | None) -> bytes:
+    """Return the bytes of a file, or of a pipe."""
     try:
-        data = (
-            _read_pipe(path)
-            if folder is None and path.is_fifo()
-            else read_input(path, TRACE_SIZE, folder=folder)
-        )
+        if folder is None and path.is_fifo():
+            return _read_pipe(path)
+        return read_input(path, TRACE_SIZE, folder=folder)
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
@@ -128,34 +156,6 @@ def _read_trace(
         raise KcovdbgError(
             f"{path}: could not be read: {error.strerror or error}", hint=hint
         ) from error
-    name = f"file:{path}"
-    header = read_header(path, folder)
-    if header is not None:
-        build = None if header.build_id is None else header.build_id.lower()
-        buffer = replace(_read_binary(name, unpack_data(path, data), header), build_id=build)
-        if kernel is not None:
-            require_build(str(path), build, kernel, header.release)
-        if kernel is not None and header.recorded_modules:
-            buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
-        if kernel is not None and buffer.encoding.word_size == 4:
-            buffer = _restore_upper_halves(buffer, kernel)
-    else:
-        found = read_pc_list(str(path), data, kernel, options)
-        buffer = (
-            make_buffer(name, found, kernel)
-            if found.buffer is None
-            else _read_buffer(name, found.buffer, found)
-        )
-        call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
-        buffer = interpret(
-            buffer,
-            kernel,
-            options,
-            call_length,
-            names_pcs=found.names_pcs,
-            is_exact=found.is_exact,
-        )
-    return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 
 def require_build(
@@ -178,24 +178,20 @@ def require_build(
 
 
 def find_common_reading(
-    paths: Iterable[Path], kernel: TraceKernel, options: ReadingOptions, folder: Path | None
+    traces: Iterable[TraceWords], kernel: TraceKernel, options: ReadingOptions
 ) -> ReadingOptions:
-    """Return the options with what the PCs of the lists among some files are, for those that are
+    """Return the options with what the PCs of the lists among some traces are, for those that are
     too short to decide.
 
-    :param kernel: as for :func:`read_trace`, as the others.
+    :param traces: of which no more are taken than decide.
     """
     points = kernel.find_points()
     if not points or options.pc != AUTO or options.kaslr_offset is not None:
         return options
-    raw = options._replace(pc=Convention.RAW.value)
     distinct: dict[int, None] = {}
-    for path in paths:
-        if side_path(path).exists():
-            continue
-        with suppress(KcovdbgError):
-            # An error is reported when the file is read.
-            distinct.update(dict.fromkeys(read_trace(path, kernel, raw, folder).file_words or ()))
+    for trace in traces:
+        if trace.listed is not None and not trace.listed.places:
+            distinct.update(dict.fromkeys(trace.listed.words))
         if len(distinct) >= _DECIDING:
             break
     call_length = CALL_LENGTHS.get(kernel.machine, 0)
@@ -215,13 +211,13 @@ def _read_pipe(path: Path) -> bytes:
     return data
 
 
-def _read_buffer(name: str, data: bytes, found: PcFile) -> Buffer:
+def _decode_bare(name: str, data: bytes, found: PcFile) -> Buffer:
     """Return the buffer in a file without a side file."""
     mode = None if found.codec == PC else table.mode_of_codec(found.codec)
     header = TraceHeader(
         mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little"
     )
-    buffer = _read_binary(name, data, header)
+    buffer = _decode(name, data, header)
     remark = (
         f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit "
         f"words"
@@ -269,14 +265,16 @@ def _move_modules(
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
 
 
-def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
+def _decode(name: str, data: bytes, header: TraceHeader) -> Buffer:
+    """Return the buffer that a side file describes.
+
+    :raises KcovdbgError: when there is not even a count.
+    """
     word_size = header.word_size if header.word_size in (4, 8) else 8
-    encoding = record.make_encoding(
-        table.codec_of_trace(header.mode), word_size, header.byteorder == "big"
-    )
+    codec = table.codec_of_trace(header.mode)
+    encoding = record.make_encoding(codec, word_size, header.byteorder == "big")
     if len(data) < encoding.word_size:
         raise KcovdbgError(f"{name.removeprefix('file:')}: not a trace: only {len(data)} bytes")
-    pid = header.tid if header.tid is not None else header.pid
     buffer = decode_buffer(
         name,
         data,
@@ -284,10 +282,12 @@ def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
         size=header.size,
         word_size=word_size,
         mode=header.mode,
-        pid=pid,
+        pid=header.pid if header.tid is None else header.tid,
         comm=header.comm,
     )
-    if header.count is None or header.count == buffer.stored_count:
-        return buffer
-    remark = f"the side file has {header.count} records, the count word {buffer.stored_count}"
-    return replace(buffer, remarks=(*buffer.remarks, remark))
+    remarks = buffer.remarks
+    if header.count not in (None, buffer.stored_count):
+        remark = f"the side file has {header.count} records, the count word {buffer.stored_count}"
+        remarks = (*remarks, remark)
+    build_id = None if header.build_id is None else header.build_id.lower()
+    return replace(buffer, build_id=build_id, remarks=remarks)

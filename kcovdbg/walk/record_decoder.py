@@ -37,7 +37,7 @@ def clamp_count(stored: int, capacity: int | None, *, is_private: bool = False) 
     if is_private:
         remark = f"{problem}: corrupt, as user space cannot write it"
     else:
-        remark = f"{problem}: written by user space, or corrupt; clamped"
+        remark = f"{problem}: user space wrote it, or it is corrupt; clamped"
     return ClampedCount(capacity, (remark,))
 
 
@@ -168,3 +168,45 @@ def find_full_remarks(buffer: Buffer) -> tuple[str, ...]:
     else:
         fill = f"all {buffer.capacity} records are used"
     return (f"full: {fill}; later ones may be missing",)
+
+
+def decode_buffer(
+    name: str,
+    data: bytes,
+    encoding: Encoding,
+    *,
+    size: int | None,
+    word_size: int,
+    mode: str | None = None,
+    pid: int | None = None,
+    comm: str | None = None,
+) -> Buffer:
+    """Return the buffer that some bytes hold, from its count word on.
+
+    The count is clamped to the capacity and to the complete records in the data.
+
+    :param data: may be empty, or end within a record.
+    :param size: size of the buffer in words of the kernel, without a prefix before the count; None
+        if unknown.
+    :param word_size: size of a word of the kernel in bytes.
+    """
+    stored = record.decode_word(data[: encoding.word_size], encoding) if data else 0
+    capacity = None if size is None else encoding.capacity(size, word_size)
+    clamped = clamp_count(stored, capacity)
+    found = decode_records(
+        data[encoding.records_offset :], encoding, clamped.count, cause="the data ends"
+    )
+    buffer = Buffer(
+        name=name,
+        encoding=found.encoding,
+        words=found.words,
+        count=found.count,
+        stored_count=stored,
+        capacity=capacity,
+        size=size,
+        mode=mode,
+        pid=pid,
+        comm=comm,
+    )
+    remarks = (*clamped.remarks, *found.remarks, *find_full_remarks(buffer))
+    return replace(buffer, remarks=remarks)

@@ -11,7 +11,7 @@ from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_reader import find_common_reading, read_trace
+from kcovdbg.records.trace_reader import find_common_reading, read_trace, read_trace_words
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x22600000
@@ -332,9 +332,10 @@ def test_lists_in_a_directory_decide_together(tmp_path):
     for number, its in enumerate(pcs):
         (tmp_path / f"{number}.txt").write_text("".join(f"{pc - 5:#x}\n" for pc in its))
     paths = sorted(tmp_path.iterdir())
-    reading = find_common_reading(paths, KERNEL, ReadingOptions(), None)
+    words = [read_trace_words(path, KERNEL, ReadingOptions()) for path in paths]
+    reading = find_common_reading(words, KERNEL, ReadingOptions())
     assert [list(read_trace(path, KERNEL, reading).words) for path in paths] == pcs
-    assert find_common_reading(paths[:1], KERNEL, ReadingOptions(), None) == ReadingOptions()
+    assert find_common_reading(words[:1], KERNEL, ReadingOptions()) == ReadingOptions()
 
 
 def test_a_list_of_another_build_fits_badly(tmp_path):
