@@ -21,6 +21,7 @@ from kcovdbg.records.line_states import (
 )
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
+from kcovdbg.why.dominators import DominatorTree
 
 # Ways whose guards are looked at, the nearest first. Helpers such as allocators have hundreds.
 _MOST_WAYS: Final = 32
@@ -252,62 +253,9 @@ def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:
         index for index in region if blocks[index].flags & BlockFlag.ENTRY
     }
     inside = {index: [to for to in blocks[index].successors if to in region] for index in region}
+    start = -1
+    tree = DominatorTree(start, {**inside, start: sorted(roots)})
     first = next(
-        index
-        for index in _find_dominators(inside, roots, target)
-        if blocks[index].state is BlockState.NOT_EXECUTED
+        index for index in tree.find_path(target) if blocks[index].state is BlockState.NOT_EXECUTED
     )
     return Guard(blocks[first], branches)
-
-
-def _find_dominators(
-    successors: Mapping[int, Iterable[int]], roots: Iterable[int], target: int
-) -> Sequence[int]:
-    """Return the nodes that are on every path from some nodes to another one, as they follow; the
-    target is the last.
-
-    By "A Simple, Fast Dominance Algorithm" of Cooper, Harvey and Kennedy.
-    """
-    start = -1
-    graph = {**successors, start: sorted(roots)}
-    order: list[int] = []
-    seen = {start}
-    stack = [(start, iter(graph[start]))]
-    while stack:
-        node, rest = stack[-1]
-        following = next((to for to in rest if to not in seen), None)
-        if following is None:
-            order.append(node)
-            stack.pop()
-        else:
-            seen.add(following)
-            stack.append((following, iter(graph[following])))
-    number = {node: place for place, node in enumerate(order)}
-    before: defaultdict[int, list[int]] = defaultdict(list)
-    for node in order:
-        for to in graph[node]:
-            before[to].append(node)
-    parent = {start: start}
-    has_changed = True
-    while has_changed:
-        has_changed = False
-        for node in reversed(order[:-1]):
-            nearest: int | None = None
-            for previous in before[node]:
-                if previous not in parent:
-                    continue
-                other = previous
-                while nearest is not None and nearest != other:
-                    if number[nearest] < number[other]:
-                        nearest = parent[nearest]
-                    else:
-                        other = parent[other]
-                nearest = other
-            assert nearest is not None
-            if parent.get(node) != nearest:
-                parent[node] = nearest
-                has_changed = True
-    path = [target]
-    while parent[path[-1]] != start:
-        path.append(parent[path[-1]])
-    return path[::-1]

@@ -18,6 +18,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.wording import format_operand
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError
+from kcovdbg.inputs.code_names import unknown_file
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.line_states import (
     BlockState,
@@ -28,12 +29,14 @@ from kcovdbg.records.line_states import (
     TraceRecords,
     make_finder,
 )
+from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.call_ways import Branch, Way, WayFinder
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
 from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, is_interrupt_function
+from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
 
 # Limit for ways, branches, pointers and comparisons in an answer; the others are counted.
 _SHOWN: Final = 3
@@ -70,6 +73,7 @@ class CodeQuestion:
         comparisons: Sequence[Buffer] = (),
     ) -> None:
         self._context = context
+        self._table = table
         self._graph: CallGraph = context.kernel.call_graph
         self._finder: StateFinder = make_finder(table)
         if table.blocks is None or not self._graph.fits(table.blocks):
@@ -139,6 +143,51 @@ class CodeQuestion:
         yield from self._explain_pointers(subject)
         if not path:
             yield from self._explain_origins(subject)
+
+    def explain_uncovered(self, pattern: str) -> Iterator[Answer]:
+        """Yield what stands before the lines of files that no trace ran, that with most lines
+        first.
+
+        :param pattern: a file, a directory or a pattern.
+        :raises KcovdbgError: when the kernel has no such file.
+        """
+        assert self._trace is not None
+        blocks = self._table.blocks
+        assert blocks is not None
+        files = [file for file in blocks.files if matches_path(pattern, file)]
+        if not files:
+            raise unknown_file([self._table], pattern)
+        ranking = UncoveredRanking(self._table, self._graph, self._finder, self._trace)
+        for one in ranking.rank(files):
+            yield self._explain_obstacle(one)
+
+    def _explain_obstacle(self, code: UncoveredCode) -> Answer:
+        lines = f"{code.lines} line{'s' if code.lines > 1 else ''}"
+        values: dict[str, int] = {"lines": code.lines, "functions": code.functions}
+        if code.obstacle is Obstacle.SEVERAL and not code.functions:
+            said = f"{lines} in code that several functions have, or that several branches lead to"
+            return Answer("several-ways", said, values)
+        name = self._name(code.function)
+        named = {"function": name}
+        path = self._find_path([code.function])
+        if code.obstacle is Obstacle.SYSTEM_CALL:
+            match = _SYSTEM_CALL.match(name)
+            call = match[1] if match else name
+            said = f"{lines}: the system call {call} was not made"
+            return Answer("system-call-not-made", said, values, named, path=path)
+        if code.obstacle is Obstacle.POINTER:
+            pointers = self._name_pointers(code.function)[:_SHOWN]
+            said = f"{lines}: {name}() was not called; its address is in {_some(pointers)}"
+            return Answer("address-taken", said, {**values, "pointers": pointers}, named)
+        if code.guard is None:
+            said = f"{lines}: several ways lead to {name}(), none of which ran"
+            return Answer("several-ways", said, values, named, path=path)
+        branch = self._name_branch(code.guard.branches[0])
+        values["branches"] = len(code.guard.branches)
+        first = code.guard.first
+        place = None if first is None else self._place(first.address)
+        said = f"{lines}: in {name}(), {branch}"
+        return Answer("branch-never-taken", said, values, named, guard=place, path=path)
 
     def _is_instrumented(self, function: int) -> bool:
         return bool(self._ways.find_blocks(function).flags & FunctionFlag.INSTRUMENTED)

@@ -154,6 +154,8 @@ def _explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
 _TASK_NAME: Final = re.compile(r"[^@:]+")
 # Limit for traces that are named.
 _NAMED: Final = 3
+# Limit for places in the text of --all.
+_MOST_OBSTACLES: Final = 20
 # Limit for the other buffers with a function that are named.
 _ELSEWHERE: Final = 5
 _FORMS: Final = (
@@ -202,6 +204,12 @@ _VALUES: Final = (
         "frames", LIST, title="frame", meaning="functions on the task's stack, the innermost first"
     ),
     Column("function", SYMBOL, meaning="name of the function that the answer is about"),
+    Column(
+        "functions",
+        NUMBER,
+        meaning="number of functions that did not run and have some of the lines",
+        unit="functions",
+    ),
     Column("generation", TEXT, meaning="generation of KCOV, as in docs/generations.md"),
     Column("handle", HANDLE),
     Column("handles", NUMBER, meaning="number of handles that lead to the object", unit="handles"),
@@ -215,6 +223,12 @@ _VALUES: Final = (
     Column("kcov_mode_raw", WORD, title="kcov_mode", meaning="`task_struct.kcov_mode` as stored"),
     Column("kcov_sequence", NUMBER, title="kcov sequence", meaning="`kcov.sequence`"),
     Column("kcov_softirq", NUMBER),
+    Column(
+        "lines",
+        NUMBER,
+        meaning="number of lines that did not run and cannot run unless this place does",
+        unit="lines",
+    ),
     Column("mode", MODE, meaning="mode of the task or the object, without prefix"),
     Column("object", TEXT, meaning="what the finding of `check` is about"),
     Column("objects", NUMBER, meaning="number of objects that were found", unit="objects"),
@@ -473,6 +487,8 @@ class _CodeQuestion(NamedTuple):
     pc: int | None
     """The value of the text, where it is an address."""
     buffers: Sequence[str]
+    is_all: bool = False
+    """Whether the text names files, of which all code that did not run is asked about."""
 
 
 def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | None:
@@ -481,6 +497,10 @@ def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | No
     """
     text: str = args.subject
     names = [args.function, *args.what] if args.function is not None else args.what
+    if args.all:
+        if not names:
+            raise WordError("why --all: no trace", text, hint="why --all DIR file:TRACE")
+        return _CodeQuestion(text, None, names, is_all=True)
     if is_line(text):
         return _CodeQuestion(text, None, names)
     if is_address(text):
@@ -565,14 +585,27 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
     if records or not answers:
         merged = merge_traces(records) if records else None
         about = CodeQuestion(context, find_point_table(context), merged, notes, comparisons)
-        code = about.find_subject(question.text, question.pc)
-        answers += about.explain(code)
-        name = code.name
-    asked = f"why did {name} not run?" if question.buffers else f"what leads to {name}?"
+        if question.is_all:
+            answers += about.explain_uncovered(question.text)
+        else:
+            code = about.find_subject(question.text, question.pc)
+            answers += about.explain(code)
+            name = code.name
+    if question.is_all:
+        asked = f"what stands before the lines of {name} that did not run?"
+    elif question.buffers:
+        asked = f"why did {name} not run?"
+    else:
+        asked = f"what leads to {name}?"
     if answers and all(answer.code == "unknown" for answer in answers):
         context.status = 2
     rows = [_make_row(asked, answer) for answer in answers]
-    drawing = Drawing(len(rows), lambda most: _lines(asked, rows[:most]))
+    shown = rows[:_MOST_OBSTACLES] if question.is_all else rows
+    if len(shown) < len(rows):
+        left = rows[len(shown) :]
+        lines = sum(row["values"]["lines"] for row in left)
+        remarks.append(f"{len(left)} more places, with {lines} lines: --json shows all")
+    drawing = Drawing(len(shown), lambda most: _lines(asked, shown[:most]))
     return Lines(
         drawing, data=Table(_COLUMNS, rows), remarks=tuple(dict.fromkeys(remarks)), is_prose=True
     )
@@ -725,7 +758,9 @@ COMMAND: Final = Command(
         "the others counted. With a trace "
         "of comparisons of the same calls, what was compared at the branch. What is only "
         "called through pointers has "
-        "candidates: the tables with its address."
+        "candidates: the tables with its address.\n\n"
+        "--all ranks branches, system calls and functions that only pointers lead to by the lines "
+        "behind them: those that cannot run unless that place does."
     ),
     arguments=(
         Argument(
@@ -744,6 +779,12 @@ COMMAND: Final = Command(
             Value.BUFFER,
             "of code: traces of what ran, and of comparisons of the same calls",
         ),
+        Argument(
+            "--all",
+            Value.FLAG,
+            "of a file or directory: what stands before its lines that did not run, with most "
+            "lines first",
+        ),
         *TRACE_OPTIONS,
     ),
     examples=(
@@ -757,6 +798,7 @@ COMMAND: Final = Command(
             "why fs/read_write.c:1388 file:trace.kcov file:compared.kcov",
             "and what was compared before it?",
         ),
+        Example("why --all fs/ext4 file:trace.kcov", "which branches to aim at next?"),
     ),
     needs=frozenset({Need.NAMES}),
 )

@@ -66,7 +66,7 @@ Reason: TypeAlias = Literal[
     "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records",
     "device-disabled", "device-full", "finding", "known-bug", "unknown", "code-executed",
     "code-not-executed", "code-not-instrumented", "code-absent", "branch-never-taken",
-    "system-call-not-made", "call-not-judged", "ways-left-out", "address-taken",
+    "system-call-not-made", "call-not-judged", "ways-left-out", "several-ways", "address-taken",
     "never-called-directly", "remote-section-leads", "interrupt-leads", "system-call-path",
 ]  # fmt: skip
 """The code of an answer. Codes are part of the JSON and keep their meaning."""

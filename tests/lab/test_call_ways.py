@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,10 @@ from kcovdbg.records.line_states import WHOLE, BlockState, Quality, TraceRecords
 from kcovdbg.symbols.blocks import read_linked
 from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_builder import make_table
 from kcovdbg.why.call_ways import Way, WayFinder, find_block
+from kcovdbg.why.uncovered_code import BlockNode, UncoveredRanking
 from tests.lab.execution_truth import Call
 from tests.lab.kernel import Kernel
 from tests.lab.test_executed_lines import Truth, truth
@@ -25,6 +29,8 @@ from tests.lab.test_executed_lines import Truth, truth
 __all__ = ["truth"]
 
 _Calls = Sequence[tuple[Call, list[int]]]
+# Where lines behind branches are looked for.
+_LOOKED_AT = ("fs/", "net/", "kernel/", "mm/")
 # Least shares of functions whose right way is the first one, or among three, in percent: over all
 # splits of the calls.
 _FIRST, _OF_THREE = 50, 70
@@ -137,4 +143,40 @@ def test_no_function_that_was_executed_is_called_not_executed(
             and finder.find_blocks(function).blocks[index].state is BlockState.NOT_EXECUTED
         ):
             wrong.append(graph.name(function))
+    assert wrong == []
+
+
+def test_lines_behind_a_place_need_it(
+    truth: Truth, graph: CallGraph, kernel: Kernel, tmp_path: Path
+) -> None:
+    """No call runs a line of all that lies behind a block or function, unless it runs that."""
+    with ElfFile(kernel.vmlinux) as elf:
+        make_table(elf).write(tmp_path / "table")
+    table = LocationTable(tmp_path / "table")
+    assert table.blocks is not None
+    files = [file for file in table.blocks.files if file.startswith(_LOOKED_AT)]
+    early = truth.calls[::2]
+    counts = Counter(record for call, _ in early for record in call.records)
+    trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
+    ranking = UncoveredRanking(table, graph, truth.finder, trace)
+    behind = ranking.find_lines_behind(files)
+    node_of = {line: node for node, lines in behind.items() if node != -1 for line in lines}
+    assert len(node_of) > 10_000
+    checked = 0
+    wrong = []
+    for call, own in truth.calls[1::2]:
+        executed = set(own)
+        functions = set(truth.functions_of(executed))
+        for line, was_executed in truth.lines_of(sorted(functions), executed).items():
+            if not was_executed or line not in node_of:
+                continue
+            node = node_of[line]
+            has_run = node in functions
+            if isinstance(node, BlockNode):
+                blocks = truth.finder.find_blocks(trace, node.function).blocks
+                has_run = blocks[node.number].address in executed
+            checked += 1
+            if not has_run:
+                wrong.append((call.text, line, node))
+    assert checked > 100
     assert wrong == []

@@ -300,3 +300,29 @@ def test_tool_of_mcp(program, monkeypatch):
     ).content
     assert len(whole["rows"]) == content["total"]
     assert box.call("why", {"subject": "deep", "what": ["file:/etc/passwd"]}).is_error
+
+
+def test_branches_by_the_lines_behind_them(program):
+    """With call one, middle() and deep() run only behind helper()'s branch."""
+    rows = program.ask("--all", FILE, program.record("1"))
+    assert program.status == 0
+    lines = [row["values"]["lines"] for row in rows]
+    assert lines == sorted(lines, reverse=True)
+    by_place = {(row["code"], row["values"].get("function")): row for row in rows}
+    branch = by_place["branch-never-taken", "helper"]
+    assert branch["guard"]["line"] == program.line("call of middle")
+    # middle() is called by system call two as well.
+    assert branch["values"]["lines"] == 1
+    assert branch["values"]["functions"] == 0
+    assert by_place["several-ways", "middle"]["values"]["functions"] == 1
+    assert by_place["system-call-not-made", "__x64_sys_two"]
+    pointed = by_place["address-taken", "pointed"]
+    assert pointed["values"]["pointers"] == ["ops.open"]
+    assert ("address-taken", "helper") not in by_place
+
+
+def test_all_needs_a_trace(program):
+    program.ask("--all", FILE)
+    assert program.status == 2
+    program.ask("--all", "dir/other.c", program.record("1"))
+    assert program.status == 2

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a set of traces did not run, by what stands before it: the branch, system call or pointer
+behind which most lines lie.
+
+A line lies behind a place if it cannot run unless the place does: the place is on every path to the
+line from code that ran, from a system call, and from whatever a pointer leads to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from kcovdbg.records.line_states import (
+    BlockState,
+    CodeBlock,
+    FunctionBlocks,
+    LineState,
+    StateFinder,
+    TraceRecords,
+)
+from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
+from kcovdbg.symbols.call_graph import CallGraph
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.why.call_ways import Guard, WayFinder, find_block
+from kcovdbg.why.dominators import DominatorTree
+
+_Line: TypeAlias = tuple[str, int]
+
+
+class Obstacle(Enum):
+    """What stands before code."""
+
+    BRANCH = "a branch that never went there"
+    SYSTEM_CALL = "a system call that was not made"
+    POINTER = "a function that only pointers lead to"
+    SEVERAL = "several ways, none of which all of it lies behind"
+
+
+class UncoveredCode(NamedTuple):
+    """Lines that did not run, with what stands before them."""
+
+    obstacle: Obstacle
+    function: int
+    """The function with the branch, or the one that was not called."""
+    lines: int
+    functions: int
+    """Number of functions with some of the lines, none of which ran."""
+    guard: Guard | None = None
+    """For a branch."""
+
+
+class BlockNode(NamedTuple):
+    """A block that did not run, in a function that did."""
+
+    function: int
+    number: int
+    """Its index among the blocks of the function."""
+
+
+# A function that did not run is one node, by its number.
+_Node: TypeAlias = BlockNode | int
+_START: Final = -1
+
+
+class UncoveredRanking:
+    """Ranks what stands before the lines that did not run.
+
+    :param table: of the kernel.
+    :param graph: of the same kernel.
+    :param finder: of the same kernel.
+    :param trace: all traces together.
+    """
+
+    def __init__(
+        self, table: LocationTable, graph: CallGraph, finder: StateFinder, trace: TraceRecords
+    ) -> None:
+        self._table = table
+        self._graph = graph
+        self._finder = finder
+        self._trace = trace
+        self._ways = WayFinder(graph, finder, trace)
+        self._tree = DominatorTree[_Node](_START, self._link())
+
+    def find_lines_behind(self, files: Collection[str]) -> Mapping[_Node, Collection[_Line]]:
+        """Return the lines of some files that did not run, by the topmost node they lie behind."""
+        found = self._finder.find_lines(self._trace, None, files=files)
+        uncovered = {
+            (file, line.line)
+            for file, rows in found.files.items()
+            for line in rows
+            if line.state is LineState.NOT_EXECUTED
+        }
+        common: dict[_Line, _Node] = {}
+        for node, lines in self._list_lines(files):
+            if node not in self._tree:
+                continue
+            for line in uncovered.intersection(lines):
+                known = common.get(line)
+                common[line] = node if known is None else self._tree.find_common(known, node)
+        behind: defaultdict[_Node, list[_Line]] = defaultdict(list)
+        for line, node in common.items():
+            path = self._tree.find_path(node)
+            behind[path[0] if path else _START].append(line)
+        return behind
+
+    def rank(self, files: Collection[str]) -> Iterator[UncoveredCode]:
+        """Yield what stands before uncovered lines of some files, that with most lines first.
+
+        :param files: as in debug info.
+        """
+        behind = self.find_lines_behind(files)
+        functions = self._count_functions(files)
+        for node, lines in sorted(behind.items(), key=lambda item: -len(item[1])):
+            if node == _START:
+                yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), functions[node])
+            elif isinstance(node, BlockNode):
+                block = self._ways.find_blocks(node.function).blocks[node.number]
+                guard = self._ways.find_guard(node.function, block.address)
+                yield UncoveredCode(
+                    Obstacle.BRANCH, node.function, len(lines), functions[node], guard
+                )
+            else:
+                obstacle = self._name_obstacle(node)
+                yield UncoveredCode(obstacle, node, len(lines), functions[node])
+
+    def _name_obstacle(self, function: int) -> Obstacle:
+        if function in self._graph.system_calls:
+            return Obstacle.SYSTEM_CALL
+        if self._graph.has_pointers(function):
+            return Obstacle.POINTER
+        return Obstacle.SEVERAL
+
+    def _count_functions(self, files: Collection[str]) -> Counter[_Node]:
+        """Return how many functions of some files lie behind each topmost node."""
+        counts: Counter[_Node] = Counter()
+        for function in self._find_functions(files):
+            if function in self._tree:
+                counts[self._tree.find_path(function)[0]] += 1
+        return counts
+
+    def _find_functions(self, files: Collection[str]) -> Collection[int]:
+        """Return the functions that did not run and have code of some files."""
+        places = [point - 1 for point in self._table.find(files=files)]
+        plain = {file.removeprefix("./") for file in files}
+        places += [
+            symbol.address
+            for symbol in self._table.functions()
+            if symbol.unit is not None and symbol.unit.removeprefix("./") in plain
+        ]
+        found = {self._finder.find_function(place) for place in places}
+        return {one for one in found if one is not None} - self._ways.executed
+
+    def _list_lines(self, files: Collection[str]) -> Iterator[tuple[_Node, Iterable[_Line]]]:
+        """Yield the nodes that may have lines of some files, with their lines."""
+        for function in self._ways.executed:
+            for index, block in enumerate(self._ways.find_blocks(function).blocks):
+                yield BlockNode(function, index), block.lines
+        for function in self._find_functions(files):
+            lines = {line for one in self._ways.find_blocks(function).blocks for line in one.lines}
+            yield function, lines
+
+    # The graph.
+
+    def _link(self) -> Mapping[_Node, Iterable[_Node]]:
+        """Return what may follow each node; what may run without any node that did not follows the
+        start.
+        """
+        following: defaultdict[_Node, list[_Node]] = defaultdict(list)
+        for function in self._ways.executed:
+            for block, to in self._list_edges(function):
+                following[block].append(to)
+        graph = self._graph
+        for function in range(len(graph)):
+            if function in self._ways.executed:
+                continue
+            callers = [
+                self._node_of(site.caller, site.address) for site in graph.find_callers(function)
+            ]
+            is_root = function in graph.system_calls or graph.has_pointers(function)
+            if is_root or not callers:
+                callers.append(_START)
+            for caller in dict.fromkeys(callers):
+                following[caller].append(function)
+        return following
+
+    def _list_edges(self, function: int) -> Iterator[tuple[_Node, _Node]]:
+        """Yield the edges to blocks that did not run, in a function that did."""
+        found = self._ways.find_blocks(function)
+        if not _has_edges(found):
+            return
+        for index, block in enumerate(found.blocks):
+            node = self._node(function, index, block)
+            if node != _START and block.flags & BlockFlag.ENTRY:
+                yield _START, node
+            for successor in block.successors:
+                to = self._node(function, successor, found.blocks[successor])
+                if to != _START:
+                    yield node, to
+
+    def _node_of(self, function: int, address: int) -> _Node:
+        """Return the node of an instruction; the start where it may have run."""
+        if function not in self._ways.executed:
+            return function
+        found = self._ways.find_blocks(function)
+        index = find_block(found.blocks, address)
+        if index is None or not _has_edges(found):
+            return _START
+        return self._node(function, index, found.blocks[index])
+
+    def _node(self, function: int, index: int, block: CodeBlock) -> _Node:
+        if block.state is BlockState.NOT_EXECUTED:
+            return BlockNode(function, index)
+        return _START
+
+
+def _has_edges(found: FunctionBlocks) -> bool:
+    """Return whether all edges of a function are known, and no record contradicts them."""
+    return not found.is_contradicted and not found.flags & FunctionFlag.VOID
