@@ -250,6 +250,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using buffer' -l vertical -d 'show a line
 complete -c kcovdbg -n '_shtab_kcovdbg_using buffer' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
 complete -c kcovdbg -n '_shtab_kcovdbg_using buffer' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a diff -d 'show the differences between two buffers, or between runs of two kinds'
+complete -c kcovdbg -n '_shtab_kcovdbg_using diff' -l by -xka "line" -d 'list the lines of source that one side executed and the other did not'
 complete -c kcovdbg -n '_shtab_kcovdbg_using diff' -l ordered -d 'align the records in their order; < marks the left, > the right'
 complete -c kcovdbg -n '_shtab_kcovdbg_using diff' -l function -x -d 'only records in this function, inlined or not; may be a pattern: '"'"'tcp_*'"'"''
 complete -c kcovdbg -n '_shtab_kcovdbg_using diff' -l file -x -d 'only records in this file or directory; may be a pattern: '"'"'net/*'"'"''

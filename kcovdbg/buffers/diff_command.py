@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
+from kcovdbg.buffers.line_diff import LINE_COLUMNS, LINE_MEANINGS, diff_lines
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
@@ -33,7 +34,7 @@ from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
-from kcovdbg.errors import WordError
+from kcovdbg.errors import CapabilityError, WordError
 from kcovdbg.inputs.buffer_sources import (
     BufferCounts,
     count_buffer,
@@ -46,6 +47,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_points,
     require_same_kinds,
 )
+from kcovdbg.inputs.code_names import check_code
 from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
@@ -58,6 +60,7 @@ from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.records.side_file import find_traces, group_runs
+from kcovdbg.records.source_coverage import merge_traces
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _LINES: Final = 4
@@ -152,26 +155,60 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.ordered and len(left) + len(right) > 2:
         raise WordError("diff: more than two buffers given for --ordered", "--ordered")
     builds = find_builds(context, (left, right))
-    if args.ordered:
+    if args.by is not None:
+        yield from _by_line(context, args, (left, right), builds)
+    elif args.ordered:
         yield from _ordered(context, args, (left[0], right[0]), builds)
     else:
         yield from _unordered(context, args, (left, right), builds)
 
 
+def _by_line(
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
+) -> Iterator[Renderable]:
+    if args.ordered:
+        raise WordError("diff: --by line has no order of records", "--ordered")
+    for option, given in (("--function", args.function), ("--not-function", args.not_function)):
+        if given:
+            raise WordError("diff: --by line selects by --file only", option)
+    if builds[0] is not builds[1]:
+        raise CapabilityError(
+            "diff: --by line compares traces of one build",
+            hint="report shows what two builds executed of the lines that differ",
+        )
+    build, files = builds[0], args.file or ()
+    check_code([build.names], files, are_files=True)
+
+    def read(words: Sequence[str]) -> Iterator[BufferCounts]:
+        for word, counted in _read_runs(context, words, build.kernel, takes_addresses=True):
+            prefix = f"{word}: " if word.startswith(FILE) else ""
+            remarks = tuple(prefix + remark.removeprefix(prefix) for remark in counted.remarks)
+            yield counted._replace(remarks=remarks)
+
+    yield from diff_lines(context, [partial(read, words) for words in sides], build, files)
+
+
 def _read_runs(
-    context: Context, words: Sequence[str], kernel: TraceKernel | None
+    context: Context,
+    words: Sequence[str],
+    kernel: TraceKernel | None,
+    *,
+    takes_addresses: bool = False,
 ) -> Iterator[tuple[str, BufferCounts]]:
     """Yield the counts of each run of one side after the word that names it, one trace in memory at
     a time.
+
+    :param takes_addresses: as for :func:`find_counts`.
     """
+    inputs = context.inputs
     for word in words:
         if not word.startswith(FILE):
-            yield word, find_counts(context.inputs, word, kernel)
+            yield word, find_counts(inputs, word, kernel, takes_addresses=takes_addresses)
             continue
         named, _ = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
         runs = group_runs(find_traces(named))
         paths = list(chain.from_iterable(runs))
-        traces = read_traces(context.inputs, paths, kernel, find_reading(context.args))
+        traces = read_traces(inputs, paths, kernel, find_reading(context.args))
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in runs:
@@ -182,18 +219,21 @@ def _read_runs(
                 if isinstance(buffer, NotATraceError):
                     others.append(buffer)
                     continue
-                counted.append(count_buffer(context.inputs, f"{FILE}{path}", buffer))
+                name = f"{FILE}{path}"
+                counted.append(count_buffer(inputs, name, buffer, takes_addresses=takes_addresses))
                 remarks += buffer.remarks
             if counted:
                 if latest is not None:
                     yield word, latest
-                counts = counted[0].counts
-                if len(counted) > 1:
-                    counts = sum((Counter(one.counts) for one in counted), Counter[int]())
-                kinds = frozenset().union(*(one.kinds for one in counted))
-                is_incomplete = any(one.is_incomplete for one in counted)
-                remarks_of = tuple(dict.fromkeys(remarks))
-                latest = BufferCounts(counts, remarks_of, kinds, counted[0].records, is_incomplete)
+                trace = merge_traces([one.trace for one in counted])
+                latest = BufferCounts(
+                    trace.counts,
+                    tuple(dict.fromkeys(remarks)),
+                    trace.kinds,
+                    counted[0].records,
+                    any(one.is_incomplete for one in counted),
+                    trace,
+                )
         if latest is None:
             raise others[0]
         yield (
@@ -505,6 +545,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
+        RowType(LINE_COLUMNS, LINE_MEANINGS, when="with `--by line`"),
         RowType(_ORDERED_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
         RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
         RowType(
@@ -515,12 +556,11 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs "
-        "of one workload never cover "
-        "the same set: given several runs per side, separated by --, points that every run of "
-        "one side covers, and none of "
-        "the other, are listed apart from points that flicker. file:DIR stands for all trace "
-        "files in a directory, and "
+        "Compares sets of PCs, by function; with --ordered, the sequences of records; with --by "
+        "line, lines of source, by the states that source shows. Two runs of one workload never "
+        "cover the same set: given several runs per side, separated by --, points that every run "
+        "of one side covers, and none of the other, are listed apart from points that flicker. "
+        "file:DIR stands for all trace files in a directory, and "
         "file:DIR/PATTERN for those that match; traces are read one at a time, so that "
         "thousands of them fit into memory.\n\n"
         "Traces of two builds of a kernel are compared by function and line: the side file of "
@@ -530,10 +570,17 @@ COMMAND: Final = Command(
         "paired by a diff of the sources where both are at hand, or else by their order in "
         "each function; functions that were "
         "moved to another file are followed. Points without a counterpart are counted.\n\n"
-        "The exit status is 1 when there is a difference; flicker is not a difference."
+        "The exit status is 1 when there is a difference; flicker is not a difference, and no line "
+        "is of which it is unknown whether a run executed it."
     ),
     arguments=(
         Argument("what WHAT…", Value.BUFFER, "two buffers, or several on each side of --"),
+        Argument(
+            "--by",
+            Value.CHOICE,
+            "list the lines of source that one side executed and the other did not",
+            choices=("line",),
+        ),
         Argument(
             "--ordered",
             Value.FLAG,
@@ -546,6 +593,7 @@ COMMAND: Final = Command(
         Example("diff file:a.kcov file:b.kcov", "functions that only one of two traces has"),
         Example("diff @a1 @a2 @a3 -- @b1 @b2 @b3", "differences that every run shows"),
         Example("diff file:before/ file:after/", "the same, for two directories of traces"),
+        Example("diff --by line file:good.kcov file:bad.kcov", "lines that only one of them ran"),
         Example("diff --ordered @a @b", "where two traces diverge"),
     ),
     needs=frozenset(),

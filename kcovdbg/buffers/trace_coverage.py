@@ -33,6 +33,8 @@ class LineMark(NamedTuple):
     """As in JSON."""
 
 
+NO_MARK: Final = LineMark("gutter", " ", "no-code")
+"""Of a line without code."""
 LINE_MARKS: Final = {
     LineState.EXECUTED: LineMark("covered", "+", "executed"),
     LineState.PARTLY: LineMark("covered", "~", "partly"),

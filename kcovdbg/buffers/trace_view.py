@@ -5,15 +5,18 @@ beside the kernel's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
+from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.syscall_remarks import recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.wording import (
@@ -30,6 +33,7 @@ from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     order_remarks,
     read_both_views,
+    read_trace_records,
     require_comparable,
     require_named_names,
 )
@@ -37,14 +41,20 @@ from kcovdbg.inputs.code_names import check_code
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
+from kcovdbg.records.line_states import CodeLine
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.target.local_kernel import is_this_machine
 
 # A narrower pane leaves addresses to the detail, to have room for names.
 _WIDE: Final = 96
+
+
+FileStates = Callable[[str], Mapping[int, CodeLine]]
+"""Returns the lines of a file that have code, by number."""
 
 
 class TracePane:
@@ -130,6 +140,8 @@ class TraceView:
     :param by_index: pair records by index instead of aligning the traces: for two readings of one
         buffer.
     :param sources: find the source files of each side; of both, where there is one.
+    :param states: of each side, returns the lines of a file that have code, by number; none where
+        they are unknown.
     :param comparison: what makes records of two builds comparable; None for one build.
     :param remarks: of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May
@@ -143,6 +155,7 @@ class TraceView:
         *,
         by_index: bool = False,
         sources: Sequence[SourceTree] = (),
+        states: Sequence[FileStates] = (),
         comparison: BuildComparison | None = None,
         remarks: Sequence[str] = (),
         renew: Callable[[], TraceView] | None = None,
@@ -150,6 +163,8 @@ class TraceView:
         self.left, self.right = left, right
         self.renew = renew
         self._sources = sources
+        self._states = states
+        self._has_one_build = comparison is None or comparison.match is None
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):
             self.remarks += [
@@ -181,6 +196,15 @@ class TraceView:
     def source(self, row: ViewRow) -> SourceTree | None:
         """Return what finds source files of a row's record, of two the left one's."""
         return None if not self._sources else self._sources[0 if row.left is not None else -1]
+
+    def find_states(self, row: ViewRow, file: str) -> list[Mapping[int, CodeLine]]:
+        """Return the lines of a file by each trace of its build.
+
+        :param row: whose source is shown.
+        """
+        if self._has_one_build:
+            return [find(file) for find in self._states]
+        return [self._states[0 if row.left is not None else -1](file)] if self._states else []
 
     def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
         """Return a row in so many columns.
@@ -328,7 +352,10 @@ def make_view(
                 # The kernel's side needs no process that maps the buffer.
                 remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
                 pane = TracePane(find_buffer(context.inputs, what), names, not_function)
-                return TraceView(pane, sources=[context.kernel.source], remarks=remarks)
+                states = [_state_finder(context, names, pane.buffer)]
+                return TraceView(
+                    pane, sources=[context.kernel.source], states=states, remarks=remarks
+                )
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
     check_code([build.names for build in builds], not_function)
@@ -362,9 +389,40 @@ def make_view(
         *panes,
         by_index=by_index or same,
         sources=[build.find_tree() for build in builds],
+        states=[
+            _state_finder(context, build.names, buffer, build.find_table)
+            for build, buffer in zip(builds, buffers, strict=True)
+        ],
         comparison=comparison,
         remarks=remarks,
     )
+
+
+def _state_finder(
+    context: Context,
+    names: LocationCache,
+    buffer: Buffer,
+    find_table: Callable[[], LocationTable] | None = None,
+) -> FileStates:
+    """Return what finds the lines of a file by a buffer; nothing is found until it is asked.
+
+    :param names: of the kernel.
+    :param find_table: of its points; None for the kernel that is open.
+    """
+    symbolizer = context.kernel.symbolizer
+
+    @cache
+    def find(file: str) -> Mapping[int, CodeLine]:
+        finder = LineFinder(names, find_table or partial(find_point_table, context))
+        return finder.find_file(read_trace_records(context.inputs, buffer), file)
+
+    def find_at_hand(file: str) -> Mapping[int, CodeLine]:
+        # Nobody waits for a table inside a view.
+        if symbolizer is not None and symbolizer.table is None and symbolizer.waits_for_table:
+            return {}
+        return find(file)
+
+    return find_at_hand
 
 
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
@@ -379,6 +437,9 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
         TracePane(compared.kernel, names, not_function),
         by_index=True,
         sources=[context.kernel.source],
+        states=[
+            _state_finder(context, names, buffer) for buffer in (compared.user, compared.kernel)
+        ],
         remarks=[*found, *context.kernel.name_remarks],
         renew=lambda: _read_both_views(context.renew(), what, not_function),
     )

@@ -18,6 +18,7 @@ from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UICo
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.output import Output
 
+from kcovdbg.buffers.trace_coverage import LINE_MARKS, NO_MARK
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.full_screen import fit
@@ -172,15 +173,18 @@ class ViewScreen(ScreenApplication):
         room = max(int(self.application.output.get_size().rows * _SOURCE_SHARE) - 1, 2)
         first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
         digits = len(str(first + room))
-        for number, line in enumerate(
-            highlight(text.lines[first - 1 : first - 1 + room], frame.file or ""), first
-        ):
-            gutter = ("gutter", f"{number:>{digits}} ")
-            lines.append(
-                style_line(
-                    fit((gutter, *line), self.width), "class:cursor" if number == middle else ""
-                )
-            )
+        file = frame.file or ""
+        states = view.find_states(row, file)
+        shown = highlight(text.lines[first - 1 : first - 1 + room], file)
+        for number, line in enumerate(shown, first):
+            gutter = []
+            for of_trace in states:
+                found = of_trace.get(number)
+                mark = NO_MARK if found is None else LINE_MARKS[found.state]
+                gutter.append((mark.style, mark.sign))
+            gutter.append(("gutter", f" {number:>{digits}} "))
+            style = "class:cursor" if number == middle else ""
+            lines.append(style_line(fit((*gutter, *line), self.width), style))
         return _stack(lines)
 
     def _detail(self) -> StyleAndTextTuples:
@@ -265,7 +269,7 @@ KEYS: Final = (
     ScreenKey(
         "s",
         "s",
-        "show the source of the current record",
+        "show the source of the current record: + executed, ~ in part, ! not, ? unknown",
         lambda screen: screen.state.toggle_source(),
         "source",
     ),

@@ -109,6 +109,26 @@ def test_report_has_the_states_of_source(opened_demo, tmp_path):
     assert tally["both"] > 10
 
 
+def test_diff_by_line_has_the_states_of_source(opened_demo):
+    names = "kc-pc", "kc-again"
+    states = []
+    for name in names:
+        rows = opened_demo.ask(f"source {name}")
+        states.append({(row["file"], row["line"]): row["state"] for row in rows})
+    rows = opened_demo.ask(f"diff --by line {' '.join(names)}", status=1)
+    assert rows
+    for row in rows:
+        place = row["file"], row["line"]
+        assert (row["left_runs"], row["right_runs"]) == (
+            (1, 0) if row["side"] == "left" else (0, 1)
+        )
+        # A run that executed nothing of a function has no line of it.
+        ran, other = states if row["side"] == "left" else states[::-1]
+        assert ran[place] in ("executed", "partly")
+        assert other.get(place, "not-executed") == "not-executed"
+    assert opened_demo.ask("diff --by line kc-pc kc-pc") == []
+
+
 def test_genhtml_shows_what_was_exported(tree, opened_demo, tmp_path):
     out = tmp_path / "usb.info"
     opened_demo.run(f"export lcov kc-usb --file lib -o {out}")

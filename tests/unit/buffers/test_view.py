@@ -4,6 +4,7 @@ keys.
 """
 
 import random
+import re
 from functools import partial
 
 import pytest
@@ -14,6 +15,7 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.line_states import CodeLine, LineState
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.screen import KeyTerminal
@@ -243,6 +245,30 @@ def test_source_follows_the_cursor(tmp_path):
     assert "dir/file_0.c:101" in text(frames[1])
     assert "no source text" in text(frames[2])
     assert "dir/file_2.c:100" not in "\n".join(frames[3][4:])
+
+
+def test_source_has_the_marks_of_lines(tmp_path):
+    """Of two traces of one build two of them; of two builds the one whose source it is."""
+    path = tmp_path / "dir" / "file_0.c"
+    path.parent.mkdir()
+    path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
+
+    def states(*of_lines):
+        lines = {99 + index: CodeLine(99 + index, of, 1) for index, of in enumerate(of_lines)}
+        return lambda file: lines if file == "dir/file_0.c" else {}
+
+    left = states(LineState.NOT_EXECUTED, LineState.EXECUTED)
+    right = states(LineState.PARTLY, LineState.MOVED)
+    trees = [SourceTree([tmp_path])] * 2
+
+    def gutters(view, keys=("s",)):
+        frame = text(show(view).run(*keys)[-1])
+        return re.findall(r"^(.*)(?:98|99|100) int", frame, re.MULTILINE)
+
+    one = TraceView(TracePane(make_buffer([pc(1, 0)]), names()), sources=trees[:1], states=[left])
+    assert gutters(one) == ["   ", "!  ", "+ "]
+    words = [pc(1, 0)], [pc(1, 0)]
+    assert gutters(two(*words, sources=trees, states=[left, right])) == ["    ", "!~  ", "+? "]
 
 
 def test_detail_help_and_unknown_keys():

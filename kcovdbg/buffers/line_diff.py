@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Differences between runs of two sides by lines of source: those that one side executed and the
+other did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from operator import add
+from typing import Final, NamedTuple
+
+from kcovdbg.compare.trace_builds import TraceBuild, build_remarks
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning
+from kcovdbg.console.context import Context
+from kcovdbg.console.renderable import Drawing, Line, Lines, Table
+from kcovdbg.console.text import TAB
+from kcovdbg.inputs.buffer_sources import BufferCounts
+from kcovdbg.records.line_states import LineState, StateColumns, StateFinder, make_finder
+from kcovdbg.records.located_records import matches_path
+from kcovdbg.records.run_counts import DiffSide
+
+# Of the numbers of states.
+_EXECUTED: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
+_MISSED: Final = bytes(state is LineState.NOT_EXECUTED for state in LineState).ljust(256, b"\0")
+_SIGNS: Final = {
+    DiffSide.LEFT: ("left", "<"),
+    DiffSide.RIGHT: ("right", ">"),
+    DiffSide.FLICKER: ("remark", "~"),
+}
+
+
+class DifferingLine(NamedTuple):
+    """A line that some runs executed and others did not."""
+
+    side: DiffSide
+    file: str
+    line: int
+    left_runs: int
+    right_runs: int
+    hits: int
+    text: str | None
+
+
+LINE_COLUMNS: Final = (
+    Column("side", TEXT),
+    Column("file", PATH, meaning="source file, relative to the build root"),
+    Column("line", NUMBER, meaning="line in the file"),
+    Column("left_runs", NUMBER),
+    Column("right_runs", NUMBER),
+    Column("hits", NUMBER),
+    Column("text", TEXT, meaning="the line's text", null="the source is not at hand"),
+)
+LINE_MEANINGS: Final = {
+    "side": Meaning(
+        "`left` if every run of the left side executed the line and none of the right side did, "
+        "`right` for the reverse, `flicker` where runs of one side differ"
+    ),
+    "left_runs": Meaning("runs of the left side that executed the line", unit="runs"),
+    "right_runs": Meaning("runs of the right side that executed the line", unit="runs"),
+    "hits": Meaning(
+        "largest number of records of its code in a run; 1 where it is inferred", unit="records"
+    ),
+}
+
+Runs = Callable[[], Iterable[BufferCounts]]
+"""Reads the runs of a side, one after the other."""
+
+
+class _SideStates:
+    """The states of the same lines by all runs of one side.
+
+    :param finder: of the kernel.
+    :param functions: that have the lines.
+    :param runs: of the side.
+    """
+
+    def __init__(self, finder: StateFinder, functions: Sequence[int], runs: Runs) -> None:
+        self.count = 0
+        self.contradictions = 0
+        self.executed: Sequence[int] = ()
+        """Number of runs that executed each line."""
+        self.missed: Sequence[int] = ()
+        """Number of runs that did not."""
+        self.hits: Sequence[int] = ()
+        for counted in runs():
+            states = finder.find_columns(counted.trace, functions)
+            if not self.count:
+                self.lines: StateColumns = states
+                self.executed = self.missed = self.hits = bytes(len(states.line))
+            executed = states.line_state.translate(_EXECUTED)
+            self.executed = list(map(add, self.executed, executed))
+            self.missed = list(map(add, self.missed, states.line_state.translate(_MISSED)))
+            self.hits = list(map(max, self.hits, states.line_hits))
+            self.contradictions += states.contradictions
+            self.count += 1
+
+
+def diff_lines(
+    context: Context, sides: Sequence[Runs], build: TraceBuild, files: Collection[str]
+) -> Iterator[Lines]:
+    """Yield the lines that one side executed and the other did not.
+
+    :param sides: two.
+    :param build: that all traces are of.
+    :param files: patterns of the files whose lines are wanted; none for all.
+    :raises CapabilityError: when the blocks of the kernel's code are unknown.
+    """
+    finder = make_finder(build.find_table())
+    # Traces are read twice: lines of functions that only others executed are compared as well.
+    functions: set[int] = set()
+    remarks = [*build_remarks([build])]
+    for runs in sides:
+        for counted in runs():
+            functions.update(finder.find_executed(counted.trace.counts))
+            remarks += counted.remarks
+    left, right = (_SideStates(finder, sorted(functions), runs) for runs in sides)
+    rows, common, unknown = _find_rows(build, left, right, files)
+    if unknown:
+        remarks.append(f"{unknown} lines are not compared: unknown whether some run executed them")
+    contradictions = left.contradictions + right.contradictions
+    if contradictions:
+        remarks.append(
+            f"the records contradict the code of {contradictions} functions: are these traces of "
+            f"another kernel?"
+        )
+    context.status = 1 if any(row.side is not DiffSide.FLICKER for row in rows) else 0
+    several = left.count + right.count > 2
+    if context.status and not several:
+        remarks.append("single runs vary; give several per side")
+    everywhere = "in every run" if several else "on both sides"
+    heading = f"{common} lines executed {everywhere}, {len(rows)} differ"
+    drawing = Drawing(len(rows), partial(_draw, heading, rows, (left.count, right.count)))
+    yield Lines(drawing, data=Table(LINE_COLUMNS, rows), remarks=list(dict.fromkeys(remarks)))
+
+
+def _find_rows(
+    build: TraceBuild, left: _SideStates, right: _SideStates, files: Collection[str]
+) -> tuple[list[DifferingLine], int, int]:
+    """Return the lines that differ, how many all runs executed, and how many are unknown."""
+    rows = []
+    common = unknown = 0
+    names = left.lines.names
+    tree = build.find_tree()
+    for index, line in enumerate(left.lines.line):
+        number = left.lines.line_file[index]
+        file = names[number] if number < len(names) else ""
+        if not file or (files and not any(matches_path(pattern, file) for pattern in files)):
+            continue
+        here, there = left.executed[index], right.executed[index]
+        missed = left.missed[index], right.missed[index]
+        common += here == left.count and there == right.count
+        side = None
+        if here == left.count and missed[1] == right.count:
+            side = DiffSide.LEFT
+        elif missed[0] == left.count and there == right.count:
+            side = DiffSide.RIGHT
+        elif (here or there) and any(missed):
+            side = DiffSide.FLICKER
+        elif here + there + sum(missed) < left.count + right.count:
+            unknown += left.lines.line_state[index] != LineState.NOT_INSTRUMENTED
+        if side is not None:
+            hits = max(left.hits[index], right.hits[index])
+            text = tree.read(file).line(line)
+            rows.append(DifferingLine(side, file, line, here, there, hits, text))
+    return sorted(rows, key=lambda row: (row.file, row.line)), common, unknown
+
+
+def _draw(
+    heading: str, rows: Sequence[DifferingLine], runs: tuple[int, int], most: int
+) -> Iterator[Line]:
+    """Yield the lines by file.
+
+    :param runs: of both sides.
+    """
+    yield (("header", heading),)
+    file = None
+    for row in rows[:most]:
+        if row.file != file:
+            file = row.file
+            yield ()
+            yield (("path", file),)
+        style, sign = _SIGNS[row.side]
+        of_runs = ""
+        if row.side is DiffSide.FLICKER:
+            of_runs = f"  {row.left_runs}/{runs[0]}, {row.right_runs}/{runs[1]}"
+        text = (row.text or "").expandtabs(TAB)
+        yield ((style, f"{sign} {row.line:>6}{of_runs}  "), ("", text))
