@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kcovdbg.patch.build_option import BuildRule
 from kcovdbg.patch.change import FileChange, TargetLine
 from kcovdbg.patch.line_placement import place_lines
 from kcovdbg.records.joined_states import JoinedLine, TraceHits
 from kcovdbg.records.line_states import LineState
+from kcovdbg.symbols.build_option import BuildRule
 from kcovdbg.symbols.source_tree import SourceText
 
 _CODE_SUFFIXES: Final = (".c", ".S", ".rs")

@@ -24,7 +24,6 @@ from kcovdbg.input_file import decode_utf16, read_input
 from kcovdbg.inputs.buffer_sources import ALL, find_trace_buffers, read_trace_records
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
-from kcovdbg.patch.build_option import BuildOptions
 from kcovdbg.patch.change import read_diff
 from kcovdbg.patch.changed_lines import (
     REASONS,
@@ -37,6 +36,7 @@ from kcovdbg.patch.changed_lines import (
 )
 from kcovdbg.patch.git_diff import git_diff
 from kcovdbg.records.joined_states import join_states, name_trace
+from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.source_tree import SourceText
 
 _STDIN: Final = "-"

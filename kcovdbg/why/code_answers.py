@@ -95,7 +95,9 @@ class CodeQuestion:
     def explain(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield whether code ran, and if not, what stood before it."""
         if not subject.functions:
-            yield Answer("code-absent", f"the kernel has no code of {subject.name}", {"points": 0})
+            because = f": {subject.lack}" if subject.lack else ""
+            answer = f"the kernel has no code of {subject.name}{because}"
+            yield Answer("code-absent", answer, {"points": 0})
             return
         path = self._find_path(subject.functions)
         named = {"function": self._name(subject.functions[0])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -12,6 +13,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.code_names import check_code, unknown_file
 from kcovdbg.records.line_states import StateFinder, TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_path
+from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.location_table import LocationTable
 
 _LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
@@ -36,6 +38,8 @@ class CodeSubject(NamedTuple):
     """Of instructions whose blocks are asked about, as in the image; none for a line or whole
     functions.
     """
+    lack: str = ""
+    """Why the kernel has no code of the line, where the source tree says so."""
 
     @property
     def is_whole(self) -> bool:
@@ -113,7 +117,10 @@ class SubjectFinder:
         if exact:
             files = exact
         if not files:
-            raise unknown_file([self._table], pattern)
+            lack = self._explain_not_built(pattern)
+            if lack is None:
+                raise unknown_file([self._table], pattern)
+            return CodeSubject(f"{pattern}:{line}", (), (pattern, line), lack=lack)
         if len(files) > 1:
             more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
             raise KcovdbgError(
@@ -123,6 +130,16 @@ class SubjectFinder:
         place = (files[0], line)
         name = f"{files[0].removeprefix('./')}:{line}"
         return CodeSubject(name, tuple(self._find_functions_with(place)), place)
+
+    def _explain_not_built(self, file: str) -> str | None:
+        """Return why a file of the source tree is not built, None where the tree has no such."""
+        kernel = self._context.kernel
+        if not kernel.source_folders or kernel.source.find(file) is None:
+            return None
+        rule = BuildOptions(Path(kernel.source_folders[0]).resolve()).find(file)
+        if rule is None or rule.option is None:
+            return "its file is not built"
+        return f"its file is not built: {rule.option} builds it"
 
     def _find_functions_with(self, place: tuple[str, int]) -> Iterator[int]:
         """Yield the functions that have code of a line."""

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from kcovdbg.patch.build_option import BuildOptions, BuildRule
 from kcovdbg.patch.change import FileChange, TargetLine
 from kcovdbg.patch.changed_lines import BuiltFiles, ChangeState, fits_text, judge_file
 from kcovdbg.patch.line_placement import place_lines
 from kcovdbg.records.joined_states import JoinedLine, TraceHits
 from kcovdbg.records.line_states import LineState
+from kcovdbg.symbols.build_option import BuildOptions, BuildRule
 from kcovdbg.symbols.source_tree import SourceText
 
 TEXT = tuple(f"\tcall_{number}(argument);" if number % 5 else "}" for number in range(100))

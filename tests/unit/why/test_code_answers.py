@@ -83,6 +83,10 @@ class Program:
         jsonschema.validate(rows, strict_schema("why"))
         return rows
 
+    def out(self):
+        """Return what was printed."""
+        return self._capsys.readouterr().out
+
     def codes(self, *words):
         return [row["code"] for row in self.ask(*words)]
 
@@ -326,3 +330,17 @@ def test_all_needs_a_trace(program):
     assert program.status == 2
     program.ask("--all", "dir/other.c", program.record("1"))
     assert program.status == 2
+
+
+def test_file_that_is_not_built(program):
+    """The tree's Makefile says which option builds it."""
+    (program.folder / "dir" / "Makefile").write_text("obj-$(CONFIG_OTHER) += other.o\n")
+    (program.folder / "Makefile").write_text("obj-y += dir/\n")
+    (program.folder / "dir" / "other.c").write_text("int other;\n")
+    trace = program.record("1")
+    words = ["--source-dir", str(program.folder), "-s", str(program.image)]
+    assert main([*words, "why", "dir/other.c:1", trace, "--json"]) == 0
+    (row,) = json.loads(program.out())
+    assert row["code"] == "code-absent"
+    assert "CONFIG_OTHER" in row["answer"]
+    assert main([*words, "why", "dir/another.c:1", trace]) == 2
