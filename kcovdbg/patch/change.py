@@ -28,8 +28,10 @@ _GIT_LINES: Final = (
     ),
     *("rename ", "copy ", "similarity index ", "dissimilarity index "),
 )
-# The start of each patch in a mailbox, as git format-patch writes it.
-_MAIL: Final = re.compile(r"From [0-9a-f]{40} ")
+# The start of each mail in a mailbox: git format-patch writes a commit there, archives an address.
+_MAIL: Final = re.compile(
+    r"From \S+ (Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:"
+)
 # A merge compared with all of its parents.
 _COMBINED: Final = re.compile(r"diff --(cc|combined) |@@@+ ")
 _PREFIXES: Final = re.compile(r"[abciow12]/")
@@ -81,11 +83,8 @@ def read_diff(text: str, name: str) -> list[FileChange]:
         raise KcovdbgError(
             f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one"
         ) from None
-    if (
-        not files
-        and not any(line.startswith(_GIT_HEADER) for line in lines)
-        and any(line.strip() for line in lines)
-    ):
+    is_of_git = any(line.startswith(_GIT_HEADER) for line in lines)
+    if not files and not is_of_git and any(line.strip() for line in lines):
         raise KcovdbgError(f"{name}: no unified diff", hint="git diff and diff -u write one")
     first = next((index for index, line in enumerate(lines) if line.startswith("--- ")), len(lines))
     if sum(line.startswith("+") for line in lines[first:]) != len(files) + sum(
@@ -95,17 +94,18 @@ def read_diff(text: str, name: str) -> list[FileChange]:
             f"{name}: not a valid diff: a hunk is longer than its header says",
             hint="git diff writes one",
         )
-    return list(_find_changes(files))
+    return list(_find_changes(files, is_of_git=is_of_git))
 
 
-def _find_changes(files: PatchSet) -> Iterator[FileChange]:
+def _find_changes(files: PatchSet, *, is_of_git: bool) -> Iterator[FileChange]:
     for file in files:
         if file.target_file in (None, _NO_FILE):
             continue
         hunks = [_target_lines(hunk) for hunk in file]
         hunks = [hunk for hunk in hunks if any(line.is_added for line in hunk)]
         if hunks:
-            path = _clean_path(file.source_file or "", file.target_file)
+            source, target = _unquote(file.source_file or ""), _unquote(file.target_file)
+            path = _clean_path(source, target) if is_of_git else _strip_tree(source, target)
             yield FileChange(path, hunks, is_inside=_is_inside(path))
 
 
@@ -147,8 +147,18 @@ def _trim_mail(lines: Sequence[str]) -> list[str]:
     return kept
 
 
+def _strip_tree(source: str, target: str) -> str:
+    """Return a path without the tree's directory, where diff compared two trees: linux.orig/fs/a.c
+    and linux/fs/a.c.
+    """
+    source_tree, _, source_path = source.partition("/")
+    target_tree, _, target_path = target.partition("/")
+    if source_path and source_path == target_path and source_tree != target_tree:
+        return target_path
+    return _clean_path(source, target)
+
+
 def _clean_path(source: str, target: str) -> str:
-    source, target = _unquote(source), _unquote(target)
     has_prefixes = bool(_PREFIXES.match(target)) and (
         source == _NO_FILE or bool(_PREFIXES.match(source))
     )

@@ -58,6 +58,18 @@ def test_mails():
     assert added((MAIL + second).replace("\n", "\r\n")) == added(MAIL + second)
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["From mboxrd@z Thu Jan  1 00:00:00 1970", "From a@example.org Mon Nov 30 09:15:00 2026"],
+)
+def test_mails_of_an_archive(start):
+    """A message between two patches may have lines that look like those of a hunk."""
+    mail = start + MAIL[MAIL.index("\n") :]
+    mail = mail.replace("A message may", "+ Added by the message.\nA message may")
+    second = mail.replace("fs/open.c", "fs/read.c").replace("+new", "+newer")
+    assert added(mail + second) == [("fs/open.c", 11, "new"), ("fs/read.c", 11, "newer")]
+
+
 def test_of_a_tree_in_git(tmp_path):
     """What git itself writes: names with blanks, renames, modes, binary files, ends without a
     newline.
@@ -129,6 +141,98 @@ def test_of_diff(tmp_path):
         check=False,
     )
     assert added(single.stdout) == [("fs/open.c", 3, "three")]
+
+
+def test_of_two_trees(tmp_path):
+    """Directories of trees have any name, and are no part of paths."""
+    for tree, text in (("linux-6.12.orig", "1\n2\n3"), ("linux-6.12", "1\n2\nthree\n")):
+        (tmp_path / tree / "fs").mkdir(parents=True)
+        (tmp_path / tree / "fs" / "open.c").write_text(text)
+    (tmp_path / "linux-6.12" / "fs" / "fresh.c").write_text("one\n")
+    (tmp_path / "linux-6.12.orig" / "fs" / "gone.c").write_text("one\n")
+    done = subprocess.run(
+        ["diff", "-ruN", "linux-6.12.orig", "linux-6.12"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert added(done.stdout) == [("fs/fresh.c", 1, "one"), ("fs/open.c", 3, "three")]
+
+
+HUNK = "@@ -1 +1 @@\n-old\n+new\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        (f"Index: linux/fs/a.c\n{'=' * 67}\n--- l.orig/fs/a.c\n+++ l/fs/a.c\n{HUNK}", "fs/a.c"),
+        (f"diff --git fs/a.c fs/a.c\n--- fs/a.c\n+++ fs/a.c\n{HUNK}", "fs/a.c"),
+        (
+            "diff --git fs/a.c mm/a.c\nsimilarity index 50%\nrename from fs/a.c\n"
+            f"rename to mm/a.c\n--- fs/a.c\n+++ mm/a.c\n{HUNK}",
+            "mm/a.c",
+        ),
+        (
+            "diff --git a/fs/a.c b/fs/b.c\nsimilarity index 50%\ncopy from fs/a.c\n"
+            f"copy to fs/b.c\n--- a/fs/a.c\n+++ b/fs/b.c\n{HUNK}",
+            "fs/b.c",
+        ),
+        (
+            "diff --git a/a.sh b/a.sh\nold mode 100644\nnew mode 100755\nindex 1..2\n"
+            f"--- a/a.sh\n+++ b/a.sh\n{HUNK}",
+            "a.sh",
+        ),
+        (f"--- fs/a.c.orig\n+++ fs/a.c\n{HUNK}", "fs/a.c"),
+    ],
+)
+def test_headers_of_other_tools(text, file):
+    assert added(text) == [(file, 1, "new")]
+
+
+@pytest.mark.parametrize(
+    ("hunk", "wanted"),
+    [
+        ("@@ -1,2 +1,2 @@\n x\n-a\n\\ No newline at end of file\n+a\n", [(2, "a")]),
+        ("@@ -1,2 +1,2 @@\n x\n-a\n+a\n\\ No newline at end of file\n", [(2, "a")]),
+        # A mail program cut the blank off an empty line.
+        ("@@ -1,3 +1,3 @@\n\n-a\n+b\n c\n", [(2, "b")]),
+        # Lines that begin with signs themselves.
+        ("@@ -1,2 +1,3 @@\n x\n--- a\n+++ b\n++++ c\n", [(2, "++ b"), (3, "+++ c")]),
+        ("@@ -1 +1 @@\n-a\r\n+b\r\n", [(1, "b")]),
+    ],
+)
+def test_lines_of_hunks(hunk, wanted):
+    for header in ("", "diff --git a/f.c b/f.c\nindex 1..2 100644\n"):
+        text = f"{header}--- a/f.c\n+++ b/f.c\n{hunk}"
+        assert added(text) == [("f.c", number, line) for number, line in wanted]
+
+
+def test_a_merge_is_refused_with_what_to_do_instead(tmp_path):
+    """What git show writes of a merge with conflicts has no lines of one parent."""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
+
+    def run(*words, check=True):
+        done = subprocess.run(
+            [*git, *words], cwd=tmp_path, capture_output=True, text=True, check=check
+        )
+        return done.stdout
+
+    run("init", "-q", "-b", "one")
+    for branch, text in (("one", "base\n"), ("two", "two\n"), ("one", "one\n")):
+        run("checkout", "-q", "-B" if branch == "two" else "-q", branch, check=False)
+        (tmp_path / "a.c").write_text(text)
+        run("add", "a.c")
+        run("commit", "-qm", text.strip())
+    run("merge", "-q", "two", check=False)
+    (tmp_path / "a.c").write_text("both\n")
+    run("commit", "-qam", "merge")
+    for options in ((), ("-c",)):
+        with pytest.raises(KcovdbgError) as caught:
+            added(run("show", *options))
+        assert caught.value.hint is not None
+        assert "MERGE^1" in caught.value.hint
+    assert added(run("diff", "HEAD^1", "HEAD")) == [("a.c", 1, "both")]
 
 
 @pytest.mark.parametrize(
