@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What kcovdbg starts: the environment of each child, the command lines of Python processes that
-run a part of kcovdbg, or install one, and the script for GDB.
+"""Processes that kcovdbg starts: their environment, command lines of Python processes that run or
+install a part of kcovdbg, and the script for GDB.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class Limit(NamedTuple):
     """One limit."""
 
     default: int
-    """In bytes or seconds."""
+    """Default value, in bytes or seconds."""
     meaning: str
     is_time: bool = False
     default_text: str | None = None
-    """What the default is made of, where it depends on the machine."""
+    """How the default is computed, if it depends on the machine."""
 
     def format(self, value: int) -> str:
         """Return a value as the user would type it."""
@@ -149,7 +149,7 @@ def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
 
 
 class _Account:
-    """What one command has used."""
+    """The resources that one command has used."""
 
     def __init__(self) -> None:
         self.traces: dict[str, int] = {}

@@ -91,7 +91,8 @@ class BackgroundJob:
     def status(self) -> int | None:
         """Exit status of ``collect``, which is that of its command; None while it runs."""
         status = self._process.poll()
-        return None if status is None else 128 - status if status < 0 else status
+        # A negative status is the signal that ended it.
+        return 128 - status if status is not None and status < 0 else status
 
     @property
     def buffers(self) -> list[str]:

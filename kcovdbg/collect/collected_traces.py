@@ -75,11 +75,9 @@ def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]
     parts: list[CollectedPart] = []
     if per_thread:
         parts += [CollectedPart(str(task.tid), task.buffer, task.pid) for task in traced]
-        parts += [
-            CollectedPart(f"{task.tid}.edges", task.edges, task.pid)
-            for task in traced
-            if task.edges is not None
-        ]
+        for task in traced:
+            if task.edges is not None:
+                parts.append(CollectedPart(f"{task.tid}.edges", task.edges, task.pid))
     elif traced:
         parts.append(CollectedPart("", merge([task.buffer for task in traced]), traced[0].pid))
         edges = [task.edges for task in traced if task.edges is not None]
@@ -129,7 +127,7 @@ def records_table(
 
 
 def _part_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the columns of records with the task that each is of."""
+    """Return the columns of records, and of the task that each belongs to."""
     return (*columns, Column("tid", PID), Column("comm", COMM), Column("part", TEXT))
 
 
@@ -168,7 +166,7 @@ _CALL_COLUMNS: Final = (
     Column(
         "number",
         NUMBER,
-        value=lambda row: row.call.number,
+        value="call.number",
         json_only=True,
         meaning="number of the system call",
     ),
@@ -191,14 +189,12 @@ _CALL_COLUMNS: Final = (
         value=lambda row: [hex(value) for value in row.call.arguments],
         json_only=True,
     ),
-    Column("text", TEXT, value=lambda row: row.call.text, json_only=True),
-    Column(
-        "result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)
-    ),
+    Column("text", TEXT, value="call.text", json_only=True),
+    Column("result", NUMBER, value="call.result", text=lambda row: _result_text(row.call)),
     Column(
         "first",
         NUMBER,
-        value=lambda row: row.call.first,
+        value="call.first",
         json_only=True,
         meaning="index of its first record",
     ),
@@ -206,7 +202,7 @@ _CALL_COLUMNS: Final = (
         "count",
         NUMBER,
         title="RECORDS",
-        value=lambda row: row.records,
+        value="records",
         meaning="number of its records",
         unit="records",
     ),
@@ -222,11 +218,10 @@ def calls_table(
     """Return a table of system calls, each with what it covers."""
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
-    # Without a table of locations each name is slow to find: skip those of calls that are not
-    # shown.
-    shown = (
-        collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
-    )
+    shown = collected.calls
+    if wanted.passes_all and args.n is not None:
+        # Without a location table each name is slow to find.
+        shown = shown[: args.n]
     pcs_of = [_find_pcs(collected, call) for call in shown]
     names.prefetch(set(chain.from_iterable(pcs_of)))
     # The same few thousand PCs are in every call.
@@ -238,20 +233,16 @@ def calls_table(
 
     def rows() -> Iterator[_CallRow]:
         for call, pcs in zip(shown, pcs_of, strict=True):
-            own = [
-                pcs[index]
-                for index in own_records([*map(functions_of, pcs)])
-                if is_wanted(pcs[index])
-            ]
+            own_pcs = [pcs[index] for index in own_records([*map(functions_of, pcs)])]
+            own = [*filter(is_wanted, own_pcs)]
             if own or wanted.passes_all:
                 distinct = dict.fromkeys(own)
                 # All frames: users look for inlined functions as well.
-                functions = dict.fromkeys(
-                    name for pc in distinct for name in reversed(functions_of(pc))
-                )
-                yield _CallRow(
-                    call, collected.tasks[call.task].comm, list(functions), len(distinct), len(own)
-                )
+                functions: dict[str, None] = {}
+                for pc in distinct:
+                    functions |= dict.fromkeys(reversed(functions_of(pc)))
+                comm = collected.tasks[call.task].comm
+                yield _CallRow(call, comm, list(functions), len(distinct), len(own))
 
     notes = [
         *remarks,
@@ -315,18 +306,18 @@ _OCCURRENCE_COLUMNS: Final = (
     Column(
         "stable",
         BOOL,
-        value=lambda row: row.occurrence.is_stable,
+        value="occurrence.is_stable",
         meaning="whether every run covers the point",
     ),
     Column(
         "runs",
         NUMBER,
-        value=lambda row: row.occurrence.runs,
+        value="occurrence.runs",
         text=lambda row: f"{row.occurrence.runs}/{row.of}",
     ),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row.occurrence.records),
-    Column("pc", WORD, value=lambda row: row.occurrence.pc, priority=2),
-    Column("symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, elastic=16),
+    Column("pc", WORD, value="occurrence.pc", priority=2),
+    Column("symbol", SYMBOL, title="FUNCTION", value="location.symbol", elastic=16),
     where_column(
         lambda row: place_text(row.location.frames[0]) if row.location.frames else "", priority=1
     ),
@@ -373,8 +364,8 @@ COLLECT_ROWS: Final = (
 
 
 def count_run(collected: Collected) -> Counter[int]:
-    """Return how often each PC was recorded in one run of a command: by its tasks, and for it in
-    the background.
+    """Return how often each PC was recorded in one run of a command, by its tasks and in remote
+    sections.
     """
     counts: Counter[int] = Counter()
     for buffer in collected.buffers:
@@ -385,9 +376,7 @@ def count_run(collected: Collected) -> Counter[int]:
 def stability_table(
     context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]
 ) -> Table:
-    """Return a table of the points that several runs cover: those that flicker, and with ``--raw``
-    those that are stable.
-    """
+    """Return a table of the points that flicker between runs; with ``--raw``, of all points."""
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
     found = find_occurrences(runs)

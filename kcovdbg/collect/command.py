@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -60,6 +61,7 @@ _GROWTH: Final = 4
 _MAX_GROWN: Final = 1 << 26
 # KCOV_INIT_TRACE refuses more than INT_MAX bytes.
 _MAX_SIZE: Final = ((1 << 31) - 1) // 8
+_AUTO: Final = "common:auto"
 _SIZE: Final = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmM]?)")
 
 
@@ -70,9 +72,8 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise WordError(
-            f"'{text}' is not a buffer size", text, hint="words of the kernel: 65536, 512K, 1M"
-        )
+        hint = "words of the kernel: 65536, 512K, 1M"
+        raise WordError(f"'{text}' is not a buffer size", text, hint=hint)
     words = int(match[1], 0) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
     page = os.sysconf("SC_PAGESIZE") // 8
     largest = _MAX_SIZE // page * page
@@ -90,27 +91,19 @@ def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
     found: list[int] = []
     common: int | None = None
     for word in ",".join(words).split(",") if words else ():
-        if word == "common:auto":
-            value = 0
-        else:
-            try:
-                value = handles.parse_handle(word)
-            except ValueError:
-                raise WordError(
-                    f"'{word}' is not a remote handle", word, hint="usb:1, common:0x42, common:auto"
-                ) from None
+        try:
+            value = 0 if word == _AUTO else handles.parse_handle(word)
+        except ValueError:
+            hint = f"usb:1, common:0x42, {_AUTO}"
+            raise WordError(f"'{word}' is not a remote handle", word, hint=hint) from None
         if handles.decode_handle(value).subsystem != handles.COMMON:
             found.append(value)
         elif common is not None:
-            raise WordError(
-                "collect: more than one common handle given",
-                word,
-                hint="add handles of USB buses: usb:1",
-            )
-        elif not value and word != "common:auto":
-            raise WordError(
-                "'common:0' is not a remote handle", word, hint="common:auto uses a free one"
-            )
+            hint = "add handles of USB buses: usb:1"
+            raise WordError("collect: more than one common handle given", word, hint=hint)
+        elif not value and word != _AUTO:
+            hint = f"{_AUTO} uses a free one"
+            raise WordError("'common:0' is not a remote handle", word, hint=hint)
         else:
             common = value
     return tuple(found), common
@@ -120,11 +113,8 @@ def _make_request(context: Context, args: Namespace) -> Request:
     from kcovdbg.collect.command_run import Request
 
     if not args.command:
-        raise WordError(
-            "collect: missing command",
-            None,
-            hint="collect -- COMMAND ARG…, for instance collect -- ls /",
-        )
+        hint = "collect -- COMMAND ARG…, for instance collect -- ls /"
+        raise WordError("collect: missing command", None, hint=hint)
     plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
     features = None if plain in ("PC", "CMP") else context.running_features
     found, common = parse_remote(args.remote or ())
@@ -148,17 +138,13 @@ def _find_holder(context: Context, handle: int) -> str | None:
     target = context.kernel.optional_target
     if target is None or not is_this_machine(target):
         return None
-    try:
+    with contextlib.suppress(KcovdbgError):
         for entry in context.state(Part.REMOTE).handles:
             if entry.handle == handle:
                 kcov = "an unknown object" if entry.kcov is None else name_kcov(entry.kcov)
-                return (
-                    f"{kcov} holds it"
-                    if entry.pid is None
-                    else f"{name_task(entry)} holds it with {kcov}"
-                )
-    except KcovdbgError:
-        return None
+                if entry.pid is None:
+                    return f"{kcov} holds it"
+                return f"{name_task(entry)} holds it with {kcov}"
     return None
 
 
@@ -265,13 +251,12 @@ def _check_parts(context: Context, args: Namespace, request: Request) -> None:
             "collect: cannot write JSON or CSV to standard output",
             hint="add -o FILE; then --json describes the file",
         )
-    _check_number(
-        args, 2 if args.per_thread or request.handles or request.common_handle is not None else 1
-    )
+    has_remote = request.handles or request.common_handle is not None
+    _check_number(args, has_several=bool(args.per_thread or has_remote))
 
 
-def _check_number(args: Namespace, number: int) -> None:
-    if number > 1 and (args.output == STDOUT or not find_output(args.output).is_replaceable):
+def _check_number(args: Namespace, *, has_several: bool) -> None:
+    if has_several and (args.output == STDOUT or not find_output(args.output).is_replaceable):
         raise CollectError(
             f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file"
         )
@@ -291,7 +276,7 @@ def _write(
             f"the length of a call instruction on {platform.machine()} is unknown",
             hint="use --pc raw",
         )
-    _check_number(args, len(parts))
+    _check_number(args, has_several=len(parts) > 1)
 
     def text(part: CollectedPart) -> bytes:
         return text_bytes(part.buffer, call_length=length, is_syzkaller=args.format == "syzkaller")

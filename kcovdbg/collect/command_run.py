@@ -123,7 +123,7 @@ class TracedSyscall:
     text_argument: int | None
     """Index of the argument that points to text; None without one."""
     text: str | None
-    """That text."""
+    """The text that it points to."""
     result: int | None
     """None if the call did not return."""
     task: int
@@ -294,11 +294,14 @@ class _Run:
         request, lib = self.request, self.lib
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
-            asked = [
-                *request.handles,
-                *([request.common_handle] if request.common_handle and not self.is_random else []),
-            ]
-            is_refused = step == Step.ENABLE and -self.error == errno.EINVAL
+            asked = [*request.handles]
+            if request.common_handle and not self.is_random:
+                asked.append(request.common_handle)
+            refusal = None
+            if step == Step.ENABLE and -self.error == errno.EINVAL:
+                refusal = find_refusal(
+                    request.device_path, self.command.mode, request.size, self.device
+                )
             error = explain_errno(
                 step,
                 -self.error,
@@ -307,11 +310,7 @@ class _Run:
                 handles=asked,
                 find_holder=self.find_holder,
                 command=request.argv[0],
-                refusal=find_refusal(
-                    request.device_path, self.command.mode, request.size, self.device
-                )
-                if is_refused
-                else None,
+                refusal=refusal,
                 mode=request.mode,
             )
             if self.is_random and step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST:
@@ -343,10 +342,18 @@ class _Run:
     def _copy(self, copy: Any) -> bytes:
         return bytes(self.ffi.buffer(copy.data, copy.length)) if copy.length else b""
 
+    def _text(self, raw: Any) -> str:
+        text: bytes = self.ffi.string(raw)
+        return text.decode("utf-8", "backslashreplace")
+
     def _task(self, raw: Any) -> TaskTrace:
         mode, size, second = self.request.mode, self.request.size, self.request.mode.second
-        comm = self.ffi.string(raw.comm).decode("utf-8", "backslashreplace")
+        comm = self._text(raw.comm)
         tid = int(raw.tid)
+        records = size - mode.prefix_words(size)
+        edges = None
+        if second is not None:
+            edges = second.decode(f"{tid} edges", self._copy(raw.edges), size, tid, comm)
         return TaskTrace(
             tid=tid,
             pid=int(raw.tgid),
@@ -355,63 +362,51 @@ class _Run:
             comm=comm,
             status=int(raw.status),
             stops=int(raw.stops),
-            buffer=mode.decode(
-                str(tid), self._copy(raw.trace), size - mode.prefix_words(size), tid, comm
-            ),
-            edges=None
-            if second is None
-            else second.decode(f"{tid} edges", self._copy(raw.edges), size, tid, comm),
+            buffer=mode.decode(str(tid), self._copy(raw.trace), records, tid, comm),
+            edges=edges,
             problem=explain_not_followed(raw.step, raw.error) if raw.error else None,
             uses_kcov=bool(raw.uses_kcov) or tid in self.openers,
         )
 
     def _call(self, raw: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
         task = tasks[raw.task]
-        first, end = (
-            self._record_index(task.buffer, raw.first),
-            self._record_index(task.buffer, raw.end),
-        )
+        text_argument, text = None, None
+        if raw.text_argument:
+            text_argument, text = raw.text_argument - 1, self._text(raw.text)
         return TracedSyscall(
             tid=task.tid,
             number=int(raw.number),
             is_compat=bool(raw.compat),
             arguments=tuple(raw.arguments),
-            text_argument=raw.text_argument - 1 if raw.text_argument else None,
-            text=self.ffi.string(raw.text).decode("utf-8", "backslashreplace")
-            if raw.text_argument
-            else None,
+            text_argument=text_argument,
+            text=text,
             result=int(raw.result) if raw.returned else None,
             task=int(raw.task),
-            first=first,
-            end=end,
+            first=self._record_index(task.buffer, raw.first),
+            end=self._record_index(task.buffer, raw.end),
         )
 
     @staticmethod
     def _record_index(buffer: Buffer, position: int) -> int:
-        """Return the index of the record at a position of the count word, which counts words where
+        """Return the index of the record at a value of the count word, which counts words if
         records differ in length.
         """
         starts = buffer.encoding.starts
-        return (
-            min(int(position), buffer.count)
-            if starts is None
-            else bisect_left(starts, int(position))
-        )
+        if starts is None:
+            return min(int(position), buffer.count)
+        return bisect_left(starts, int(position))
 
 
 def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     for task in tasks:
+        name = f"{task.kind.name.lower()} {task.tid} ({task.comm})"
         if task.problem is not None:
-            yield (
-                f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
-            )
+            yield f"{name}: not collected: {task.problem}"
         if task.uses_kcov:
             yield (
-                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} "
-                f"itself: as collect has enabled "
-                "KCOV for it, KCOV_ENABLE fails with EBUSY, and before 7.2 KCOV_REMOTE_ENABLE "
-                "as well; run it without collect "
-                "for its own coverage"
+                f"{name} uses {request.device_path} itself: as collect has enabled KCOV for it, "
+                "KCOV_ENABLE fails with EBUSY, and before 7.2 KCOV_REMOTE_ENABLE as well; run it "
+                "without collect for its own coverage"
             )
     if request.mode.request.remark is not None:
         yield request.mode.request.remark
@@ -419,11 +414,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     if stops == 1:
         yield "the first records are of the ptrace stop at exec"
     elif stops:
-        where = (
-            "system calls, new tasks and signals"
-            if request.syscalls
-            else "new tasks, signals and exec"
-        )
+        where = "new tasks, signals and exec"
+        if request.syscalls:
+            where = "system calls, new tasks and signals"
         yield (
             f"ptrace stopped the command {stops} times (at {where}); each stop adds records of the "
             f"kernel's ptrace code"
@@ -448,8 +441,8 @@ _FAN_EVENT: Final = struct.Struct("=IBBHQii")
 
 @contextlib.contextmanager
 def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
-    """Have fanotify(7) note who opens a file; None without CAP_SYS_ADMIN or CONFIG_FANOTIFY, and
-    before 4.20.
+    """Let fanotify(7) note the tasks that open a file; None without CAP_SYS_ADMIN or
+    CONFIG_FANOTIFY, and before 4.20.
     """
     libc = ctypes.CDLL(None)
     descriptor = libc.fanotify_init(_FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_REPORT_TID, os.O_CLOEXEC)
@@ -464,7 +457,7 @@ def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
 
 
 def _read_openers(events: io.FileIO | None) -> Iterator[int]:
-    """Yield the thread ids of those that opened the file, in this process's namespace."""
+    """Yield the thread ids of tasks that opened the file, in this process's namespace."""
     with contextlib.suppress(OSError):
         # It has 170 events at most, each with a descriptor.
         while events is not None and (data := events.read(4096)):

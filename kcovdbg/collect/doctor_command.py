@@ -45,18 +45,16 @@ class Diagnosis(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column(
-        "ok",
-        BOOL,
-        meaning="the answer",
-        null="it is unknown",
-    ),
+    Column("ok", BOOL, meaning="the answer", null="it is unknown"),
     Column("question", TEXT, meaning="what was checked"),
     Column("answer", TEXT, meaning="what was found"),
     Column("fix", TEXT),
 )
 _SIGNS: Final = {True: ("good", "ok"), False: ("error", "NO"), None: ("warning", " ?")}
 _INDENT: Final = 4
+
+
+_COMPARISONS: Final = "CONFIG_KCOV_ENABLE_COMPARISONS"
 
 
 def _check_kernel(_context: Context) -> Diagnosis:
@@ -67,14 +65,10 @@ def _check_kernel(_context: Context) -> Diagnosis:
         # Only root can search debugfs.
         is_there = None
     if is_there:
-        lacking = (
-            []
-            if config is None
-            else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
-        )
-        return Diagnosis(
-            True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else "")
-        )
+        answer = running_release()
+        if config is not None and config.get(_COMPARISONS) != "y":
+            answer += f", without {_COMPARISONS}: no cmp mode"
+        return Diagnosis(True, answer)
     if config is None:
         fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
         return Diagnosis(None, "no kernel configuration found", fix)
@@ -94,34 +88,28 @@ def _check_points(context: Context) -> Diagnosis:
     target = context.kernel.optional_target
     lines = None if target is None or not is_this_machine(target) else target.lines
     image = None if lines is None else lines.image
-    if image is not None:
-        found = find_calls(image)
-        if found is not None:
-            if found[0]:
-                amount = (
-                    f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
-                )
-                return Diagnosis(True, f"{amount}, {image}")
-            return Diagnosis(
-                False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE
-            )
+    found = None if image is None else find_calls(image)
+    if found is not None:
+        calls, size = found
+        if not calls:
+            return Diagnosis(False, f"none: no call of {_CALLBACKS[0]} in {image}", _EVERYWHERE)
+        return Diagnosis(
+            True, f"{calls} calls of {_CALLBACKS[0]} in {size >> 10} KiB of code, {image}"
+        )
     has_callback = has_symbol(_CALLBACKS)
     if has_callback is False:
-        return Diagnosis(
-            False,
-            "none: the kernel has no __sanitizer_cov_trace_pc",
-            "build one with CONFIG_KCOV=y",
-        )
+        answer = f"none: the kernel has no {_CALLBACKS[0]}"
+        return Diagnosis(False, answer, "build one with CONFIG_KCOV=y")
     config = read_config()
     if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
         return Diagnosis(
             None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE
         )
-    there = "" if has_callback is None else "; __sanitizer_cov_trace_pc exists"
-    said = "no kernel configuration found" if config is None else "everywhere, by its configuration"
-    return Diagnosis(
-        None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX"
-    )
+    there = "" if has_callback is None else f"; {_CALLBACKS[0]} exists"
+    fix = "to verify, name its vmlinux: -s VMLINUX"
+    if config is None:
+        return Diagnosis(None, f"no kernel configuration found{there}", fix)
+    return Diagnosis(True, f"everywhere, by its configuration{there}", fix)
 
 
 _CALLBACKS: Final = (
@@ -198,7 +186,7 @@ def _try_open(path: Path) -> Diagnosis:
 def check_devices(
     folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None
 ) -> Iterator[Diagnosis]:
-    """Yield what is known of the devices of posted series that the running kernel has.
+    """Yield the diagnoses of the devices of posted series that the running kernel has.
 
     :param folder: where KCOV's file is.
     :param features: features of the running kernel; None if they are not known.
@@ -213,11 +201,9 @@ def check_devices(
         except OSError as error:
             # Only root can search debugfs, but the kernel's symbols are for everybody.
             if has_symbol((device.operations,)):
-                fix = (
-                    "run kcovdbg as root"
-                    if isinstance(error, PermissionError)
-                    else f"mount -t debugfs none {folder}"
-                )
+                fix = f"mount -t debugfs none {folder}"
+                if isinstance(error, PermissionError):
+                    fix = "run kcovdbg as root"
                 yield Diagnosis(False, f"{path}: {error.strerror}", fix, f"can I open {path.name}?")
             continue
         opened = _try_open(path)
@@ -277,13 +263,10 @@ def _check_symbols(context: Context) -> Diagnosis:
     target = context.kernel.optional_target
     if target is None:
         # Debug info is compared with the kernel's memory.
-        is_readable = os.access("/proc/kcore", os.R_OK)
-        fix = (
-            "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX"
-            if is_readable
-            else "see the line above"
-        )
-        return Diagnosis(False if is_readable else None, context.kernel.target_problem, fix)
+        if not os.access("/proc/kcore", os.R_OK):
+            return Diagnosis(None, context.kernel.target_problem, "see the line above")
+        fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX"
+        return Diagnosis(False, context.kernel.target_problem, fix)
     if not is_this_machine(target):
         return Diagnosis(
             None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor"
@@ -332,10 +315,9 @@ def _check_cache(_context: Context) -> Diagnosis:
     cache = find_usable_cache()
     if cache.problem is None:
         return Diagnosis(True, str(cache.folder))
-    spare = "nowhere" if cache.folder is None else f"only in {cache.folder}"
-    return Diagnosis(
-        False if cache.folder is None else None, f"{spare}: {cache.problem}", CACHE_HINT
-    )
+    if cache.folder is None:
+        return Diagnosis(False, f"nowhere: {cache.problem}", CACHE_HINT)
+    return Diagnosis(None, f"only in {cache.folder}: {cache.problem}", CACHE_HINT)
 
 
 _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnosis]]], ...]] = (

@@ -16,7 +16,7 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.errors import CollectError, WordError
 
 _COLUMNS: Final = (
-    Column("job", NUMBER, value=lambda job: job.number, meaning="number of the job"),
+    Column("job", NUMBER, value="number", meaning="number of the job"),
     Column("pid", PID, title="COLLECTOR", meaning="process id of the collector"),
     Column(
         "state",
@@ -33,7 +33,7 @@ _COLUMNS: Final = (
         value=lambda job: [] if job.name is not None else [str(path) for path in job.files],
         json_only=True,
     ),
-    Column("command", TEXT, value=lambda job: job.title, elastic=16, meaning="the command line"),
+    Column("command", TEXT, value="title", elastic=16, meaning="the command line"),
 )
 
 

@@ -32,12 +32,12 @@ class CollectMode(NamedTuple):
     """A mode that can be collected in."""
 
     name: str
-    """As side files of traces have it: ``TRACE_PC``."""
+    """The name in side files of traces: ``TRACE_PC``."""
     codec: Codec
     """Format of the records, from the count word on."""
     request: EnableRequest
     user_name: str
-    """As users write it: ``pc``."""
+    """The name that users type: ``pc``."""
 
     def prefix_words(self, size: int) -> int:
         """Return how many words of a buffer come before the count word.
@@ -86,20 +86,15 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     :param features: features of the running kernel; None if they are not known.
     :raises UsageError: if there is none, or this kernel does not have it.
     """
-    plain = (
-        name.upper()
-        .replace("-", "_")
-        .replace("|", "_")
-        .removeprefix("KCOV_")
-        .removeprefix("MODE_")
-        .removeprefix("TRACE_")
-    )
+    plain = name.upper().replace("-", "_").replace("|", "_")
+    for prefix in ("KCOV_", "MODE_", "TRACE_"):
+        plain = plain.removeprefix(prefix)
     every = _collectable(table.modes())
     found = [mode for mode in every if mode.name.removeprefix("TRACE_") == plain]
     if not found:
         raise UsageError(f"unknown mode '{name}'", hint=f"modes are {', '.join(mode_names())}")
     if features is None:
-        # Whether comparisons were compiled in, the kernel says itself.
+        # The kernel itself refuses comparisons if they were not compiled in.
         if found[0] in _collectable(MODES):
             return found[0]
         raise UsageError(
@@ -113,9 +108,7 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
             "cannot collect: words of this kernel's buffers have another size",
             hint="use a kernel with merged KCOV, v4.6 or later",
         )
-    offered = [
-        mode for mode in every if mode.request.feature is None or mode.request.feature in features
-    ]
+    offered = [mode for mode in every if mode.request.feature in (None, *features)]
     for mode in offered:
         if mode in found:
             return mode
@@ -126,14 +119,13 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
 
 
 def find_remote_mode(mode: CollectMode) -> CollectMode:
-    """Return the mode in which remote sections collect for a task in some mode: KCOV's only know
-    mainline's.
+    """Return the mode in which remote sections collect for a task in some mode: mainline's sections
+    have mainline's modes only.
     """
     if mode.request.device is not None:
         return mode
-    return next(
-        (known for known in _collectable(MODES) if known.name == mode.name), find_mode("pc")
-    )
+    mainline = {known.name: known for known in _collectable(MODES)}
+    return mainline.get(mode.name) or find_mode("pc")
 
 
 DEVICE: Final = "/sys/kernel/debug/kcov"
@@ -177,11 +169,8 @@ def kernel_word_size() -> int:
 def request_number(ioctl: Ioctl) -> int:
     """Return the number of a request on this architecture."""
     _, lib = load_native()
-    return int(
-        lib.kcovdbg_request(
-            ioctl.letter.encode(), ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size
-        )
-    )
+    direction = ioctl.direction.encode() or b"\0"
+    return int(lib.kcovdbg_request(ioctl.letter.encode(), direction, ioctl.number, ioctl.size))
 
 
 def make_native_mode(mode: CollectMode, size: int) -> Any:
@@ -206,17 +195,14 @@ class EnableRefusal(Enum):
     """Reasons for EINVAL from KCOV_ENABLE."""
 
     MODE = "mode"
-    """The mode: the kernel only knows PC."""
+    """The kernel only knows the mode PC."""
     PREFIX = "prefix"
-    """A prefix of the buffer that leaves no room for records, or is empty."""
+    """The buffer's prefix leaves no room for records, or is empty."""
     OBJECT = "object"
-    """The object, which is enabled already, by some task that has its file: a fresh one accepts the
-    mode.
-    """
+    """The object is enabled already, by a task that has its file: a fresh one accepts the mode."""
     FILE = "file"
-    """Everything: not even PC can be enabled on a fresh object."""
+    """Not even PC can be enabled on a fresh object."""
     UNKNOWN = "unknown"
-    """Not found out."""
 
 
 def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
@@ -244,13 +230,9 @@ def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
         error = _try_enable(ffi, lib, kcov, request_number(ENABLE), 0)
     finally:
         lib.kcovdbg_close(kcov)
-    return (
-        EnableRefusal.MODE
-        if error == 0
-        else EnableRefusal.FILE
-        if error == errno.EINVAL
-        else EnableRefusal.UNKNOWN
-    )
+    if error == 0:
+        return EnableRefusal.MODE
+    return EnableRefusal.FILE if error == errno.EINVAL else EnableRefusal.UNKNOWN
 
 
 def _try_enable(ffi: Any, lib: Any, kcov: Any, request: int, argument: int) -> int:
@@ -432,7 +414,7 @@ _REFUSALS: Final[dict[EnableRefusal, tuple[str, str]]] = {
         "kcovdbg info shows which KCOV this kernel has; a posted series may need other calls",
     ),
 }
-"""For EINVAL from KCOV_ENABLE, where the reason was found out."""
+"""The texts for an EINVAL from KCOV_ENABLE whose reason is known."""
 
 _NOT_FOLLOWED: Final = {
     errno.EOPNOTSUPP: "32-bit code, or a machine other than x86-64 and arm64",
@@ -465,7 +447,7 @@ def explain_errno(
     :param handles: remote handles that were requested.
     :param find_holder: says who holds a remote handle; None where the kernel cannot be inspected.
     :param command: command that was to be run.
-    :param refusal: reason for EINVAL from KCOV_ENABLE, where it was found out.
+    :param refusal: reason for EINVAL from KCOV_ENABLE, if it is known.
     :param mode: mode that was to be enabled.
     """
     if (step, number) in ((Step.OPEN, errno.ENOENT), (Step.OPEN, errno.ENOTDIR)):
@@ -478,16 +460,12 @@ def explain_errno(
         is_missing = number == errno.ENOENT
         problem = "command not found" if is_missing else os.strerror(number)
         return CollectError(f"{command}: {problem}", status=127 if is_missing else 126)
-    found = None
+    found = _EXPLANATIONS.get((step, number))
+    if refusal is not None:
+        found = _REFUSALS.get(refusal, found)
     if mode is not None:
-        found = mode.request.errors.get(
-            (Step(step).name, number if refusal is None else refusal.value)
-        )
-    found = (
-        found
-        or (_REFUSALS.get(refusal) if refusal is not None else None)
-        or _EXPLANATIONS.get((step, number))
-    )
+        reason = number if refusal is None else refusal.value
+        found = mode.request.errors.get((Step(step).name, reason), found)
     if found is None:
         text = f"{errno.errorcode.get(number, number)} ({os.strerror(number)})"
         if number == ENOTSUPP:
@@ -495,9 +473,8 @@ def explain_errno(
         return CollectError(
             f"{_CALL_NAMES[Step(step)]}: {text}", hint="kcovdbg doctor checks what collecting needs"
         )
-    message, hint = (
-        text.format(path=path, size=size, mode="" if mode is None else mode.name) for text in found
-    )
+    named = {"path": path, "size": size, "mode": "" if mode is None else mode.name}
+    message, hint = (text.format_map(named) for text in found)
     return CollectError(message, hint=hint)
 
 
@@ -525,17 +502,13 @@ def _explain_missing_device(path: str) -> CollectError:
 
 
 def _explain_taken_handle(handles: Sequence[int], find_holder: FindHolder | None) -> CollectError:
-    twice = next((handle for handle in handles if list(handles).count(handle) > 1), None)
-    if twice is not None:
-        return CollectError(
-            f"handle {decode_handle(twice)}: given twice", hint="give each handle once"
-        )
     for handle in handles:
-        holder = find_holder(handle) if find_holder is not None else None
+        name = f"handle {decode_handle(handle)}"
+        if list(handles).count(handle) > 1:
+            return CollectError(f"{name}: given twice", hint="give each handle once")
+        holder = None if find_holder is None else find_holder(handle)
         if holder is not None:
-            return CollectError(
-                f"handle {decode_handle(handle)}: {holder}", hint="kcovdbg remote lists all handles"
-            )
+            return CollectError(f"{name}: {holder}", hint="kcovdbg remote lists all handles")
     which = "handle" if len(handles) == 1 else "one of the handles"
     return CollectError(
         f"{which} {_name_handles(handles)}: already registered (EEXIST)",

@@ -15,7 +15,7 @@ from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
 _COLUMNS: Final = (
-    Column("area", ADDRESS, value=lambda area: area.address, meaning="address of the area"),
+    Column("area", ADDRESS, value="address", meaning="address of the area"),
     Column("size", NUMBER),
     Column("list", meaning="what kind of section the area is for: tasks or softirqs"),
     Column("state", style=lambda area: _STYLES.get(area.state, "")),

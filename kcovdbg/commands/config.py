@@ -68,15 +68,9 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin("aliases"))
     for name, limit in LIMITS.items():
         value = find_limit(name)
-        from_file = settings.limits.get(name)
-        is_set = value == (limit.default if from_file is None else from_file)
-        origin = (
-            _COMMAND_LINE
-            if not is_set
-            else DEFAULT
-            if from_file is None
-            else settings.origin("limits")
-        )
+        origin = settings.origin("limits") if name in settings.limits else DEFAULT
+        if value != settings.limits.get(name, limit.default):
+            origin = _COMMAND_LINE
         yield _Row(f"limits.{name}", limit.format(value), origin)
     for problem in settings.problems:
         text = problem.text if problem.hint is None else f"{problem.text}; {problem.hint}"
@@ -86,11 +80,9 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     workspace = context.workspace
     folder = find_user_folder("config").path
-    remarks = (
-        ()
-        if workspace.settings.path is not None
-        else (f"no configuration file: {folder and folder / FILE}",)
-    )
+    remarks = []
+    if workspace.settings.path is None:
+        remarks.append(f"no configuration file: {folder and folder / FILE}")
     return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
 
 

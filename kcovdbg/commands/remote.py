@@ -46,7 +46,7 @@ _COLUMNS: Final = (
     Column("device", TEXT, hide_empty=True),
     Column("pid", PID, meaning="thread id of the owner", null=UNKNOWN_TASK),
     Column("comm", COMM, elastic=8),
-    Column("word", WORD, value=lambda entry: entry.handle, priority=2, text_only=True),
+    Column("word", WORD, value="handle", priority=2, text_only=True),
 )
 _SHOWN: Final = ("handle", "device", "pid", "comm", "kcov", "word", "bucket")
 

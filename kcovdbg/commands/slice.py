@@ -133,13 +133,19 @@ def read_everything(
     return {"buffers": buffers, "stacks": stacks}, tuple(state.notes)
 
 
+def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
+    """Return the sites in modules: `sites` searches memory for their calls."""
+    with contextlib.suppress(KcovdbgError):
+        return [
+            site for site in context.kernel.find_remote_sites().sites if site.module is not None
+        ]
+    return ()
+
+
 def _run(context: Context, args: Namespace) -> Renderable:
     if args.output is None:
-        raise WordError(
-            "slice: missing output file",
-            None,
-            hint="slice -o FILE, for instance slice -o kcov.slice.zst",
-        )
+        hint = "slice -o FILE, for instance slice -o kcov.slice.zst"
+        raise WordError("slice: missing output file", None, hint=hint)
     to_stdout = args.output == STDOUT
     if to_stdout and context.format is not Format.TEXT:
         raise UsageError(
@@ -161,12 +167,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
 
     # Each look reads types once; the slice must hold what a fresh look reads.
     proof = context.kernel.point_proof
-    # The calls of modules are searched in memory, of which only those found are in the slice.
-    sites: tuple[RemoteSite, ...] = ()
-    with contextlib.suppress(KcovdbgError):
-        sites = tuple(
-            site for site in context.kernel.find_remote_sites().sites if site.module is not None
-        )
+    sites = _find_module_sites(context)
     recording, (found, notes) = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)
     )

@@ -118,6 +118,9 @@ _SHOWN: Final = (
 ).split()
 
 
+_NO_TASK: Final = "no task with KCOV state"
+
+
 def _matches(task: Task, wanted: str) -> bool:
     """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its
     name.
@@ -157,10 +160,12 @@ def _run(context: Context, args: Namespace) -> Table:
         context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
     )
     remarks: list[str] = []
-    empty = "no such task" if args.mode else "no task" if args.all else "no task with KCOV state"
+    empty = "no task" if args.all else _NO_TASK
+    if args.mode:
+        empty = "no such task"
     if args.tasks:
         tasks, missed = select_rows(tasks, args.tasks, _matches)
-        others = "no task" if every else "no task with KCOV state"
+        others = "no task" if every else _NO_TASK
         parts = Part.ALL_TASKS if every else Part.TASKS
         for word in missed:
             said = f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'"
@@ -177,9 +182,9 @@ def _run(context: Context, args: Namespace) -> Table:
 
     def errors(task: Task) -> tuple[str, ...]:
         error = state.syscalls[task.fields.address].error
-        return (
-            task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
-        )
+        if error is None or context.format is Format.TEXT:
+            return task.errors
+        return (*task.errors, error)
 
     unknown = [call.error for call in state.syscalls.values() if call.error is not None]
     if unknown and context.format is Format.TEXT:

@@ -64,7 +64,7 @@ one has is negative.
 
 
 class Unmatched(str, Enum):
-    """Why a point has no counterpart in the other build."""
+    """The reason that a point has no counterpart in the other build."""
 
     FUNCTION = "function"
     """The other build has no such function."""
@@ -109,7 +109,7 @@ class BuildFunctions:
         self.table = columns.table
         self.rows = array("Q", columns.table.columns.chain)
         self.chain_of = dict(zip(columns.pcs, columns.chains, strict=True))
-        """PC -> chain, of what was recorded and of the points that are looked at beside it."""
+        """PC -> chain of frames, for recorded points and for candidates for matching."""
         self.recorded = {pc: chain for pc, chain in self.chain_of.items() if pc not in unrecorded}
         self._chains = array("Q", {*self.recorded.values()})
         self._read_text = read_text
@@ -196,11 +196,10 @@ class BuildFunctions:
             symbol = self.table.function_at(pcs[at] - 1)
             if symbol is not None and not _SPLIT.search(symbol.name):
                 bodies.append(at)
-            at = (
-                at + 1
-                if symbol is None
-                else max(at + 1, bisect_right(pcs, symbol.address + symbol.size, at))
-            )
+            at += 1
+            if symbol is not None:
+                # Skip the points of the same symbol.
+                at = max(at, bisect_right(pcs, symbol.address + symbol.size, at - 1))
         return bodies[0] if len(bodies) == 1 else None
 
     def text(self, function: Function) -> list[str]:
@@ -211,15 +210,13 @@ class BuildFunctions:
         lines, file = self.lines(function), self._files[function]
         whole = self._read_text(file) if lines and file else ()
         # A shorter source is older or newer than the build.
-        return (
-            [line.strip() for line in whole[lines[0] - 1 : lines[-1]]]
-            if lines and lines[-1] <= len(whole)
-            else []
-        )
+        if not lines or lines[-1] > len(whole):
+            return []
+        return [line.strip() for line in whole[lines[0] - 1 : lines[-1]]]
 
 
 def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Function, Function]:
-    """Return the functions of the right build that the left one has, as there."""
+    """Return the functions of the right build that the left one has, with the left ones."""
     sides = left.groups.keys(), right.groups.keys()
     pairs = {function: function for function in sides[1] & sides[0] if function[0]}
     alone: list[dict[str, list[Function]]] = [defaultdict(list), defaultdict(list)]
@@ -240,8 +237,8 @@ def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Functio
 def _may_be_same(
     left: BuildFunctions, function: Function, right: BuildFunctions, other: Function
 ) -> bool:
-    """Return whether functions of one name can be the same: a stub in another file stands for what
-    a kernel lacks.
+    """Return whether functions of one name can be the same. A stub in another file cannot: it
+    stands for a function that the kernel lacks.
     """
     files = function[1], other[1]
     if _STUBS in files:
@@ -262,8 +259,8 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
-    """Pair lines by their distances from those before: in functions where all agree, or in runs of
-    several that do.
+    """Pair lines of functions by the distances between lines: whole functions if all distances are
+    equal, otherwise runs of several equal ones.
     """
     if len(left) == len(right) and all(
         there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)
@@ -279,7 +276,7 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
         if length < (_EDGE_RUN if is_at_edge else _RUN):
             continue
         if i < start and j < other:
-            # The first distance of a run is that from the lines before it.
+            # A run's first distance is measured from the lines before it.
             pairs[right[other - 1]] = left[start - 1]
         pairs.update(zip(right[other : other + length], left[start : start + length], strict=True))
         i, j = start + length, other + length
@@ -296,18 +293,16 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BuildMatch:
-    """The points that two builds share, of those that were recorded in either; of what is a pair,
-    the left build's is first.
-    """
+    """Points recorded in either build, matched with those of the other; pairs are (left, right)."""
 
     numbers: tuple[Mapping[int, int], Mapping[int, int]]
-    """PC -> number of the point; none is 0."""
+    """PC -> number of the point; numbers begin with 1."""
     pcs: Sequence[tuple[int, int]]
     """The first PC of each point in both builds, by its number; 0 where there is none."""
     to_left: Mapping[Function, Function]
-    """The functions of the right build that the left one has, as it has them."""
+    """Function of the right build -> the same function of the left build."""
     unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
-    """PC -> why the other build lacks it; without those that it has."""
+    """PC -> why the other build lacks it."""
     moved: Sequence[tuple[str, str, str]]
     """Name, old file and new file of each function that was executed and moved."""
     same: int
@@ -320,13 +315,13 @@ class BuildMatch:
     """How many points were recorded in each build."""
 
     def function(self, function: Function, side: int) -> Function:
-        """Return a function as the left build has it; of the right build alone it has a name that
-        no function has.
+        """Return the left build's name for a function; a function of the right build alone gets a
+        name that no function has.
         """
         return _as_left(function, side, self.to_left)
 
     def remarks(self) -> Iterator[str]:
-        """Yield what was matched how, and what was not."""
+        """Yield remarks on what was matched, and how, and on what was not."""
         parts = [f"{self.same} functions in both"]
         names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
         if names:
@@ -495,28 +490,23 @@ class _PointMatcher:
             for side, pcs in enumerate((left, right))
         ]
         entries = [
-            build.find_entry(pcs)
-            for build, pcs in zip(self._builds, (left, right), strict=True)
-            if left and right
+            build.find_entry(pcs) for build, pcs in zip(self._builds, (left, right), strict=True)
         ]
         by_point: dict[object, tuple[list[int], list[int]]] = {}
         for side, its in enumerate(points):
             for index, point in enumerate(its):
-                # Compilers do not agree on the line where a function begins.
-                key = (
-                    "entry" if None not in entries and entries and index == entries[side] else point
-                )
+                key: object = point
+                if None not in entries and index == entries[side]:
+                    # Compilers do not agree on the line where a function begins.
+                    key = "entry"
                 by_point.setdefault(key, ([], []))[side].append(index)
         # The index on the right of points that are in the same order on both sides.
         in_order: Mapping[int, int] | None = None
         for mine, others in by_point.values():
             is_single = len(mine) == len(others)
             if is_single and len(mine) > 1:
-                in_order = (
-                    dict(align_records(*number_values(*points)).pairs())
-                    if in_order is None
-                    else in_order
-                )
+                if in_order is None:
+                    in_order = dict(align_records(*number_values(*points)).pairs())
                 is_single = [in_order.get(index) for index in mine] == others
             if is_single or not mine or not others:
                 for index in range(max(len(mine), len(others))):
@@ -529,7 +519,7 @@ class _PointMatcher:
                 self._add([left[at] for at in mine], [right[at] for at in others])
 
     def _find_alone(self, side: int) -> list[tuple[int, int]]:
-        """Return PC and chain of what was recorded in one build and has no counterpart."""
+        """Return PC and chain of each recorded point of a build without a counterpart."""
         numbers = self.numbers[side]
         return [
             (pc, chain)
@@ -559,8 +549,8 @@ class _PointMatcher:
                 self._join(side, pc, found)
 
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
-        """Return the lowest PC of each chain whose innermost frame is of some functions, ascending,
-        and the chain.
+        """Return the lowest PC, ascending, of each chain with its innermost frame in some
+        functions, and the chain.
         """
         build = self._builds[side]
         wanted = {one for one in build.groups if self._function(one, side) in functions}
@@ -649,11 +639,9 @@ class BuildComparison:
 
     def counterpart(self, pc: int, side: int) -> int | None:
         """Return the PC of the same point in the other build, None where that has none."""
-        return (
-            None
-            if self.match is None or not pc
-            else self.pc(self.match.numbers[side][pc], 1 - side)
-        )
+        if self.match is None or not pc:
+            return None
+        return self.pc(self.match.numbers[side][pc], 1 - side)
 
     def missing(self, pc: int, side: int) -> str | None:
         """Return what the other build lacks of a PC, None where it has a counterpart."""
@@ -662,12 +650,10 @@ class BuildComparison:
 
     def function(self, frame: Frame, side: int) -> Function:
         """Return name and file of a frame's function, the left build's where both have it."""
-        function = (
-            strip_clone_suffix(frame.function or ""),
-            posixpath.normpath(frame.file) if frame.file else "",
-        )
+        file = posixpath.normpath(frame.file) if frame.file else ""
+        function = (strip_clone_suffix(frame.function or ""), file)
         return function if self.match is None else self.match.function(function, side)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what was matched how, and what was not."""
+        """Return remarks on what was matched, and how, and on what was not."""
         return () if self.match is None else tuple(self.match.remarks())

@@ -105,23 +105,15 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     known: set[str] = set()
     strangers: dict[str, str] = {}
     for words in sides:
-        ids = {
-            build_id
-            for word in words
-            for build_id in find_build_ids(context.workspace.inputs, word, own.build_id)
-        } - {None}
-        if len(ids) > 1:
-            raise KcovdbgError(
-                f"{' '.join(words)}: traces of {len(ids)} builds on one side",
-                hint="give one build per side",
-            )
-        build = None if all(word.startswith(FILE) for word in words) else own
-        for build_id in filter(None, ids):
-            known.add(build_id)
-            build = _choose(context, words, build_id, own, named)
-            if build is own and build_id != own.build_id:
-                strangers[build_id] = " ".join(words)
+        build_id = _find_build_id(context, words, own)
+        if build_id is None:
+            found.append(None if all(word.startswith(FILE) for word in words) else own)
+            continue
+        known.add(build_id)
+        build = _choose(context, words, build_id, own, named)
         found.append(build)
+        if build is own and build_id != own.build_id:
+            strangers[build_id] = " ".join(words)
     if strangers and len(known) > 1:
         # PCs of two builds are equal by chance only.
         build_id, name = next(iter(strangers.items()))
@@ -140,24 +132,34 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         for one in strangers
     )
     by_id = {own.build_id: replace(own, remarks=(*own.remarks, *unknown, *remarks))}
+    words_of: dict[str | None, list[str]] = {}
+    for build, words in zip(builds, sides, strict=True):
+        words_of.setdefault(build.build_id, []).extend(words)
     for build in builds:
         if build.build_id not in by_id:
-            words = [
-                word
-                for its, side in zip(builds, sides, strict=True)
-                if its.build_id == build.build_id
-                for word in side
-            ]
-            headers = [
-                header
-                for word in words
-                for header in read_headers(context.workspace.inputs, word)
-                if header is not None
-            ]
+            headers: list[TraceHeader] = []
+            for word in words_of[build.build_id]:
+                headers += filter(None, read_headers(context.workspace.inputs, word))
             by_id[build.build_id] = _add_modules(
                 replace(build, remarks=remarks), headers, module_files
             )
     return [by_id[build.build_id] for build in builds]
+
+
+def _find_build_id(context: Context, words: Sequence[str], own: TraceBuild) -> str | None:
+    """Return the build ID of the traces of one side, None if they do not say.
+
+    :raises KcovdbgError: when they are of several builds.
+    """
+    ids: set[str] = set()
+    for word in words:
+        ids.update(filter(None, find_build_ids(context.workspace.inputs, word, own.build_id)))
+    if len(ids) > 1:
+        raise KcovdbgError(
+            f"{' '.join(words)}: traces of {len(ids)} builds on one side",
+            hint="give one build per side",
+        )
+    return next(iter(ids), None)
 
 
 def _complete_builds(
@@ -168,9 +170,9 @@ def _complete_builds(
 ) -> tuple[list[TraceBuild], tuple[str, ...]]:
     """Return the builds of all sides, and which of them are assumed.
 
-    Traces that do not say of which build they are belong, in order, to the builds that were named
-    and have no trace yet; the first ones, if those are fewer, to the workspace's kernel, or without
-    one to the first build that was named.
+    Traces that do not name their build belong, in order, to the named builds that have no trace
+    yet. If there are fewer such builds, the first traces belong to the workspace's kernel, or,
+    without one, to the first named build.
 
     :param found: the builds of the sides; None for an unknown one.
     """
@@ -312,15 +314,15 @@ def _make_foreign(
 
 
 def build_remarks(builds: Iterable[TraceBuild]) -> tuple[str, ...]:
-    """Return why PCs have no names, or wrong ones, where they have."""
+    """Return the reasons that PCs have no names or wrong ones."""
     return tuple(dict.fromkeys(remark for build in builds for remark in build.remarks))
 
 
 def compare_builds(builds: Sequence[TraceBuild], pcs: Iterable[Iterable[int]]) -> BuildComparison:
-    """Return what makes records of two sides comparable.
+    """Return the numbering that makes records of two sides comparable.
 
-    :param builds: of the left side and of the right one.
-    :param pcs: that were recorded on each side; not asked for where both are of one build.
+    :param builds: the builds of the left and the right side.
+    :param pcs: the recorded PCs of each side; not used if both are of one build.
     :raises CapabilityError: when the points of a build are unknown.
     """
     if builds[0] is builds[1]:

@@ -165,9 +165,9 @@ class Column:
     kind: ValueKind = TEXT
     title: str | None = None
     """The heading in text; by default the key in capitals."""
-    value: Callable[[Any], Any] | None = None
-    """Takes a row and returns the value, None where there is none; by default the row's item or
-    attribute named by the key.
+    value: str | Callable[[Any], Any] | None = None
+    """The path of a row's attribute (``task.pid``), or a function from a row to its value, None
+    where there is none; by default the row's item or attribute named by the key.
     """
     text: Callable[[Any], str | None] | None = None
     """Takes a row and returns its text, None for nothing; by default the kind formats the value."""
@@ -208,6 +208,8 @@ class Column:
 
     def reader(self) -> Callable[[Any], Any]:
         """Return the function from a row to this column's value."""
+        if isinstance(self.value, str):
+            return attrgetter(self.value)
         if self.value is not None:
             return self.value
         key = self.key

@@ -127,7 +127,7 @@ _COLUMNS: Final = (
     Column(
         "buffer",
         TEXT,
-        value=lambda step: step.part.buffer.name,
+        value="part.buffer.name",
         meaning="name of the buffer, as commands take it",
     ),
     Column("index", NUMBER, value=lambda step: step.row.record.number),

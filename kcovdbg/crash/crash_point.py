@@ -29,8 +29,8 @@ class CrashPoint:
     is_covered: bool = True
     """Whether that function has records of its own."""
     meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """From the index of a record to the stack frames, 0 the innermost, for whose function it is the
-    last record.
+    """The stack frames that a record belongs to, by its index: it is the last record of their
+    function. Frame 0 is the innermost.
     """
 
 

@@ -53,10 +53,10 @@ _LONGEST_LIST: Final = 20
 _IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 
 _COLUMNS: Final = (
-    Column("dump", PATH, value=lambda outcome: outcome.path, meaning="path of the dump"),
+    Column("dump", PATH, value="path", meaning="path of the dump"),
     Column(
         "dump_build_id",
-        value=lambda outcome: outcome.build_id,
+        value="build_id",
         meaning="build ID of its kernel",
         null="it is unknown",
     ),
@@ -113,10 +113,13 @@ def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
     :param traces: return those that are neither dumps nor programs nor JSON, instead.
     """
     found: list[Path] = []
-    for named in (expand_user(name).absolute() for name in names):
-        paths = sorted(named.rglob("[!.]*")) if named.is_dir() else ()
-        found += (path for path in paths if path.is_file() and _is_input(path, traces=traces))
-        found += () if named.is_dir() else (named,)
+    for name in names:
+        named = expand_user(name).absolute()
+        if not named.is_dir():
+            found.append(named)
+            continue
+        files = (path for path in sorted(named.rglob("[!.]*")) if path.is_file())
+        found += (path for path in files if _is_input(path, traces=traces))
     return tuple(dict.fromkeys(found))
 
 
@@ -157,19 +160,13 @@ def _run(context: Context, args: Namespace) -> Lines:
 
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
-    damaged = [
-        (outcome.path, problem) for outcome in outcomes if (problem := outcome.problem) is not None
-    ]
+    damaged = [outcome for outcome in outcomes if outcome.problem is not None]
+    files = "1 file" if len(outcomes) == 1 else f"{len(outcomes)} files"
     before = f", {earlier} of them earlier" if earlier else ""
-    yield (
-        (
-            "",
-            f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in "
-            f"{escape(str(output))}",
-        ),
-    )
-    for path, problem in damaged[:_LONGEST_LIST]:
-        yield (("path", f"  {escape(path)}"), ("", ": "), ("error", escape(problem)))
+    yield (("", f"{files}{before}: {rows} rows in {escape(str(output))}"),)
+    for outcome in damaged[:_LONGEST_LIST]:
+        problem = escape(outcome.problem or "")
+        yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", problem))
     if len(damaged) > _LONGEST_LIST:
         yield (("", f"  and {len(damaged) - _LONGEST_LIST} more with errors; --json lists all"),)
 

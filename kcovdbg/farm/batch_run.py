@@ -71,7 +71,7 @@ class BatchJob:
     data set.
     """
     digests: tuple[str, ...] = ()
-    """Of the files with debug info: their build IDs are what they claim."""
+    """Digests of the files with debug info: a build ID is only what a file claims."""
 
     @property
     def key(self) -> str:
@@ -148,8 +148,11 @@ class Outcome:
         """Defects of the file and errors of commands, without its path; None where there are
         none.
         """
-        lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
-        found = (*self.damage, *([self.error] if self.error is not None else lines))
+        found = [*self.damage]
+        if self.error is not None:
+            found.append(self.error)
+        else:
+            found += [f"{line.line}: {line.error}" for line in self.lines if line.error is not None]
         return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None
 
 
@@ -247,14 +250,14 @@ def run_batch(
     :param args: the values of :data:`RUN_OPTIONS`.
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
-    kept = (
-        {}
-        if args.again
-        else {job: found for job in jobs if (found := find_outcome(job)) is not None}
-    )
-    outcomes = {job: found for job, found in kept.items() if not (args.retry and found.failed)}
+    outcomes: dict[BatchJob, Outcome] = {}
+    for job in () if args.again else jobs:
+        found = find_outcome(job)
+        if found is not None and not (args.retry and found.failed):
+            outcomes[job] = found
     earlier = len(outcomes)
-    if left := [job for job in jobs if job not in outcomes]:
+    left = [job for job in jobs if job not in outcomes]
+    if left:
         outcomes |= _run_jobs(context, left, args)
     return [outcomes[job] for job in jobs], earlier
 
@@ -280,17 +283,14 @@ def _run_jobs(
                     said = (str(error).splitlines() or [""])[0]
                     outcomes[job] = Outcome(job.path, error=f"{type(error).__name__}: {said}")
                 if stream.isatty():
-                    stream.write(
-                        f"\r{number} of {len(jobs)} \x1b[K" if number < len(jobs) else "\r\x1b[K"
-                    )
+                    progress = f"{number} of {len(jobs)} " if number < len(jobs) else ""
+                    stream.write(f"\r{progress}\x1b[K")
                     stream.flush()
         except KeyboardInterrupt:
             stream.write("\r\x1b[K" if stream.isatty() else "")
             again = "the same command without --again" if args.again else "the same command"
-            write_remarks(
-                context.terminal,
-                (f"stopped: files that are done are kept; {again} does the others",),
-            )
+            remark = f"stopped: files that are done are kept; {again} does the others"
+            write_remarks(context.terminal, (remark,))
             raise
         finally:
             # After C-c running jobs end by themselves.
@@ -353,12 +353,8 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
                 # A module may be of any of the kernels: it is matched with the loaded modules when
                 # a dump is opened.
                 build_id = None if elf.is_relocatable else elf.build_id
-            found.append(
-                (
-                    build_id,
-                    str(plain.absolute() if args.scheduler is None else Path(file).resolve()),
-                )
-            )
+            path = plain.absolute() if args.scheduler is None else Path(file).resolve()
+            found.append((build_id, str(path)))
     return tuple(found)
 
 
@@ -400,9 +396,9 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
         folder.mkdir(parents=True, exist_ok=True)
         link = next((path for path in folder.rglob("*") if path.is_symlink()), None)
     except OSError as error:
-        problem = (
-            os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
-        )
+        problem = error.strerror
+        if isinstance(error, FileExistsError):
+            problem = os.strerror(errno.ENOTDIR)
         raise KcovdbgError(
             f"could not write '{name}': {problem}", hint="-o takes a directory: -o DIR"
         ) from None

@@ -89,14 +89,10 @@ def write_parquet(
     number = 0
     with contextlib.ExitStack() as stack:
         for table in tables:
-            fields = [arrow.field(name, arrow.string()) for name in constants] + _find_fields(
-                arrow, table.columns
-            )
-            fields += (
-                [arrow.field("errors", arrow.list_(arrow.string()))]
-                if table.errors is not None
-                else []
-            )
+            fields = [arrow.field(name, arrow.string()) for name in constants]
+            fields += _find_fields(arrow, table.columns)
+            if table.errors is not None:
+                fields.append(arrow.field("errors", arrow.list_(arrow.string())))
             schema = arrow.schema(fields)
             if writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,10 +126,12 @@ def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
     types |= dict.fromkeys(("list", "addresses"), arrow.list_(text))
     fields = []
     for column in columns:
+        if column.text_only:
+            continue
         kind = types.get(column.kind.name, text)
         if column.items is not None:
             kind = arrow.list_(arrow.struct(_find_fields(arrow, column.items)))
-        fields += [] if column.text_only else [arrow.field(column.key, kind)]
+        fields.append(arrow.field(column.key, kind))
     return fields
 
 
@@ -145,20 +143,23 @@ def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
     """
     types = arrow.types
     if isinstance(value, dict) and types.is_struct(kind):
-        members = {
-            one.name: _fit(arrow, value.get(one.name), one.type, f"{path}.{one.name}")
-            for one in kind
-        }
-        fitted = {key: member for key, (member, _) in members.items()}
-        problems = [one for _, some in members.values() for one in some]
-        return (
-            fitted
-            if "errors" not in value
-            else {**fitted, "errors": [*fitted["errors"], *problems]}
-        ), problems
+        fitted: dict[str, Any] = {}
+        problems: list[str] = []
+        for one in kind:
+            name = one.name
+            fitted[name], some = _fit(arrow, value.get(name), one.type, f"{path}.{name}")
+            problems += some
+        if "errors" in value:
+            fitted["errors"] = [*fitted["errors"], *problems]
+        return fitted, problems
     if isinstance(value, list) and types.is_list(kind):
-        items = [_fit(arrow, item, kind.value_type, f"{path}[]") for item in value]
-        return [item for item, _ in items], [one for _, some in items for one in some]
+        items = []
+        problems = []
+        for item in value:
+            fitted_item, some = _fit(arrow, item, kind.value_type, f"{path}[]")
+            items.append(fitted_item)
+            problems += some
+        return items, problems
     if types.is_int64(kind) and value is not None and abs(value) > _LARGEST:
         return None, [f"{path.lstrip('.')}: {value} does not fit a signed 64-bit number"]
     is_text = value is None or isinstance(value, str) or not types.is_string(kind)
@@ -240,14 +241,11 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     for index, line in enumerate(job.lines):
         try:
             if job.files:
-                done = LineOutcome(
-                    line, _write_text(workspace, outcome, line, job.files[index], crashed), 0
-                )
+                status, rows = _write_text(workspace, outcome, line, job.files[index], crashed), 0
             else:
-                done = LineOutcome(
-                    line,
-                    *_write_rows(workspace, outcome, line, Path(job.output), f"{job.key}-{index}"),
-                )
+                name = f"{job.key}-{index}"
+                status, rows = _write_rows(workspace, outcome, line, Path(job.output), name)
+            done = LineOutcome(line, status, rows)
         except Exception as error:  # noqa: BLE001 - continue with the other commands
             problem = explain(error)
             done = LineOutcome(line, problem.status, 0, str(problem))
@@ -282,7 +280,8 @@ def _write_rows(
         "dump_damage": damage,
         "command_line": line,
     }
-    tables = (data for part in answer(context, args) if (data := find_data(part)) is not None)
+    parts = map(find_data, answer(context, args))
+    tables = (data for data in parts if data is not None)
     rows = write_parquet(output / f"command={command.name}" / f"{name}.parquet", tables, constants)
     return context.status, rows
 

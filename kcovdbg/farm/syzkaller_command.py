@@ -102,7 +102,7 @@ def _slice(row: _Row) -> Path | None:
 
 
 _COLUMNS: Final = (
-    Column("title", TEXT, value=lambda row: row.crash.title, elastic=16),
+    Column("title", TEXT, value="crash.title", elastic=16),
     Column("function", SYMBOL, value=_of_crash("function"), elastic=12),
     Column("syscall", SYMBOL, value=_of_crash("syscall"), elastic=8),
     Column(
@@ -122,7 +122,7 @@ _COLUMNS: Final = (
         null="it is unknown",
     ),
     Column("violations", BOOL, value=_violations, priority=1),
-    Column("error", TEXT, value=lambda row: row.outcome.problem, elastic=12, priority=1),
+    Column("error", TEXT, value="outcome.problem", elastic=12, priority=1),
     Column("call", SYMBOL, value=_of_crash("call")),
     Column("file", PATH, value=_of_crash("file")),
     Column(
@@ -154,7 +154,7 @@ _COLUMNS: Final = (
     Column(
         "tag",
         TEXT,
-        value=lambda row: row.crash.tag,
+        value="crash.tag",
         meaning="tag of the kernel's build",
         null="there is none",
     ),
@@ -238,15 +238,12 @@ def _make_dump_row(
         found = reader.read_dump_log(dump.log, crashed.pid, crashed.comm)
         if found.is_other:
             return row._replace(log=None)
-        return (
-            row
-            if found.program is None
-            else row._replace(program=_write_text(answers / _PROGRAM, found.program))
-        )
+        if found.program is None:
+            return row
+        return row._replace(program=_write_text(answers / _PROGRAM, found.program))
     except (KcovdbgError, OSError) as error:
-        return row._replace(
-            errors=(*row.errors, f"log: {getattr(error, 'strerror', None) or error}")
-        )
+        problem = getattr(error, "strerror", None) or error
+        return row._replace(errors=(*row.errors, f"log: {problem}"))
 
 
 def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
@@ -254,26 +251,17 @@ def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outco
 
     :param outcome: that of its report with source lines, None where there is no image.
     """
-    found_outcome = outcome or Outcome(str(crash.path))
+    found = outcome or Outcome(str(crash.path))
     has_answer = outcome is not None and not outcome.failed
     try:
         texts = reader.read_crash(crash, answers / _REPORT if has_answer else None)
     except KcovdbgError as error:
-        return _Row(
-            crash, None, None, replace(found_outcome, error=f"log: {error}"), errors=crash.remarks
-        )
-    problems = [
-        *(() if crash.report is not None else ["no log"]),
-        *texts.summary.errors,
-        *crash.remarks,
-    ]
-    row = _Row(
-        crash,
-        None,
-        None if outcome is None else answers,
-        replace(found_outcome, crash=texts.summary),
-        crash.log,
-    )
+        found = replace(found, error=f"log: {error}")
+        return _Row(crash, None, None, found, errors=crash.remarks)
+    problems = [] if crash.report is not None else ["no log"]
+    problems += [*texts.summary.errors, *crash.remarks]
+    found = replace(found, crash=texts.summary)
+    row = _Row(crash, None, None if outcome is None else answers, found, crash.log)
     if texts.program is not None:
         if texts.is_last:
             problems.append(f"{_PROGRAM} has the program that was started last")
@@ -310,12 +298,9 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
     jobs = [_make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
     # A report does not say which kernel it is of.
     if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
-        reports = ((crash.report, answers) for crash, answers in others)
-        jobs += [
-            _make_job(report, answers, *shared, is_dump=False)
-            for report, answers in reports
-            if report is not None
-        ]
+        for crash, answers in others:
+            if crash.report is not None:
+                jobs.append(_make_job(crash.report, answers, *shared, is_dump=False))
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
     rows = [_make_dump_row(reader, *one, of_path[str(one[1].path)]) for one in found]
@@ -339,10 +324,9 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
     before = f"; {earlier} were read earlier" if earlier else ""
-    yield (
-        f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} "
-        f"dump{'s' if dumps != 1 else ''}{before}"
-    )
+    crashes_text = "1 crash" if len(rows) == 1 else f"{len(rows)} crashes"
+    dumps_text = "1 dump" if dumps == 1 else f"{dumps} dumps"
+    yield f"{crashes_text}, {dumps_text}{before}"
     if any(row.answers is not None for row in rows):
         yield f"answers: {output}/crashes/CRASH/"
     if dumps and not has_image:

@@ -53,11 +53,11 @@ _COMMENT: Final = b"#"
 _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d{1,10})(?: \(id=(?P<id>\d{1,10})\):)?"
 )
-# Of an old log.
+# Lines of a program in an old log.
 _MAX_PROGRAM_LINES: Final = 400
 # The start of a call of a program, or of a comment.
 _CALL: Final = re.compile(r"(r\d+ = )?[\w$]+\(|#")
-# Of a name in the kernel, in bytes.
+# Bytes of a task's name in the kernel.
 _MAX_COMM: Final = 15
 
 
@@ -79,7 +79,7 @@ class Crash(NamedTuple):
     """None where it could not be read. It comes from the fuzzed machine's console."""
     dumps: tuple[Dump, ...] = ()
     logs: tuple[Path, ...] = ()
-    """Of crashes before those of reproducers, the newest first; reports as well."""
+    """Logs of crashes, then those of reproducers, the newest first; ``reports`` likewise."""
     reports: tuple[Path, ...] = ()
     reproducer: Path | None = None
     """A program for syz-execprog."""

@@ -29,7 +29,7 @@ _MAX_ERROR: Final = 400
 
 
 class DumpLog(NamedTuple):
-    """What a log says about the task that a dump shows to have crashed."""
+    """Facts from a log about the task that crashed according to a dump."""
 
     is_other: bool
     """Whether the log is of another crash."""
@@ -38,7 +38,7 @@ class DumpLog(NamedTuple):
 
 
 class CrashTexts(NamedTuple):
-    """What the report and the log of a crash say."""
+    """Facts from the report and the log of a crash."""
 
     summary: CrashSummary
     program: str | None

@@ -276,7 +276,7 @@ class _SortedPaths(NamedTuple):
     """The paths on the command line, by what is there."""
 
     files: list[str]
-    """Of the target."""
+    """Files that the target is opened from."""
     scripts: list[str]
     tables: list[str]
     inputs: list[NamedInput]

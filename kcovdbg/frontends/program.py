@@ -54,34 +54,7 @@ def run_program(
     :raises KeyboardInterrupt: on C-c.
     :raises BrokenPipeError: when nobody reads the answer.
     """
-    demo_source = (str(find_demo_source()),) if options.target.demo else ()
-    workspace = Workspace(
-        commands,
-        UserInputs(
-            Kernel(
-                lambda: _warn_of_condition(
-                    _open_named_target(options, open_target), options, color
-                ),
-                is_named=options.target.is_named
-                or options.target.kernel
-                or options.symbol_table is not None,
-                table_file=options.symbol_table,
-                tables=settings.symbol_tables,
-                source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
-                substitutions=(*options.substitutions, *settings.substitute_paths),
-            ),
-            other_vmlinux=options.other_vmlinux,
-            other_sources=options.other_sources,
-        ),
-        color=color,
-        has_screen=True,
-        serve_tools=partial(serve_tools, options.target),
-        find_program=lambda: _background_program(options),
-        settings=settings,
-        named_files=_find_named_files(options),
-        find_gdb_arguments=lambda: find_gdb_arguments(options.target),
-        debug=options.debug,
-    )
+    workspace = _make_workspace(options, settings, commands, color, open_target)
     try:
         try:
             status = _run_commands(workspace, options)
@@ -101,6 +74,42 @@ def run_program(
         settle_stdout()
         status = explain(error).status
     return status
+
+
+def _make_workspace(
+    options: Options,
+    settings: Settings,
+    commands: CommandTable,
+    color: Color,
+    open_target: Callable[[TargetOptions], Target],
+) -> Workspace:
+    """Return the workspace of what the options name; its target is opened when it is needed."""
+    demo_source = (str(find_demo_source()),) if options.target.demo else ()
+    target = options.target
+    kernel = Kernel(
+        lambda: _warn_of_condition(_open_named_target(options, open_target), options, color),
+        is_named=target.is_named or target.kernel or options.symbol_table is not None,
+        table_file=options.symbol_table,
+        tables=settings.symbol_tables,
+        source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
+        substitutions=(*options.substitutions, *settings.substitute_paths),
+    )
+    return Workspace(
+        commands,
+        UserInputs(
+            kernel,
+            other_vmlinux=options.other_vmlinux,
+            other_sources=options.other_sources,
+        ),
+        color=color,
+        has_screen=True,
+        serve_tools=partial(serve_tools, target),
+        find_program=lambda: _background_program(options),
+        settings=settings,
+        named_files=_find_named_files(options),
+        find_gdb_arguments=lambda: find_gdb_arguments(target),
+        debug=options.debug,
+    )
 
 
 def _open_named_target(options: Options, open_target: Callable[[TargetOptions], Target]) -> Target:

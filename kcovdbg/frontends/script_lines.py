@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What lines are that begin as a script does: lines most of which begin with a command are one.
-Where most do not, and the others are a log, a list or another known kind, it is one of these,
+"""Whether lines that begin like a script are one: most lines of a script begin with a command.
+
+If most do not, and the others are a log, a list or another known kind, the lines are of that kind,
 whatever the first line is.
 """
 

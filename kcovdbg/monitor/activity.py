@@ -29,7 +29,7 @@ class BufferKey(NamedTuple):
     task: int
     kcov: int | None
     area: int | None
-    """Of a section; None for an object's own buffer."""
+    """The area of a section; None for an object's own buffer."""
     device: str | None = None
     """The device of a posted series; None for KCOV."""
 
@@ -108,9 +108,8 @@ def _rate(gains: _Gains) -> Rate | None:
         return None
     span = gains[-1].end - gains[0].start
     total = sum(gain.amount for gain in gains)
-    return Rate(
-        total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0
-    )
+    is_least = total > 0 and any(gain.is_least for gain in gains)
+    return Rate(total / span if span > 0 else 0.0, is_least)
 
 
 class TaskActivity(NamedTuple):
@@ -144,7 +143,7 @@ class SectionActivity(NamedTuple):
 
     @property
     def handle(self) -> int | None:
-        """The handle, None where the object has several."""
+        """The handle; None if the object has several."""
         return self.handles[0] if len(self.handles) == 1 else None
 
     @property
@@ -157,17 +156,15 @@ class MonitorEvent(NamedTuple):
     """Something that happened between two looks."""
 
     time: float
-    """Of the look that showed it."""
+    """Time of the look that showed it."""
     text: str
     style: str = ""
 
 
 def _full_text(task: TaskSample) -> str:
     where = "area of a section" if task.is_section else "buffer"
-    return (
-        f"FULL: {where} of {name_task(task)}, {task.capacity} "
-        f"{'records' if task.device is None else 'words'}"
-    )
+    unit = "records" if task.device is None else "words"
+    return f"FULL: {where} of {name_task(task)}, {task.capacity} {unit}"
 
 
 def _object_text(found: ObjectSample) -> str:
@@ -178,7 +175,7 @@ def _object_text(found: ObjectSample) -> str:
 
 @dataclass(frozen=True)
 class Activity:
-    """The activity after some samples; :meth:`after` returns that after one more."""
+    """The activity after some samples; :meth:`after` adds one more."""
 
     sample: Sample | None = None
     started: float = 0.0
@@ -187,7 +184,7 @@ class Activity:
     """Changes of each buffer since the look before, records of sections that did not fit included.
     """
     objects: Mapping[int, ObjectSample] = field(default_factory=dict)
-    """As the latest look that searched for them found them."""
+    """Objects that the latest search found."""
     came: int = 0
     """Objects since the start."""
     went: int = 0
@@ -215,11 +212,10 @@ class Activity:
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
         before = {buffer_key(task): task for task in self._last_tasks}
-        steps = {
-            key: compare_looks(before.get(key), task)
-            for task in sample.tasks
-            for key in (buffer_key(task),)
-        }
+        steps: dict[BufferKey, BufferStep] = {}
+        for task in sample.tasks:
+            key = buffer_key(task)
+            steps[key] = compare_looks(before.get(key), task)
         lost = self._find_lost(steps)
         for key, step in steps.items():
             if not step.now.is_section:
@@ -232,20 +228,16 @@ class Activity:
         overflows = self.overflows + len(events)
         if self.sample is not None and sample.state not in (self.sample.state, None):
             events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
-        objects = (
-            self.objects
-            if sample.objects is None
-            else {found.kcov: found for found in sample.objects}
-        )
-        # The first look searches for objects, and finds those that were there before.
-        came = (
-            [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())]
-            if self.looks
-            else []
-        )
-        went = [self.objects[kcov] for kcov in sorted(self.objects.keys() - objects.keys())]
-        events += [MonitorEvent(sample.time, f"+ {_object_text(found)}", "good") for found in came]
-        events += [MonitorEvent(sample.time, f"- {_object_text(found)}") for found in went]
+        objects = self.objects
+        if sample.objects is not None:
+            objects = {found.kcov: found for found in sample.objects}
+        # The objects of the first look were there before.
+        came = sorted(objects.keys() - self.objects.keys()) if self.looks else []
+        went = sorted(self.objects.keys() - objects.keys())
+        texts = [f"+ {_object_text(objects[kcov])}" for kcov in came]
+        events += [MonitorEvent(sample.time, text, "good") for text in texts]
+        texts = [f"- {_object_text(self.objects[kcov])}" for kcov in went]
+        events += [MonitorEvent(sample.time, text) for text in texts]
         return replace(
             self,
             sample=sample,
@@ -290,11 +282,9 @@ class Activity:
         for key, step in steps.items():
             # Put it last: the first ones are forgotten first.
             track = tracks.pop(key, TaskActivity(step.now))
-            gains = (
-                ()
-                if step.before is None
-                else self._add_gain(track.gains, now, step.gained, is_least=step.was_reset)
-            )
+            gains: _Gains = ()
+            if step.before is not None:
+                gains = self._add_gain(track.gains, now, step.gained, is_least=step.was_reset)
             tracks[key] = TaskActivity(
                 step.now, gains, track.overflows + step.became_full, track.lost + step.lost
             )
@@ -345,7 +335,7 @@ class Activity:
 
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
-        """The sections by object, those that were begun most often first."""
+        """The sections by object, most begun first."""
         return tuple(
             sorted(
                 self._sections.values(), key=lambda section: (-section.begun, -section.in_flight)

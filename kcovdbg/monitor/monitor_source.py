@@ -299,10 +299,7 @@ class LiveSource:
         started, reads = time.process_time(), self.target.read_count
         is_whole = time.monotonic() >= self._next_whole
         if is_whole:
-            machine = self.target.state()
-            self._state = None if machine is None else machine.value
-            if self.is_stepped and machine is MachineState.STOPPED:
-                self._state = MachineState.RUNNING.value
+            self._state = self._find_machine_state()
         now = time.time()
         walks = is_whole or self._task_count <= _FEW_TASKS
         parts = _WHOLE if is_whole else _NEAR
@@ -314,11 +311,9 @@ class LiveSource:
         )
         state = reader.read(parts)
         known = {task.fields.address: task.fields for task in state.tasks}
-        known |= {
-            session.task: state.task_by_address[session.task]
-            for session in state.device_sessions
-            if session.task in state.task_by_address
-        }
+        for session in state.device_sessions:
+            if session.task in state.task_by_address:
+                known[session.task] = state.task_by_address[session.task]
         state = reader.read(parts, syscalls=tuple(known.values()))
         tasks = tuple(make_task_samples(state))
         before = [
@@ -331,13 +326,11 @@ class LiveSource:
             self._task_count = len(state.task_fields)
         # Those of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
-        # Parts that a near look leaves out are not reported as missing.
-        errors = tuple(
-            note
-            for source, lack in state.lacking.items()
-            if source not in _LEFT_OUT
-            for note in lack.lines
-        )
+        errors: dict[str, None] = {}
+        for source, lack in state.lacking.items():
+            # Parts that a near look leaves out are not reported as missing.
+            if source not in _LEFT_OUT:
+                errors |= dict.fromkeys(lack.lines)
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             target=self.target.name,
@@ -348,12 +341,16 @@ class LiveSource:
             tasks=tasks,
             objects=_make_object_samples(state) if is_whole else None,
             shares=shares,
-            reads=None
-            if reads is None or self.target.read_count is None
-            else self.target.read_count - reads,
+            reads=None if reads is None else (self.target.read_count or 0) - reads,
             seconds=time.process_time() - started,
-            errors=tuple(dict.fromkeys(errors)),
+            errors=tuple(errors),
         )
+
+    def _find_machine_state(self) -> str | None:
+        machine = self.target.state()
+        if self.is_stepped and machine is MachineState.STOPPED:
+            machine = MachineState.RUNNING
+        return None if machine is None else machine.value
 
     def _find_near(self) -> Sequence[TaskFields]:
         """Return the tasks of a near look."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup, text
@@ -59,10 +58,8 @@ def _plot_markup(
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(value / top, 1.0)
 
-    label = (
-        f"{title}: at most {format_value(peak)}, at last "
-        f"{format_value(values[-1] if values else 0)}"
-    )
+    last = values[-1] if values else 0.0
+    label = f"{title}: at most {format_value(peak)}, at last {format_value(last)}"
     if marks:
         label += f"; {len(marks)} {marks_title}"
     yield f"<figure><figcaption>{text(label)}</figcaption>"
@@ -71,41 +68,32 @@ def _plot_markup(
     )
     for tick in range(_TICKS + 1):
         value = top * tick / _TICKS
-        yield (
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" '
-            f'y2="{y(value):.1f}"/>'
-        )
-        yield (
-            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" '
-            f'text-anchor="end">{text(format_value(value))}</text>'
-        )
+        height = y(value)
+        yield _line("grid", _LEFT, height, _WIDTH - _RIGHT, height)
+        yield _label(_LEFT - 6, height + 4, "end", format_value(value))
     step = _nice_ceiling(span / 6)
     for number in range(math.floor(span / step) + 1):
         seconds = number * step
-        yield (
-            f'<text x="{x(seconds):.1f}" y="{_HEIGHT - 8}" '
-            f'text-anchor="middle">{text(f"{seconds:g} s")}</text>'
-        )
+        yield _label(x(seconds), _HEIGHT - 8, "middle", f"{seconds:g} s")
     for seconds in marks:
-        yield (
-            f'<line class="mark" x1="{x(seconds):.1f}" x2="{x(seconds):.1f}" y1="{_TOP}" '
-            f'y2="{_HEIGHT - _BOTTOM}"/>'
-        )
-    points = [*zip(times, values, strict=True)]
-    if is_stepped:
-        points = [
-            *points[:1],
-            *(
-                point
-                for (_, held), (at, value) in pairwise(points)
-                for point in ((at, held), (at, value))
-            ),
-        ]
-    yield (
-        f'<polyline class="value" '
-        f'points="{" ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)}"/>'
-    )
+        yield _line("mark", x(seconds), _TOP, x(seconds), _HEIGHT - _BOTTOM)
+    corners = []
+    held: float | None = None
+    for seconds, value in zip(times, values, strict=True):
+        if is_stepped and held is not None:
+            corners.append(f"{x(seconds):.1f},{y(held):.1f}")
+        corners.append(f"{x(seconds):.1f},{y(value):.1f}")
+        held = value
+    yield f'<polyline class="value" points="{" ".join(corners)}"/>'
     yield "</svg></figure>"
+
+
+def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _label(x: float, y: float, anchor: str, label: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(label)}</text>'
 
 
 def _nice_ceiling(value: float) -> float:

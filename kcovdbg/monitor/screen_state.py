@@ -85,18 +85,22 @@ def sort_by(column: Column) -> Sort:
     return Sort(column, column.key in _LARGEST_FIRST)
 
 
+_LEAST: Final = "≥"
+
+
 def rate_text(rate: Rate | None) -> str:
     """Return a rate of records: ``12.3k``, ``≥400`` where there may have been more."""
-    return "" if rate is None else f"{'≥' if rate.is_least else ''}{short_number(rate.per_second)}"
+    if rate is None:
+        return ""
+    return f"{_LEAST if rate.is_least else ''}{short_number(rate.per_second)}"
 
 
 def slow_rate_text(rate: Rate | None) -> str:
     """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
-    return (
-        ""
-        if rate is None
-        else f"{'≥' if rate.is_least and rate.per_second else ''}{rate.per_second:.1f}"
-    )
+    if rate is None:
+        return ""
+    mark = _LEAST if rate.is_least and rate.per_second else ""
+    return f"{mark}{rate.per_second:.1f}"
 
 
 def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
@@ -129,7 +133,9 @@ def _per_second(row: Any) -> float | None:
 
 def _count_text(row: TaskActivity) -> str:
     count = row.task.count
-    return f"{'' if count is None else count if count < 1e9 else 'overwr.':>7}"
+    if count is not None and count >= 1e9:
+        return "overwr."
+    return f"{'' if count is None else count:>7}"
 
 
 def clock_text(seconds: float) -> str:

@@ -66,7 +66,7 @@ class BufferUse:
     kcov: int | None
     mode: str | None
     size: int | None = None
-    """In words of the kernel."""
+    """Size in words of the kernel."""
     tasks: dict[str, None] = field(default_factory=dict)
     """The names of the tasks that collected into it."""
     capacity: int | None = None
@@ -118,11 +118,9 @@ class BufferUse:
     @property
     def rate(self) -> float | None:
         """Records a second while it was not full."""
-        return (
-            self.free_records / self.free_seconds
-            if self.free_seconds > 0 and self.free_records
-            else None
-        )
+        if self.free_seconds <= 0 or not self.free_records:
+            return None
+        return self.free_records / self.free_seconds
 
     @property
     def lost_estimate(self) -> int | None:
@@ -142,15 +140,18 @@ class BufferUse:
     def needed(self) -> int | None:
         """Records that 99 % of the rounds need; None where overflows hide it."""
         rate = self.rate
-        needs = sorted(
-            # Without a rate, how much did not fit is unknown.
-            one.records
-            + (0 if not one.is_full else math.inf if rate is None else one.full_seconds * rate)
-            for one in self.rounds.values()
-        )
-        if not needs or math.isinf(
-            needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]
-        ):
+        needs = []
+        for one in self.rounds.values():
+            lost = 0.0
+            if one.is_full:
+                # Without a rate, it is unknown how much did not fit.
+                lost = math.inf if rate is None else one.full_seconds * rate
+            needs.append(one.records + lost)
+        if not needs:
+            return None
+        needs.sort()
+        needed = needs[math.ceil(_HELD * len(needs)) - 1]
+        if math.isinf(needed):
             return None
         # Assume that a full buffer lacks at least one record.
         return math.ceil(needed) + any(
@@ -175,7 +176,7 @@ class LocatedShare(NamedTuple):
     file: str | None
     records: float
     share: float
-    """Of all sampled records, 0 to 1."""
+    """Share of all sampled records, 0 to 1."""
 
 
 class PlotPoint(NamedTuple):
@@ -186,11 +187,11 @@ class PlotPoint(NamedTuple):
     rate: float
     """Records a second of all tasks."""
     fill: float
-    """Of the fullest buffer, 0 to 1."""
+    """Share of the fullest buffer that is in use, 0 to 1."""
     overflows: int
     """Since the start."""
     sections: int
-    """In flight."""
+    """Number of sections in flight."""
     objects: int
 
 
@@ -204,7 +205,7 @@ class Summary(NamedTuple):
     """The median time from look to look."""
     buffers: tuple[BufferUse, ...]
     shares: Mapping[str, tuple[LocatedShare, ...]]
-    """Where records went, by ``function``, ``file`` and ``directory``."""
+    """The places that took most records, by ``function``, ``file`` and ``directory``."""
     points: tuple[PlotPoint, ...]
     errors: tuple[str, ...]
 
@@ -229,8 +230,10 @@ def summarize(samples: Iterable[Sample]) -> Summary:
         for share in sample.shares:
             file = None if share.file is None else str(PurePosixPath(share.file))
             shares[share.function, file] += share.records  # type: ignore[assignment]
-        span = 0.0 if last is None else sample.time - last.time
-        gaps += () if last is None else (span,)
+        span = 0.0
+        if last is not None:
+            span = sample.time - last.time
+            gaps.append(span)
         for key, step in activity.steps.items():
             task = step.now
             if step.before is None or step.before.count is None or step.was_reset:
@@ -279,8 +282,9 @@ def _buffer_order(buffer: BufferUse) -> tuple[float, ...]:
 
 
 def _directory_of(file: str | None) -> str | None:
-    """Return the directory of a source file; that of a header names headers, as code of one is
-    compiled elsewhere.
+    """Return the directory of a source file.
+
+    A header's directory is named with ``*.h``: code of headers is compiled in other directories.
     """
     path = PurePosixPath(file or "")
     if path.suffix == _HEADER:
@@ -318,7 +322,7 @@ def exclusion(file: str | None) -> tuple[str | None, str | None]:
 
 
 def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
-    """Return at most so many points: of those that are joined, the highest values."""
+    """Return at most so many points. Neighbors are joined, with their highest values."""
     if len(points) <= most:
         return list(points)
     edges = [number * len(points) // most for number in range(most + 1)]
@@ -333,9 +337,7 @@ def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
 
 
 def handle_text(section: SectionActivity) -> str:
-    """Return what sections are counted by, in words: a handle, or the object where it has
-    several.
-    """
+    """Return the name that sections are counted by: a handle, or the object if it has several."""
     if section.handle is not None:
         return str(decode_handle(section.handle))
     if not section.kcov:
@@ -376,9 +378,9 @@ def syzkaller_size(words: int) -> str:
 def _lost_text(buffer: BufferUse) -> str | None:
     if not buffer.overflows:
         return None
-    return f"{buffer.lost}" + (
-        "" if buffer.lost_estimate is None else f" (about {short_number(buffer.lost_estimate)})"
-    )
+    if buffer.lost_estimate is None:
+        return str(buffer.lost)
+    return f"{buffer.lost} (about {short_number(buffer.lost_estimate)})"
 
 
 _BUFFER_COLUMNS: Final = (

@@ -19,7 +19,7 @@ from kcovdbg.errors import TargetError
 from kcovdbg.target.end_signals import raise_interrupt
 
 VERSION: Final = 1
-"""Of the messages. gdb/ may be of another installation."""
+"""Version of the messages: gdb/ may be of another installation."""
 _HEAD: Final = struct.Struct(">II")
 
 Fields = dict[str, Any]

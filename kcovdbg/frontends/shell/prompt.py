@@ -46,6 +46,7 @@ from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
 from kcovdbg.inputs.input_commands import quote
+from kcovdbg.target.target import Target
 from kcovdbg.user_folder import find_user_folder, make_folder
 
 
@@ -390,21 +391,18 @@ def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> Edi
 def _status_text(workspace: Workspace) -> str:
     """Return the text of the status line, the most important words first."""
     target = workspace.inputs.kernel.target
-    words = [target.name, target.release]
-    if target.memory_problem is not None:
-        words.append("no memory")
-    else:
-        words.append(
-            "gone"
-            if target.is_gone()
-            else "live"
-            if target.live
-            else "dump"
-            if target.state() is None
-            else "stopped"
-        )
     # The painter, which escapes text, is not used for the status line.
-    return "  ".join(map(escape, words))
+    return "  ".join(map(escape, (target.name, target.release, _state_word(target))))
+
+
+def _state_word(target: Target) -> str:
+    if target.memory_problem is not None:
+        return "no memory"
+    if target.is_gone():
+        return "gone"
+    if target.live:
+        return "live"
+    return "dump" if target.state() is None else "stopped"
 
 
 def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
