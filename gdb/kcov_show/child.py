@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import gdb
 
 VERSION = 1
-"""Of the messages."""
+"""The version of the messages."""
 _HEAD = struct.Struct(">II")
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _HINT = (
@@ -60,7 +60,7 @@ def find_python() -> str:
 
 
 def _find_scripts() -> Iterator[str]:
-    """Yield the paths that the program kcovdbg may have: of the installation of this file first."""
+    """Yield the paths that the program kcovdbg may have, this file's installation first."""
     installed = re.match(r"(.*)/(?:lib|lib64)/python3[^/]*/(?:site|dist)-packages/kcovdbg/", _HERE)
     if installed is not None:
         yield os.path.join(installed[1], "bin", "kcovdbg")
@@ -183,12 +183,9 @@ class Child:
                 size, more = _HEAD.unpack_from(self._buffer)
                 middle, end = _HEAD.size + size, _HEAD.size + size + more
                 if len(self._buffer) >= end:
-                    text, data = (
-                        bytes(self._buffer[_HEAD.size : middle]),
-                        bytes(self._buffer[middle:end]),
-                    )
+                    text, rest = self._buffer[_HEAD.size : middle], self._buffer[middle:end]
                     del self._buffer[:end]
-                    return json.loads(text.decode()), data
+                    return json.loads(text.decode()), bytes(rest)
             # After C-c the kernel goes on with recv(), and ends select().
             self._wait()
             masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

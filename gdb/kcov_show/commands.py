@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -127,10 +128,9 @@ class _Subcommand(gdb.Command):
         """Complete the last word; GDB first asks without a word, to find where it begins."""
         if word is None:
             return []
+        line = "%s %s" % (self._name, text)
         try:
-            words: List[str] = self._lender.ask(
-                "complete", line="%s %s" % (self._name, text), word=word
-            )["words"]
+            words: List[str] = self._lender.ask("complete", line=line, word=word)["words"]
         except (Exception, KeyboardInterrupt):  # noqa: BLE001 - a key press must not print errors
             return []
         return [output.to_host(found) for found in words]
@@ -212,9 +212,7 @@ def _words(value: Any) -> Any:
 
 def _name(key: str) -> str:
     # Names in MI consist of letters, digits, - and _.
-    return "".join(
-        character if character.isalnum() or character in "-_" else "_" for character in key
-    )
+    return re.sub(r"[^\w-]", "_", key)
 
 
 def define(lender: Lender) -> None:

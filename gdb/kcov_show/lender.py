@@ -70,14 +70,13 @@ class Stub:
         if self.send("qqemu.sstepbits"):
             self.kind = "qemu"
             # Asked again: it changes nothing that GDB and the stub have agreed on.
-            found = re.search(
-                rb"PacketSize=([0-9a-f]+)", self.send("qSupported:multiprocess+;hwbreak+")
-            )
+            answer = self.send("qSupported:multiprocess+;hwbreak+")
+            found = re.search(rb"PacketSize=([0-9a-f]+)", answer)
             size = int(found[1], 16) if found is not None else 0
-            # QEMU reads exactly half of its packet size: a page takes two packets, not three.
-            self._piece = (
-                size // 2 if size and size % _PAGE == 0 else max((size - 4) // 2, _OTHER_PIECE)
-            )
+            self._piece = max((size - 4) // 2, _OTHER_PIECE)
+            if size and size % _PAGE == 0:
+                # QEMU reads exactly half of its packet size: a page takes two packets, not three.
+                self._piece = size // 2
             if self.send("qqemu.PhyMemMode") == _PHYSICAL:
                 # It outlasts the connection of a debugger that ended in the middle.
                 self.send("Qqemu.PhyMemMode:0")
@@ -116,12 +115,9 @@ class Stub:
 
     def restore(self) -> None:
         """Leave the mode as it was. After C-c in the middle, it can be called again."""
-        if (
-            self._before is not None
-            and self._before in (_PHYSICAL, _VIRTUAL)
-            and self._mode != self._before
-        ):
-            self.send("Qqemu.PhyMemMode:" + self._before.decode())
+        before = self._before or b""
+        if before in (_PHYSICAL, _VIRTUAL) and self._mode != before:
+            self.send("Qqemu.PhyMemMode:" + before.decode())
         self._before = self._mode = None
 
     def read(self, address: int, size: int, *, physical: bool) -> Tuple[bytes, Optional[str]]:
@@ -213,51 +209,41 @@ class Lender:
             "generation": self._generation,
             "kaslr_offset": self._find_offset(),
             "moves": False,
+            "source_folders": _find_source_folders(),
+            "substitutions": _find_substitutions(),
         }
-        state["source_folders"], state["substitutions"] = (
-            _find_source_folders(),
-            _find_substitutions(),
-        )
-        inferior = gdb.selected_inferior()
-        connection = inferior.connection
+        connection = gdb.selected_inferior().connection
         if connection is None or not connection.is_valid():
-            return _refuse(
-                state,
-                "no target",
-                "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)",
-            )
+            hint = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
+            return _refuse(state, "no target", hint)
         state["connection"] = "%d %s" % (connection.num, connection.details)
         state["name"] = connection.details or connection.type
-        state["symbols"] = [
-            objfile.filename
-            for objfile in gdb.objfiles()
-            if objfile.is_valid() and objfile.filename
-        ]
+        objfiles = (objfile for objfile in gdb.objfiles() if objfile.is_valid())
+        state["symbols"] = [objfile.filename for objfile in objfiles if objfile.filename]
         if connection.type == "core":
-            if self._core is None or self._core[0] is not connection:
-                self._core = connection, _find_core(inferior)
-            state["core"] = self._core[1]
-            if state["core"] is None:
-                return _refuse(
-                    state,
-                    "could not find the core file that GDB reads",
-                    "open it again: core-file PATH",
-                )
-            selected = gdb.selected_thread()
-            # A core has a note for each CPU, which GDB takes for a thread.
-            state["cpu"] = None if selected is None else selected.num - 1
-            return state
+            return self._describe_core(state, connection)
         if not hasattr(connection, "send_packet"):
-            return _refuse(
-                state,
-                "GDB debugs a process, not a kernel",
-                "target remote ADDRESS, or core-file PATH",
-            )
+            hint = "target remote ADDRESS, or core-file PATH"
+            return _refuse(state, "GDB debugs a process, not a kernel", hint)
+        return self._describe_machine(state, connection)
+
+    def _describe_core(self, state: Fields, connection: Any) -> Fields:
+        if self._core is None or self._core[0] is not connection:
+            self._core = connection, _find_core(gdb.selected_inferior())
+        state["core"] = self._core[1]
+        if state["core"] is None:
+            problem = "could not find the core file that GDB reads"
+            return _refuse(state, problem, "open it again: core-file PATH")
+        selected = gdb.selected_thread()
+        # A core has a note for each CPU, which GDB takes for a thread.
+        state["cpu"] = None if selected is None else selected.num - 1
+        return state
+
+    def _describe_machine(self, state: Fields, connection: Any) -> Fields:
         thread = gdb.selected_thread()
         if thread is None:
-            return _refuse(
-                state, "the target has no CPU", "connect to a guest: target remote ADDRESS"
-            )
+            hint = "connect to a guest: target remote ADDRESS"
+            return _refuse(state, "the target has no CPU", hint)
         if thread.is_running():
             # As in the condition of a breakpoint, where GDB has frames, and no event says that the
             # machine has moved since.
@@ -491,17 +477,13 @@ class Lender:
         stub = self._need_stub()
         stub.use_mode(_VIRTUAL)
         number = message["thread"]
-        if number is None:
-            return {"values": _read_registers(message["names"])}, b""
         selected = gdb.selected_thread()
-        thread = stub.find_thread(number)
-        if thread is None or selected is None:
-            return {"values": []}, b""
-        if self._watch is not None and thread.num != selected.num:
-            # While GDB decides whether to stop, no other thread can be selected.
-            return {"values": []}, b""
-        if thread.num == selected.num:
+        thread = selected if number is None else stub.find_thread(number)
+        if number is None or (thread and selected and thread.num == selected.num):
             return {"values": _read_registers(message["names"])}, b""
+        # While GDB decides whether to stop, no other thread can be selected.
+        if thread is None or selected is None or self._watch is not None:
+            return {"values": []}, b""
         frame = _find_frame()
         try:
             thread.switch()
@@ -513,14 +495,11 @@ class Lender:
 
     def _do_watch(self, message: Fields) -> Tuple[Fields, bytes]:
         if not self._may_run:
-            return {
-                "error": "GDB lets the machine run for kcov-show catch only",
-                "hint": "continue",
-            }, b""
+            error = "GDB lets the machine run for kcov-show catch only"
+            return {"error": error, "hint": "continue"}, b""
         self._restore()
-        self._watch = Watch(
-            [tuple(span) for span in message["spans"]], message["seconds"], self._judge
-        )
+        spans = [tuple(span) for span in message["spans"]]
+        self._watch = Watch(spans, message["seconds"], self._judge)
         deliver = self._deliver
         if deliver is not None:
             problem = self._watch.start(lambda found: self._go_on(message["n"], found, deliver))
@@ -572,9 +551,8 @@ class Lender:
         assert child is not None
         self._count += 1
         count = self._count
-        child.send(
-            {"op": "judge", "n": count, "cpu": None if thread is None else stub.number_of(thread)}
-        )
+        cpu = None if thread is None else stub.number_of(thread)
+        child.send({"op": "judge", "n": count, "cpu": cpu})
         interrupt = None
         interrupted = 0.0
         try:
@@ -608,17 +586,8 @@ def _find_source_folders() -> List[str]:
 def _find_substitutions() -> List[Tuple[str, str]]:
     """Return the rules of ``set substitute-path``, which GDB has no other call for."""
     text = gdb.execute("show substitute-path", to_string=True)
-    pairs = (line.partition("' -> ") for line in text.splitlines())
-    quotes = ("`", "'")
     # "  `FROM' -> `TO'."
-    return [
-        (before[3:], after[1:-2])
-        for before, _, after in pairs
-        if before.startswith("  ")
-        and before[2:3] in quotes
-        and after[:1] in quotes
-        and after.endswith("'.")
-    ]
+    return re.findall(r"^  [`'](.*?)' -> [`'](.*)'\.$", text, re.MULTILINE)
 
 
 def _refuse(state: Fields, problem: str, hint: str) -> Fields:
@@ -654,15 +623,12 @@ def _find_core(inferior: Any) -> Optional[str]:
     if name is None:
         text = gdb.execute("info files", to_string=True)
         match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
-        if match is None:
-            # In other languages than English the line is found by its end. The program's line comes
-            # first.
-            named = [re.match(r"\s+[`'«\"](.*)['»\"],", line) for line in text.split("\n")]
-            found = [
-                line[1]
-                for line in named
-                if line is not None and re.search(r"\belf\d\d-", line.string[line.end() :])
-            ]
-            return found[-1] if found else None
-        name = match[1]
+        if match is not None:
+            return match[1]
+        # In other languages than English the line is found by its end. The program's line comes
+        # first.
+        for line in text.split("\n"):
+            named = re.match(r"\s+[`'«\"](.*)['»\"],", line)
+            if named is not None and re.search(r"\belf\d\d-", line[named.end() :]):
+                name = named[1]
     return name

@@ -31,10 +31,11 @@ class Pipeline:
     def __init__(self, line: str, *, is_interactive: bool) -> None:
         self.is_interactive = is_interactive
         # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
-        shell = (
-            ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
-        )
-        self._output = None if is_interactive else tempfile.TemporaryFile()  # noqa: SIM115 - open while the programs run
+        shell = ["sh", "-c"]
+        if shutil.which("bash"):
+            shell = ["bash", "--posix", "-o", "pipefail", "-c"]
+        # Open while the programs run.
+        self._output = None if is_interactive else tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*shell, line], stdin=subprocess.PIPE, stdout=self._output, preexec_fn=_end_with_parent
         )

@@ -140,15 +140,12 @@ class Watch:
         return True
 
     def _note(self, event: Any) -> None:
-        if (
-            self._end == "other"
-            and isinstance(event, gdb.SignalEvent)
-            and event.stop_signal == "SIGINT"
-        ):
+        is_interrupt = isinstance(event, gdb.SignalEvent) and event.stop_signal == "SIGINT"
+        if self._end == "other" and is_interrupt:
             self._end = self._interrupted()
 
     def _interrupted(self) -> str:
-        """Return whether C-c came from the user or from the end of the time."""
+        """Return whether C-c came from the user or from the timeout."""
         return "time" if self._is_late() else "interrupt"
 
     def _is_late(self) -> bool:

@@ -120,16 +120,8 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     watched = _find_watched(context, args.what, args.field)
     if context.terminal.is_terminal and context.format is Format.TEXT:
-        yield Lines(
-            (
-                (
-                    (
-                        "remark",
-                        f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends",
-                    ),
-                ),
-            )
-        )
+        text = f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends"
+        yield Lines(((("remark", text),),))
         yield Flush()
     catch = catch_write(context.target, context.layout, watched, args.seconds)
     caught = catch.caught
@@ -150,18 +142,17 @@ def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
             f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: "
             f"{finding.message}"
         )
-    if catch.caught is not None and catch.caught.stack_problem is not None:
-        yield f"the callers are unknown: {catch.caught.stack_problem}"
-    if catch.caught is None:
-        writes = f"{catch.writes} writes to {watched.name}"
-        reason = catch.reason or (
-            "something else stopped the machine" if catch.end is RunEnd.OTHER else None
-        )
-        yield (
-            f"{writes} broke no rule"
-            if reason is None
-            else f"{reason}; {writes} before broke no rule"
-        )
+    if catch.caught is not None:
+        if catch.caught.stack_problem is not None:
+            yield f"the callers are unknown: {catch.caught.stack_problem}"
+        return
+    writes, reason = f"{catch.writes} writes to {watched.name}", catch.reason
+    if catch.end is RunEnd.OTHER and reason is None:
+        reason = "something else stopped the machine"
+    if reason is None:
+        yield f"{writes} broke no rule"
+    else:
+        yield f"{reason}; {writes} before broke no rule"
 
 
 def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
@@ -194,11 +185,9 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
 
 def _describe_writer(caught: CaughtWrite) -> str:
     where = "an unknown CPU" if caught.cpu is None else f"CPU {caught.cpu}"
-    return (
-        where
-        if caught.pid is None
-        else f"{where} in task {caught.pid} ({escape(caught.comm or '')})"
-    )
+    if caught.pid is None:
+        return where
+    return f"{where} in task {caught.pid} ({escape(caught.comm or '')})"
 
 
 COMMAND: Final = Command(

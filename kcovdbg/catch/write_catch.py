@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Catching of the write that breaks a rule: the fields that can be watched, and the run under a
-watchpoint.
-
-Each write is judged where it happened.
+watchpoint, in which each write is judged where it happened.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from kcovdbg.model.finding import Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part, State
-from kcovdbg.target.target import Target
+from kcovdbg.target.target import Member, Target
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.remote import read_area_lists
@@ -35,7 +33,7 @@ from kcovdbg.walk.state import StateReader
 _SIZES: Final = (1, 2, 4, 8)
 _TASK_PREFIXES: Final = ("kcov", "saved_")
 _UNWATCHED: Final = frozenset({"lock"})
-# By structure the groups of rules that a write to it may break.
+# The groups of rules that a write to a structure may break.
 _GROUPS: Final[Mapping[str, str]] = {TASK: "TA", KCOV: "KT", AREA: "A"}
 _MODE: Final = "kcov_mode"
 _REFCOUNT: Final = "refcount"
@@ -46,21 +44,23 @@ class WatchedField(NamedTuple):
 
     type_name: str
     address: int
-    """Of the structure."""
+    """Address of the structure."""
     field: str
     pid: int | None = None
-    """Of a task: its thread id, which distinguishes it from a later one at the same address."""
+    """Thread id of a task, which distinguishes it from a later one at the same address."""
     comm: str | None = None
+
+    @property
+    def structure(self) -> str:
+        """Name of the structure in messages."""
+        if self.type_name == TASK:
+            return name_task(self)
+        return name_kcov(self.address, "kcov" if self.type_name == KCOV else "area")
 
     @property
     def name(self) -> str:
         """Its name in messages."""
-        if self.type_name == TASK:
-            return f"{self.field} of {name_task(self)}"
-        return (
-            f"{self.field} of "
-            f"{name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"
-        )
+        return f"{self.field} of {self.structure}"
 
 
 def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]:
@@ -73,20 +73,16 @@ def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]
     block = {TASK: layout.task, KCOV: layout.kcov, AREA: layout.area}[type_name]
     if block is None:
         raise CapabilityError(f"the debug info has no {type_name}")
-    members = {name: member for name, member in block.members.items() if member is not None}
-    if type_name == AREA:
-        # The list entry at the start of a free area is watched as a whole.
-        fields = {"header": tuple(members.values())}
-    else:
-        fields = {
-            name: (member,)
-            for name, member in members.items()
-            if member.size in _SIZES and name not in _UNWATCHED
-        }
-        if type_name == TASK:
-            fields = {
-                name: found for name, found in fields.items() if name.startswith(_TASK_PREFIXES)
-            }
+    fields: dict[str, tuple[Member, ...]] = {}
+    for name, member in block.members.items():
+        if member is None:
+            continue
+        is_kcovs = type_name != TASK or name.startswith(_TASK_PREFIXES)
+        if type_name == AREA:
+            # The list entry at the start of a free area is watched as a whole.
+            fields["header"] = (*fields.get("header", ()), member)
+        elif is_kcovs and member.size in _SIZES and name not in _UNWATCHED:
+            fields[name] = (member,)
     if watched.field not in fields:
         raise UsageError(
             f"{type_name} has no field '{watched.field}' that can be watched",
@@ -111,7 +107,7 @@ class CaughtWrite(NamedTuple):
     """The CPU's task."""
     comm: str | None
     stack: Sequence[StackFrame]
-    """Of the CPU; innermost first."""
+    """The CPU's stack, innermost frame first."""
     reason: str | None = None
     """Why another CPU may have written, None where that is certain."""
     stack_problem: str | None = None
@@ -192,21 +188,15 @@ class Catch:
             if rule.name[0] in self._groups and rule.severity.is_violation
         ]
         report = check(StateReader(self._target, self._layout), wanted=rules)
-        found = (
-            finding
-            for finding in report.findings
-            if finding.severity.is_violation and not finding.more
-        )
-        return tuple(finding for finding in found if _identity(finding) not in known)
+        found = [finding for finding in report.findings if finding.severity.is_violation]
+        return tuple(one for one in found if not one.more and _identity(one) not in known)
 
     def _read(self, span: MemorySpan) -> bytes:
         return self._target.read(span.address, span.size)
 
     def _is_listed(self) -> bool:
-        return any(
-            area.address == self._watched.address
-            for area in read_area_lists(self._target, self._layout).found.areas
-        )
+        areas = read_area_lists(self._target, self._layout).found.areas
+        return any(area.address == self._watched.address for area in areas)
 
     def _is_listed_again(self) -> bool:
         self._is_free = self._is_listed()
@@ -265,10 +255,9 @@ class Catch:
         if self._watched.type_name == AREA:
             self._is_free = self._is_listed()
             return not self._is_free
-        if self._watched.field == _REFCOUNT and not any(
-            any(value) for value in self._values.values()
-        ):
-            self.reason = f"{name_kcov(self._watched.address)} was freed"
+        is_zero = not any(any(value) for value in self._values.values())
+        if self._watched.field == _REFCOUNT and is_zero:
+            self.reason = f"{self._watched.structure} was freed"
         return self.reason is not None
 
     def _breaks(self, span: MemorySpan, before: bytes, *, is_other: bool = False) -> bool:
@@ -283,7 +272,7 @@ class Catch:
         broken = find_violations(reader, self._groups)
         if not broken:
             return False
-        # A rule that is broken without this write as well is not its doing.
+        # This write did not break a rule that is broken without it as well.
         as_before = cast("Target", _Overlaid(self._target, span.address, before))
         known = {_identity(finding) for finding in self._find_violations(as_before)}
         broken = tuple(finding for finding in broken if _identity(finding) not in known)
@@ -319,11 +308,8 @@ class Catch:
         ]
         if len(others) == 1:
             cpu, stack = others[0]
-            return (
-                cpu,
-                stack,
-                "two CPUs wrote at once; the other one is KCOV's own or the scheduler's",
-            )
+            reason = "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
+            return cpu, stack, reason
         reason = (
             "the write of this CPU is legal, and another one was not reported, as when two CPUs "
             "write at once"
@@ -335,17 +321,10 @@ class Catch:
         watched = self._watched
         if watched.type_name == TASK:
             task = state.task_by_address.get(watched.address)
-            return (
-                None
-                if task is not None and task.pid == watched.pid
-                else f"{name_task(watched)} has ended"
-            )
-        if watched.type_name == KCOV:
-            return (
-                None
-                if watched.address in state.objects
-                else f"{name_kcov(watched.address)} was freed"
-            )
+            if task is None or task.pid != watched.pid:
+                return f"{watched.structure} has ended"
+        elif watched.type_name == KCOV and watched.address not in state.objects:
+            return f"{watched.structure} was freed"
         return None
 
     def _find_violations(self, target: Target) -> tuple[Finding, ...]:
