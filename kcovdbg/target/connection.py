@@ -119,9 +119,8 @@ def parse_socket_address(text: str) -> SocketAddress:
         return SocketAddress(text, text[5:], "", 0)
     match = _HOST_PORT.fullmatch(text.removeprefix("tcp:"))
     if match is not None and 0 < int(match["port"]) < 65536:
-        return SocketAddress(
-            text, None, (match["host"] or "localhost").strip("[]"), int(match["port"])
-        )
+        host = (match["host"] or "localhost").strip("[]")
+        return SocketAddress(text, None, host, int(match["port"]))
     return SocketAddress(text, text, "", 0)
 
 
@@ -144,14 +143,13 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
     except (OSError, ValueError) as error:
         if connection is not None:
             connection.close()
+        silent = f"no answer within {timeout:g} s: another client may use it"
         reasons: dict[type[Exception], str] = {
             FileNotFoundError: "no such socket",
             ConnectionRefusedError: "connection refused: nothing listens there",
             PermissionError: "no permission",
-            **dict.fromkeys(
-                (TimeoutError, BlockingIOError),
-                f"no answer within {timeout:g} s: another client may use it",
-            ),
+            TimeoutError: silent,
+            BlockingIOError: silent,
         }
         reason = reasons.get(type(error)) or str(getattr(error, "strerror", None) or error)
         raise TargetError(
@@ -164,9 +162,9 @@ def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> No
 
     :param deadline: of :func:`time.monotonic`, however often the peer sends a little.
     :raises TimeoutError: when it has passed.
-    :raises LimitError: when the command has waited for replies as long as it may.
+    :raises LimitError: when the command has waited for replies as long as it may, or the buffer is
+        larger than a reply may be.
     :raises ConnectionResetError: when the peer has closed the connection.
-    :raises LimitError: when the buffer is larger than a reply may be.
     """
     start = time.monotonic()
     left = time_for_replies()
@@ -219,7 +217,7 @@ class StopRecord(NamedTuple):
 
     @property
     def is_running(self) -> bool:
-        """Return whether the run still goes on."""
+        """Whether the run still goes on."""
         return self.started != "" and _start_time(self.pid) == self.started
 
 
@@ -235,7 +233,7 @@ def write_record(address: SocketAddress, reason: str = "") -> None:
 
 
 def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
-    """Let the record of the machine at an address be one that was read before."""
+    """Write the record of the machine at an address as it was read before."""
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:
@@ -256,18 +254,14 @@ def read_record(address: SocketAddress) -> StopRecord | None:
     """
     try:
         # Beside a socket in /tmp anyone can put a file.
-        found = parse_json(
-            read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape")
-        )
-        started, command, stopped_at = (
-            str(found[key]) for key in ("started", "command", "stopped_at")
-        )
+        data = read_input(_find_path(address), owned=True)
+        found = parse_json(data.decode("utf-8", "surrogateescape"))
         pid = find_number(found["pid"])
-        return (
-            None
-            if pid is None
-            else StopRecord(pid, started, command, stopped_at, str(found.get("reason", "")))
-        )
+        if pid is None:
+            return None
+        started, command, stopped_at = found["started"], found["command"], found["stopped_at"]
+        reason = str(found.get("reason", ""))
+        return StopRecord(pid, str(started), str(command), str(stopped_at), reason)
     except (OSError, LimitError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -279,20 +273,15 @@ def describe_record(record: StopRecord) -> str:
     run = f"'{record.command}' (process {record.pid})"
     if record.is_running:
         return f"the machine is stopped by {run}, which still runs"
+    cause = f"{run} stopped it at {record.stopped_at} and was killed"
     if record.reason:
-        return (
-            f"the machine is stopped: {run} left it so at {record.stopped_at}, {record.reason}; "
-            f"resume lets it go on"
-        )
-    return (
-        f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume "
-        f"lets it go on"
-    )
+        cause = f"{run} left it so at {record.stopped_at}, {record.reason}"
+    return f"the machine is stopped: {cause}; resume lets it go on"
 
 
 def remove_record(address: SocketAddress) -> None:
-    """Remove the record, because the machine goes on; not that of another run, which is about to
-    stop it.
+    """Remove the record, because the machine goes on; another running run's record stays, as that
+    is about to stop it.
     """
     record = read_record(address)
     if record is not None and record.is_running and record.pid != os.getpid():

@@ -109,32 +109,29 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
     :param file: at its start; read to an unknown position.
     """
     data = file.read(_MAGIC_SIZE)
-    if identify_start(data) is not FileKind.OTHER or data.startswith(
-        (*MAGICS, *(magic for magic, _ in _REFUSED))
-    ):
+    packed = (*MAGICS, *(magic for magic, _ in _REFUSED))
+    if identify_start(data) is not FileKind.OTHER or data.startswith(packed):
         return _Start(0, data)
     while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
         data += more
     for found in _DUMP_MAGIC.finditer(data):
         start = data[found.start() : found.start() + _MAGIC_SIZE]
         # A text may name a format; the header behind the name has zeros.
-        if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(MAGICS):
-            return (
-                _Start(found.start(), start)
-                if _NO_TEXT.search(data, 0, found.start()) is None
-                else _Start(0, data)
-            )
+        is_dump = identify_start(start).is_dump and b"\0" in start[8:]
+        if is_dump or start.startswith(MAGICS):
+            is_text = _NO_TEXT.search(data, 0, found.start()) is None
+            return _Start(found.start(), start) if is_text else _Start(0, data)
     return _Start(0, data if data.strip() else b"")
 
 
 def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
-    program = next((program for magic, program in _REFUSED if start.startswith(magic)), None)
-    if program is not None:
-        raise TargetError(
-            f"{path} is compressed with {program}",
-            hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd are "
-            f"read as they are",
-        )
+    for magic, program in _REFUSED:
+        if start.startswith(magic):
+            raise TargetError(
+                f"{path} is compressed with {program}",
+                hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd "
+                f"are read as they are",
+            )
 
 
 def identify_start(start: bytes) -> FileKind:
@@ -193,12 +190,10 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     """Return a hint for a path that does not exist."""
     if not Path(path).is_absolute():
         return "a relative path starts at the working directory"
-    missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
-    return (
-        f"there is no directory {missing[0]}"
-        if missing
-        else f"ls {Path(path).parent} lists the files there"
-    )
+    for parent in reversed(Path(path).parents):
+        if not parent.exists():
+            return f"there is no directory {parent}"
+    return f"ls {Path(path).parent} lists the files there"
 
 
 # As long as a file is open, its path in /proc is valid.
@@ -389,14 +384,11 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
                 raise _truncated(path, f"none of its {pages.total:,} pages is whole")
             if pages.missing:
                 file.seek(0)
-                unpacked = unpacked._replace(
-                    path=_mend(file, pages, path),
-                    problem=f"{pages.missing:,} of {pages.total:,} pages are missing",
-                )
+                problem = f"{pages.missing:,} of {pages.total:,} pages are missing"
+                unpacked = unpacked._replace(path=_mend(file, pages, path), problem=problem)
         elif kind is FileKind.CORE:
-            unpacked = unpacked._replace(
-                problem=_find_missing_memory(file, unpacked, str(path)) or unpacked.problem
-            )
+            missing = _find_missing_memory(file, unpacked, str(path))
+            unpacked = unpacked._replace(problem=missing or unpacked.problem)
         elif unpacked.problem is not None:
             raise _truncated(path, unpacked.problem)
         elif kind is FileKind.EMPTY:
@@ -442,10 +434,8 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
             raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
         # Without its notes nothing of the dump can be found.
         core.read_notes()
-    first, end = (
-        min(segment.offset for segment in memory),
-        max(segment.offset + segment.filesz for segment in memory),
-    )
+    first = min(segment.offset for segment in memory)
+    end = max(segment.offset + segment.filesz for segment in memory)
     # stat() has no size of a partition that a dump was written to.
     size = file.seek(0, os.SEEK_END)
     # Files in /proc are memory, and have any size.
@@ -534,27 +524,21 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     return found
 
 
-def _copy(
-    source: BinaryIO | FrameReader,
-    target: IO[bytes] | BinaryIO,
-    path: str | os.PathLike[str] | None = None,
-) -> None:
+def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: str | os.PathLike[str]) -> None:
     """Write the rest of a file, zeros as holes.
 
-    :param path: of the user's file, which limits the size of what is unpacked.
+    :param path: the user's file, whose size limits that of its contents.
     :raises LimitError: when it is too large.
     :raises EOFError: when it is compressed, and ends early.
     """
-    limit = (
-        None if path is None else max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
-    )
+    limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
     try:
         while data := source.read(_CHUNK):
             if data.count(0) == len(data):
                 target.seek(len(data), os.SEEK_CUR)
             else:
                 target.write(data)
-            if limit is not None and target.tell() > limit:
+            if target.tell() > limit:
                 raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
     finally:
         target.truncate(target.tell())
@@ -625,7 +609,7 @@ def read_notes(path: Path) -> bytes:
     :raises TargetError: when the dump is damaged.
     """
     with open_file(path) as file:
-        if identify_start(file.read(18)) is FileKind.KDUMP:
+        if identify_start(file.read(_MAGIC_SIZE)) is FileKind.KDUMP:
             from kcovdbg.target.kdump_file import KdumpFile
 
             return KdumpFile(file, str(path)).read_notes()

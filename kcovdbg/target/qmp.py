@@ -142,9 +142,8 @@ class Qmp(Connection):
         if self._socket.family != socket.AF_UNIX:
             return False
         size = struct.calcsize("3i")
-        pid = struct.unpack(
-            "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        )[0]
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid, _, _ = struct.unpack("3i", credentials)
         try:
             # Opening it needs the same permissions as process_vm_readv().
             os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
@@ -166,11 +165,9 @@ class Qmp(Connection):
         message: dict[str, Any] = {"execute": command, "id": ident}
         if arguments:
             message["arguments"] = arguments
-        ancillary = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-            if fd is not None
-            else []
-        )
+        ancillary = []
+        if fd is not None:
+            ancillary.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd])))
         deadline = time.monotonic() + time_for_replies()
         try:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
@@ -181,19 +178,17 @@ class Qmp(Connection):
                     break
         except TimeoutError:
             raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from None
+        except ConnectionError:
+            raise GoneError(f"QEMU at {self.address.text}") from None
         except (OSError, ValueError) as error:
-            if isinstance(error, ConnectionError):
-                raise GoneError(f"QEMU at {self.address.text}") from None
             raise TargetError(f"no answer from QEMU at {self.address.text}: {error}") from None
         finally:
             with contextlib.suppress(OSError):
                 self._socket.settimeout(None)
         if "error" in reply:
             problem = reply["error"]
-            raise TargetError(
-                f"QEMU refused {command}: "
-                f"{problem.get('desc') if isinstance(problem, dict) else problem}"
-            )
+            detail = problem.get("desc") if isinstance(problem, dict) else problem
+            raise TargetError(f"QEMU refused {command}: {detail}")
         return reply.get("return")
 
     def _query_status(self) -> tuple[bool, str]:
@@ -269,11 +264,7 @@ class Qmp(Connection):
         while len(data) < size:
             start, count = address + len(data), min(size - len(data), _LARGEST_READ)
             text = self.monitor(f"xp /{count}xb {start:#x}")
-            found = bytes(
-                int(byte, 16)
-                for line in text.splitlines()
-                for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line)
-            )
+            found = bytes.fromhex("".join(re.findall(r"\b0x([0-9a-f]{2})\b", text)))
             if len(found) != count:
                 raise ReadError(f"could not read physical {start:#x}", start)
             data += found
@@ -295,33 +286,29 @@ class Qmp(Connection):
                 return core.read_notes()
 
     def _check_greeting(self, timeout: float) -> None:
-        hint = (
-            "it serves one client at a time: end the other one, or start QEMU with a second -qmp "
-            "for kcovdbg"
-        )
+        def fail(problem: object) -> TargetError:
+            hint = (
+                "it serves one client at a time: end the other one, or start QEMU with a second "
+                "-qmp for kcovdbg"
+            )
+            return TargetError(f"QMP at {self.address.text}: {problem}", hint=hint)
+
         deadline = time.monotonic() + timeout
         start = b""
         while b"\n" not in start:
             if len(start) == _MAX_GREETING or (start and time.monotonic() > deadline):
                 # Peeking returns the same bytes again at once.
-                raise TargetError(
-                    f"QMP at {self.address.text}: incomplete greeting after {timeout:g} s",
-                    hint=hint,
-                )
+                raise fail(f"incomplete greeting after {timeout:g} s")
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 # Left in the stream, for drgn to read.
                 start = self._socket.recv(_MAX_GREETING, socket.MSG_PEEK)
             except TimeoutError:
-                raise TargetError(
-                    f"QMP at {self.address.text}: no greeting within {timeout:g} s", hint=hint
-                ) from None
+                raise fail(f"no greeting within {timeout:g} s") from None
             except OSError as error:
-                raise TargetError(
-                    f"QMP at {self.address.text}: {error.strerror or error}", hint=hint
-                ) from None
+                raise fail(error.strerror or error) from None
             if not start:
-                raise TargetError(f"QMP at {self.address.text}: connection closed", hint=hint)
+                raise fail("connection closed")
             if not start.lstrip().startswith(b"{"):
                 raise TargetError(
                     f"{self.address.text} is not a QMP socket",

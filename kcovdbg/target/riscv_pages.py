@@ -75,10 +75,8 @@ class PageTables:
         mapping.
         """
         # The bits above those that the tables translate are copies of the highest one.
-        if (address >> self._shift + _INDEX_BITS - 1) not in (
-            0,
-            (1 << 65 - self._shift - _INDEX_BITS) - 1,
-        ):
+        high = address >> self._shift + _INDEX_BITS - 1
+        if high not in (0, (1 << 65 - self._shift - _INDEX_BITS) - 1):
             return None
         table = self._root
         for shift in range(self._shift, _PAGE_SHIFT - 1, -_INDEX_BITS):
@@ -114,9 +112,8 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
     :raises TargetError: when it does not say where they are.
     """
     try:
-        root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)") - _number(
-            vmcoreinfo, "NUMBER(va_kernel_pa_offset)"
-        )
+        root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)")
+        root -= _number(vmcoreinfo, "NUMBER(va_kernel_pa_offset)")
         levels = _LEVELS[_number(vmcoreinfo, "NUMBER(VA_BITS)", 10)]
     except (KeyError, ValueError) as error:
         raise TargetError(
@@ -129,9 +126,8 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
 def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
     """Return the virtual address of physical address 0, None when VMCOREINFO does not say."""
     try:
-        return _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)") - _number(
-            vmcoreinfo, "NUMBER(phys_ram_base)", 10
-        )
+        start = _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)")
+        return start - _number(vmcoreinfo, "NUMBER(phys_ram_base)", 10)
     except (KeyError, ValueError):
         return None
 
@@ -156,9 +152,8 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
         for offset in (at for first, size in spans for at in range(first, first + size, _CHUNK)):
             # Whole pages of memory, wherever in the file they are.
             start = segment.offset + page_align_down(offset - segment.offset)
-            data = core.read_at(
-                start, min(_CHUNK + PAGE_SIZE, segment.offset + segment.filesz - start)
-            )
+            rest = segment.offset + segment.filesz - start
+            data = core.read_at(start, min(_CHUNK + PAGE_SIZE, rest))
             at = data.find(_FIRST_LINE)
             while at >= 0:
                 page = data[at : at + PAGE_SIZE].split(b"\0", 1)[0]
@@ -173,9 +168,8 @@ def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
     says.
     """
     try:
-        text, offset = (
-            _number(vmcoreinfo, key) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)")
-        )
+        text = _number(vmcoreinfo, "SYMBOL(_stext)")
+        offset = _number(vmcoreinfo, "NUMBER(va_kernel_pa_offset)")
         return find_page_tables(vmcoreinfo, read).translate(text) == text - offset
     except (KeyError, ValueError, TargetError, ReadError):
         return False
@@ -195,7 +189,6 @@ def add_kaslr_offset(vmcoreinfo: bytes, linked: Mapping[str, int]) -> bytes:
     for name in LINKED_SYMBOLS:
         address = parse_number(lines.get(f"SYMBOL({name})", ""), 16)
         if "KERNELOFFSET" not in lines and address is not None and name in linked:
-            return (
-                vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={address - linked[name]:x}\n".encode()
-            )
+            line = f"\nKERNELOFFSET={address - linked[name]:x}\n"
+            return vmcoreinfo.rstrip(b"\0\n") + line.encode()
     return vmcoreinfo

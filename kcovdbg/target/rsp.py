@@ -36,7 +36,7 @@ _HINT: Final = (
 )
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
-# Of a machine that ran: it may have ended as well.
+# The stop replies of a machine that ran include those on its end.
 _STOPS: Final = (*_STOP, b"W", b"X")
 _SILENT_SINCE: Final = (8, 1)
 _RETRIES: Final = 3
@@ -143,7 +143,7 @@ class RspClient(Stub):
 
         :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
         """
-        # Until it is closed, as the machine is stopped so long.
+        # Given back when it is closed: the machine is stopped as long.
         self._taken = take_signals()
         previous = read_record(self.address)
         is_left = previous is not None and (previous.reason != "" or not previous.is_running)
@@ -405,18 +405,13 @@ class RspClient(Stub):
             while reply.startswith(b"O"):
                 reply = self._receive(deadline)
         if reply[:1] not in _STOPS:
-            raise CapabilityError(
-                f"the stub at {self.address.text} cannot step one CPU: "
-                f"{reply[:20].decode(errors='replace')}"
-            )
+            detail = reply[:20].decode(errors="replace")
+            raise CapabilityError(f"the stub at {self.address.text} cannot step one CPU: {detail}")
         return _parse_stop(reply)
 
     def _thread_name(self, thread: int) -> bytes:
-        return (
-            f"p{self._process}.{thread:x}".encode()
-            if self._is_multiprocess
-            else f"{thread:x}".encode()
-        )
+        name = f"p{self._process}.{thread:x}" if self._is_multiprocess else f"{thread:x}"
+        return name.encode()
 
     def registers(self, thread: int | None = None) -> bytes:
         if thread is not None and self._ask(b"Hg" + self._thread_name(thread)) != b"OK":
@@ -463,16 +458,11 @@ class RspClient(Stub):
     def _read_piece(self, address: int, size: int) -> bytes:
         reply = self._ask(b"m%x,%x" % (address, size))
         if len(reply) == 2 * size:
-            try:
+            with contextlib.suppress(ValueError):
                 return bytes.fromhex(reply.decode())
-            except ValueError:
-                pass
         if not reply or reply.startswith(b"E") or len(reply) < 2 * size:
-            raise ReadError(
-                f"could not read {address:#x} through the stub: "
-                f"{reply[:20].decode(errors='replace')}",
-                address,
-            )
+            detail = reply[:20].decode(errors="replace")
+            raise ReadError(f"could not read {address:#x} through the stub: {detail}", address)
         raise TargetError(
             f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}"
         )
@@ -484,13 +474,13 @@ class RspClient(Stub):
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Send a packet and receive its answers in a block; what C-c left of the exchange before is
-        received first.
+        """Send a packet and receive its answers in a block.
 
-        Its answer would be taken for the next one, and so on.
+        After an exchange that C-c left unfinished, its answer is received first: it would be taken
+        for that of the next packet.
         """
         if self._is_unfinished:
-            # Whether it has an answer is unknown, as the packet may not have been sent. This one's
+            # Its packet may not have been sent: then there is no answer. The answer to this one
             # cannot be mistaken.
             self._send(b"?")
             deadline = self._deadline()
