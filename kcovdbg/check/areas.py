@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,7 @@ from kcovdbg.check.handles import check_link
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
-from kcovdbg.model.rule import Hex, Rule, Violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, Violations, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 
@@ -53,7 +53,7 @@ def _name_user(state: State, session: Session) -> str:
     "behind the damage are lost.",
     needs=Part.LINKS,
 )
-def _check_links(state: State) -> Iterator[Violation]:
+def _check_links(state: State) -> Violations:
     for link in state.area_links:
         yield from check_link(
             f"list of {link.list} areas", link, "it", element="area", member="prev"
@@ -67,7 +67,7 @@ def _check_links(state: State) -> Iterator[Violation]:
     consequence="A section records into memory of another owner, or past the end of the area.",
     needs=Part.CACHED_AREAS | Part.VMALLOC,
 )
-def _check_memory(state: State) -> Iterator[Violation]:
+def _check_memory(state: State) -> Violations:
     if state.vmalloc is None:
         return
     for area in state.cached_areas:
@@ -96,7 +96,7 @@ def _check_memory(state: State) -> Iterator[Violation]:
     consequence="Two sections, or a section and user space, write into the same memory.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
 )
-def _check_free(state: State) -> Iterator[Violation]:
+def _check_free(state: State) -> Violations:
     of_cpus = frozenset(state.irq_areas.values())
     users = _find_users(session for session in state.sessions if session.is_tracing)
     for area in state.cached_areas:
@@ -121,7 +121,7 @@ def _check_free(state: State) -> Iterator[Violation]:
     consequence="Two sections get the same area and mix their records.",
     needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
 )
-def _check_once(state: State) -> Iterator[Violation]:
+def _check_once(state: State) -> Violations:
     for address, count in Counter(area.address for area in state.cached_areas).items():
         if count > 1:
             yield Violation(
@@ -159,7 +159,7 @@ def _check_once(state: State) -> Iterator[Violation]:
     detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where "
     "there are at most three CPUs.",
 )
-def _check_pool(state: State) -> Iterator[Violation]:
+def _check_pool(state: State) -> Violations:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
     used: dict[int, int | None] = {}
     is_unknown = False
@@ -210,7 +210,7 @@ def _check_pool(state: State) -> Iterator[Violation]:
     consequence="The memory stays allocated until the next boot.",
     needs=Part.CACHED_AREAS,
 )
-def _check_amount(state: State) -> Iterator[Violation]:
+def _check_amount(state: State) -> Violations:
     sizes = Counter(
         area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST
     )
@@ -233,7 +233,7 @@ def _check_amount(state: State) -> Iterator[Violation]:
     needs=Part.CACHED_AREAS | Part.SAVED,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
-def _check_cpu_area(state: State) -> Iterator[Violation]:
+def _check_cpu_area(state: State) -> Violations:
     irq = {area: cpu for cpu, area in state.irq_areas.items()}
     for area in state.cached_areas:
         if area.address in irq:

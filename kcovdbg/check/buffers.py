@@ -15,7 +15,15 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Violation,
+    Violations,
+    contents_violation,
+    kcov_violation,
+    values,
+)
 from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, Source, State
 from kcovdbg.series import table
 
@@ -40,7 +48,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     rests_on=(Source.COUNTS,),
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
 )
-def _check_count(state: State) -> Iterator[Violation]:
+def _check_count(state: State) -> Violations:
     for kcov, fields in state.readable:
         if kcov.count is None or not fields.size or _holds_comparisons(kcov.mode):
             continue
@@ -73,7 +81,7 @@ def _check_count(state: State) -> Iterator[Violation]:
     rests_on=(Source.COUNTS,),
     features=(Feature.COMPARISONS,),
 )
-def _check_comparison_count(state: State) -> Iterator[Violation]:
+def _check_comparison_count(state: State) -> Violations:
     for kcov, fields in state.readable:
         if kcov.count is None or kcov.capacity is None or not _holds_comparisons(kcov.mode):
             continue
@@ -109,7 +117,7 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
     detail="User space cannot write it.",
 )
-def _check_private_count(state: State) -> Iterator[Violation]:
+def _check_private_count(state: State) -> Violations:
     for contents in state.buffers:
         count, capacity = contents.buffer.stored_count, contents.buffer.capacity
         if contents.section is None or count is None or capacity is None:
@@ -142,7 +150,7 @@ def _find_b4_obstacle(state: State) -> str | None:
         "Where code is readable, B12 applies instead."
     ),
 )
-def _check_addresses(state: State) -> Iterator[Violation]:
+def _check_addresses(state: State) -> Violations:
     kernel = state.kernel
     start, _ = state.text
     assert start is not None
@@ -197,7 +205,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
     needs=Part.BUFFERS,
     features=(Feature.COMPARISONS,),
 )
-def _check_types(state: State) -> Iterator[Violation]:
+def _check_types(state: State) -> Violations:
     reported: set[str] = set()
     for contents, number, comparison in _comparisons(state):
         if comparison.type >= 8 and contents.about not in reported:
@@ -219,7 +227,7 @@ def _check_types(state: State) -> Iterator[Violation]:
     features=(Feature.COMPARISONS,),
     detail="The labels of a switch may be sign-extended.",
 )
-def _check_operands(state: State) -> Iterator[Violation]:
+def _check_operands(state: State) -> Violations:
     reported: set[str] = set()
     for contents, number, comparison in _comparisons(state):
         if comparison.type >= 8 or contents.about in reported:
@@ -245,7 +253,7 @@ def _check_operands(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
     detail="They are not a count of records.",
 )
-def _check_overlay(state: State) -> Iterator[Violation]:
+def _check_overlay(state: State) -> Violations:
     if state.vmalloc is None:
         return
     kernel = state.kernel
@@ -282,7 +290,7 @@ def _check_overlay(state: State) -> Iterator[Violation]:
         "from a dump."
     ),
 )
-def _check_points(state: State) -> Iterator[Violation]:
+def _check_points(state: State) -> Violations:
     for wrong in state.wrong_records:
         buffer, (number, word) = wrong.contents.buffer, wrong.first[0]
         mapped = [_describe_mapping(state, mapping) for mapping in wrong.mappings]

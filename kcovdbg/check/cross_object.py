@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -13,7 +12,7 @@ from kcovdbg.abi.mode import strip_flags
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, Violations, kcov_violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session, Task
 from kcovdbg.series.table import user_allocators
@@ -31,7 +30,7 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
     detail="In kernels that count mappings each holds a reference of its own; in merged ones it "
     "shares that of its file.",
 )
-def _check_holders(state: State) -> Iterator[Violation]:
+def _check_holders(state: State) -> Violations:
     what = "files and mappings" if state.kernel.counts_mappings else "files"
     for kcov, fields in state.readable:
         holders = kcov.count_references("fd", "vma")
@@ -57,7 +56,7 @@ def _check_holders(state: State) -> Iterator[Violation]:
         "leaks are reported with --all only."
     ),
 )
-def _check_leaks(state: State) -> Iterator[Violation]:
+def _check_leaks(state: State) -> Violations:
     if state.vmalloc is None:
         return
     doubt = state.doubt(_USERS | Part.AREAS)
@@ -102,7 +101,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     needs=_USERS,
     features=(Feature.REMOTE,),
 )
-def _check_forgotten(state: State) -> Iterator[Violation]:
+def _check_forgotten(state: State) -> Violations:
     for kcov, fields in state.readable:
         if set(kcov.found_by) != {"remote"} or (
             fields.task and fields.task in state.task_by_address
@@ -126,7 +125,7 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
     consequence="Records of the tasks are mixed, and some are lost: both write the same count.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def _check_claims(state: State) -> Iterator[Violation]:
+def _check_claims(state: State) -> Violations:
     for address, sessions in state.sessions_of.items():
         kcov = state.kcovs.get(address)
         local = dict.fromkeys(
@@ -150,7 +149,7 @@ def _check_claims(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.FILES,
     detail="munmap() may leave parts of a mapping, which start elsewhere.",
 )
-def _check_mappings(state: State) -> Iterator[Violation]:
+def _check_mappings(state: State) -> Violations:
     for file in state.files:
         kcov = state.kcovs.get(file.kcov)
         if file.start is None or file.end is None or file.pgoff is None:
@@ -183,7 +182,7 @@ def _check_mappings(state: State) -> Iterator[Violation]:
         "be damage. Records of a buffer whose mode has such a bit are not checked."
     ),
 )
-def _check_mode_bits(state: State) -> Iterator[Violation]:
+def _check_mode_bits(state: State) -> Violations:
     of_objects = [state.kernel.split_mode(fields.mode or 0)[1] for _, fields in state.readable]
     of_tasks = [_unknown_bits_of(state, task) for task in state.tasks]
     found = reduce(or_, (*of_objects, *of_tasks), 0)

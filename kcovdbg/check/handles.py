@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,7 +14,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.memory import ListLink
-from kcovdbg.model.rule import Hex, Rule, Violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, Violations, values
 from kcovdbg.model.state import Part, State
 
 # The fill of freed and of red-zoned slab objects: include/linux/poison.h.
@@ -35,9 +34,7 @@ def _violation(
     )
 
 
-def check_link(
-    about: str, link: ListLink, what: str, *, element: str, member: str
-) -> Iterator[Violation]:
+def check_link(about: str, link: ListLink, what: str, *, element: str, member: str) -> Violations:
     """Check that a list can be followed to its end, and that an element leads back to the one
     before it.
 
@@ -71,7 +68,7 @@ def check_link(
     "the damage are lost.",
     needs=Part.REMOTE | Part.LINKS,
 )
-def _check_chain(state: State) -> Iterator[Violation]:
+def _check_chain(state: State) -> Violations:
     for link in state.hash_links:
         yield from check_link(link.list, link, "its chain", element="entry", member="pprev")
     for kcov, entries in state.handles_of.items():
@@ -93,7 +90,7 @@ def _check_chain(state: State) -> Iterator[Violation]:
     "second time.",
     needs=Part.REMOTE,
 )
-def _check_bucket(state: State) -> Iterator[Violation]:
+def _check_bucket(state: State) -> Violations:
     bits = max(state.buckets.bit_length() - 1, 0)
     for entry in state.handles:
         if entry.handle is None:
@@ -111,7 +108,7 @@ def _check_bucket(state: State) -> Iterator[Violation]:
     consequence="Only one of the objects gets the coverage.",
     needs=Part.REMOTE,
 )
-def _check_unique(state: State) -> Iterator[Violation]:
+def _check_unique(state: State) -> Violations:
     found: dict[int, list[int]] = defaultdict(list)
     for entry in state.handles:
         if entry.handle is not None:
@@ -134,7 +131,7 @@ def _check_unique(state: State) -> Iterator[Violation]:
     detail="A USB handle may have any instance. Other trees have more subsystems: those are "
     "reported with --all only.",
 )
-def _check_valid(state: State) -> Iterator[Violation]:
+def _check_valid(state: State) -> Violations:
     for entry in state.handles:
         if entry.handle is None:
             continue
@@ -162,7 +159,7 @@ def _check_valid(state: State) -> Iterator[Violation]:
     ),
     needs=Part.REMOTE | Part.OBJECTS,
 )
-def _check_target(state: State) -> Iterator[Violation]:
+def _check_target(state: State) -> Violations:
     for entry in state.handles:
         if entry.kcov is None or entry.handle is None:
             continue
@@ -188,7 +185,7 @@ def _check_target(state: State) -> Iterator[Violation]:
     consequence="Background work of the task is recorded for another object, or for none.",
     needs=Part.REMOTE | Part.OBJECTS | Part.TASKS,
 )
-def _check_common(state: State) -> Iterator[Violation]:
+def _check_common(state: State) -> Violations:
     for address, entries in state.handles_of.items():
         common = [
             entry.handle
@@ -226,7 +223,7 @@ def _check_common(state: State) -> Iterator[Violation]:
     consequence="The object collects nothing.",
     needs=Part.REMOTE | Part.OBJECTS,
 )
-def _check_reachable(state: State) -> Iterator[Violation]:
+def _check_reachable(state: State) -> Violations:
     if state.unread(Part.REMOTE):
         return
     for address, kcov in state.kcovs.items():
@@ -242,7 +239,7 @@ def _check_reachable(state: State) -> Iterator[Violation]:
     consequence="The next look-up in its bucket reads freed memory.",
     needs=Part.REMOTE,
 )
-def _check_poison(state: State) -> Iterator[Violation]:
+def _check_poison(state: State) -> Violations:
     for entry in state.handles:
         for byte in _POISON:
             handle = int.from_bytes(bytes([byte]) * 8, "little")

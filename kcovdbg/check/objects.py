@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Reference, name_kcov, name_some
-from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, Violations, kcov_violation, values
 from kcovdbg.model.state import Part, State
 
 _MAX_REFERENCES: Final = 1 << 20
@@ -49,7 +48,7 @@ def describe_reference(reference: Reference) -> str:
         "section keeps its own."
     ),
 )
-def _check_references(state: State) -> Iterator[Violation]:
+def _check_references(state: State) -> Violations:
     # Where each mapping has a reference of its own and mappings cannot be listed, the count is
     # always too low.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
@@ -94,7 +93,7 @@ def _check_references(state: State) -> Iterator[Violation]:
     "nothing.",
     needs=Part.OBJECTS,
 )
-def _check_mode(state: State) -> Iterator[Violation]:
+def _check_mode(state: State) -> Violations:
     kernel = state.kernel
     if not kernel.modes:
         return
@@ -117,7 +116,7 @@ def _check_mode(state: State) -> Iterator[Violation]:
     consequence="The bounds of the buffer are wrong: records are lost, or written behind it.",
     needs=Part.OBJECTS,
 )
-def _check_size(state: State) -> Iterator[Violation]:
+def _check_size(state: State) -> Violations:
     limit = state.kernel.size_limit
     for kcov, fields in state.readable:
         if fields.mode is None or fields.size is None:
@@ -141,7 +140,7 @@ def _check_size(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.VMALLOC,
     detail="Up to v5.17 the first mmap() allocates the buffer: before it, having none is legal.",
 )
-def _check_area(state: State) -> Iterator[Violation]:
+def _check_area(state: State) -> Violations:
     always = _allocates_at_once(state)
     for kcov, fields in state.readable:
         if fields.mode is None or fields.area is None or fields.size is None:
@@ -195,7 +194,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     needs=Part.OBJECTS,
     detail="Up to v4.14 the mode stays after KCOV_DISABLE.",
 )
-def _check_enabled(state: State) -> Iterator[Violation]:
+def _check_enabled(state: State) -> Violations:
     keeps_mode = not state.kernel.has(Feature.COMPARISONS)
     for kcov, fields in state.readable:
         if fields.task is None or fields.mode is None:
@@ -219,7 +218,7 @@ def _check_enabled(state: State) -> Iterator[Violation]:
     "registered.",
     needs=_OBJECTS_AND_TASKS,
 )
-def _check_owner(state: State) -> Iterator[Violation]:
+def _check_owner(state: State) -> Violations:
     for _, fields in state.readable:
         if fields.task and fields.task not in state.task_by_address:
             message = f"it is enabled for {fields.task:#x}, which is not a task, or no longer one"
@@ -240,7 +239,7 @@ def _check_owner(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.REMOTE,
     features=_REMOTE,
 )
-def _check_remote(state: State) -> Iterator[Violation]:
+def _check_remote(state: State) -> Violations:
     for kcov, fields in state.readable:
         if None in (fields.remote, fields.task, fields.mode):
             continue
@@ -274,7 +273,7 @@ def _check_remote(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
-def _check_sequence(state: State) -> Iterator[Violation]:
+def _check_sequence(state: State) -> Violations:
     for _, fields in state.readable:
         if fields.sequence is not None and fields.sequence < 1:
             message = f"sequence is {fields.sequence}, but it starts at 1 and increases"
@@ -292,7 +291,7 @@ def _check_sequence(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
-def _check_remote_size(state: State) -> Iterator[Violation]:
+def _check_remote_size(state: State) -> Violations:
     for _, fields in state.readable:
         if fields.remote and fields.remote_size == 0:
             message = (
@@ -312,7 +311,7 @@ def _check_remote_size(state: State) -> Iterator[Violation]:
     ),
     needs=Part.OBJECTS | Part.CACHED_AREAS | Part.SAVED,
 )
-def _check_sharing(state: State) -> Iterator[Violation]:
+def _check_sharing(state: State) -> Violations:
     by_area: dict[int, list[int]] = defaultdict(list)
     for _, fields in state.readable:
         if fields.area:
@@ -341,7 +340,7 @@ def _check_sharing(state: State) -> Iterator[Violation]:
     "files is freed too early.",
     needs=Part.OBJECTS,
 )
-def _check_file(state: State) -> Iterator[Violation]:
+def _check_file(state: State) -> Violations:
     for kcov, fields in state.readable:
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:

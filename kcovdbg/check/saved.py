@@ -13,7 +13,16 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import find_kcov_function
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some, name_task
-from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, task_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Shown,
+    Violation,
+    Violations,
+    session_violation,
+    task_violation,
+    values,
+)
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, SavedState, Session
 
@@ -29,9 +38,7 @@ def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, 
             yield session, kcov, kcov.fields
 
 
-def check_local(
-    state: State, session: Session, kcov: Kcov, fields: KcovFields
-) -> Iterator[Violation]:
+def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Violations:
     """Compare a local session with its object, of which it is a copy."""
     pairs = (
         ("mode", session.mode, kcov.mode),
@@ -57,9 +64,7 @@ def _hex(address: int | None) -> Hex | None:
     return None if address is None else Hex(address)
 
 
-def check_section(
-    state: State, session: Session, kcov: Kcov, fields: KcovFields
-) -> Iterator[Violation]:
+def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Violations:
     """Compare a remote section with its object and with the memory that it collects into."""
     shown = values(kcov=Hex(fields.address), area=Hex(session.area or 0), size=session.size)
     for problem in _find_area_problems(state, session, fields):
@@ -112,7 +117,7 @@ def _find_object_problems(
         yield f"its section is in mode {session.mode}, but the object is in {kcov.mode}"
 
 
-def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iterator[Violation]:
+def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Violations:
     """Check the mark of the owner of a KCOV_REMOTE_ENABLE, on kernels where it is in the task's own
     ``kcov``.
     """
@@ -133,7 +138,7 @@ def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iter
 _PER_CPU: Final = (Feature.SAVED_PER_CPU,)
 
 
-def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
+def _shown(saved: SavedState) -> Shown:
     return values(
         saved_mode=Hex(saved.mode or 0),
         saved_size=saved.size,
@@ -152,7 +157,7 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
     features=_PER_CPU,
     detail="Some unmerged kernels do not reset saved_mode.",
 )
-def _check_whole(state: State) -> Iterator[Violation]:
+def _check_whole(state: State) -> Violations:
     keeps_mode = state.kernel.leaves_saved_state
     for cpu, saved in state.cpu_states.items():
         is_left = bool(saved.size or saved.area)
@@ -176,7 +181,7 @@ def _check_whole(state: State) -> Iterator[Violation]:
     needs=Part.TASKS | Part.SAVED | Part.CURRENT,
     features=_PER_CPU,
 )
-def _check_on_top(state: State) -> Iterator[Violation]:
+def _check_on_top(state: State) -> Violations:
     for cpu, saved in state.cpu_states.items():
         task = state.task_by_address.get(state.current.get(cpu, 0))
         if saved.kcov and task is not None and task.kcov_softirq == 0:
@@ -200,7 +205,7 @@ def _check_on_top(state: State) -> Iterator[Violation]:
     detail="A softirq section that interrupts a task without a session saves nothing. The saved "
     "mode may have bit 30.",
 )
-def _check_session(state: State) -> Iterator[Violation]:
+def _check_session(state: State) -> Violations:
     for session in state.sessions:
         if not session.is_saved:
             continue
@@ -238,7 +243,7 @@ def _check_session(state: State) -> Iterator[Violation]:
     needs=Part.TASKS,
     features=(Feature.SAVED_IN_TASK,),
 )
-def _check_left_over(state: State) -> Iterator[Violation]:
+def _check_left_over(state: State) -> Violations:
     for task in state.tasks:
         saved, fields = task.saved, task.fields
         if saved is None:
@@ -265,7 +270,7 @@ def _check_left_over(state: State) -> Iterator[Violation]:
     needs=Part.SAVED | Part.VMALLOC,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
-def _check_cpu_areas(state: State) -> Iterator[Violation]:
+def _check_cpu_areas(state: State) -> Violations:
     if not state.irq_areas:
         # kcov_init() has not run yet.
         return
@@ -316,7 +321,7 @@ def _find_lock_owners(state: State) -> list[int]:
     features=(Feature.SOFTIRQ,),
     stacks=_find_lock_owners,
 )
-def _check_lock(state: State) -> Iterator[Violation]:
+def _check_lock(state: State) -> Violations:
     for cpu, owner in state.cpu_lock_owners.items():
         task = state.task_by_address.get(owner)
         if task is None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi import handle as handles
@@ -18,7 +17,8 @@ from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import (
     Hex,
     Rule,
-    Violation,
+    Shown,
+    Violations,
     kcov_violation,
     session_violation,
     task_violation,
@@ -57,7 +57,7 @@ _SESSIONS: Final = Part.TASKS | Part.SAVED
     needs=Part.OBJECTS | Part.TASKS,
     detail="While a task is in a softirq section, its own session is in its saved state.",
 )
-def _check_symmetry(state: State) -> Iterator[Violation]:
+def _check_symmetry(state: State) -> Violations:
     for kcov, fields in state.readable:
         task = state.task_by_address.get(fields.task or 0)
         if task is None or fields.remote or not kcov.is_enabled:
@@ -101,7 +101,7 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
     detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is "
     "switched out.",
 )
-def _check_copies(state: State) -> Iterator[Violation]:
+def _check_copies(state: State) -> Violations:
     for session, kcov, fields in with_objects(state, saved=False):
         if session.is_local:
             yield from check_local(state, session, kcov, fields)
@@ -116,7 +116,7 @@ def _check_copies(state: State) -> Iterator[Violation]:
     detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode "
     "without an area.",
 )
-def _check_rest(state: State) -> Iterator[Violation]:
+def _check_rest(state: State) -> Violations:
     has_self_test = state.kernel.has(Feature.MODE_REMOTE) or state.kernel.has(Feature.OWNER_MEMBER)
     for task in state.tasks:
         fields = task.fields
@@ -151,7 +151,7 @@ def _check_rest(state: State) -> Iterator[Violation]:
     detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has "
     "kcov_remote.",
 )
-def _check_owners(state: State) -> Iterator[Violation]:
+def _check_owners(state: State) -> Violations:
     for session, _, kcov in with_objects(state, saved=False):
         if session.is_owner_mark:
             yield from check_owner_mark(state, session, kcov)
@@ -180,7 +180,7 @@ def _check_owners(state: State) -> Iterator[Violation]:
         yield from _check_owner_members(state)
 
 
-def _check_owner_members(state: State) -> Iterator[Violation]:
+def _check_owner_members(state: State) -> Violations:
     for task in (task.fields for task in state.tasks):
         pointer = task.kcov_remote
         if not pointer:
@@ -209,7 +209,7 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
     consequence="The task records nothing, or in the wrong format.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def _check_modes(state: State) -> Iterator[Violation]:
+def _check_modes(state: State) -> Violations:
     kernel = state.kernel
     if not kernel.modes:
         return
@@ -259,7 +259,7 @@ def _owns(state: State, task: Task) -> bool:
     detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and "
     "its coverage is discarded.",
 )
-def _check_sections(state: State) -> Iterator[Violation]:
+def _check_sections(state: State) -> Violations:
     for session, kcov, fields in with_objects(state, saved=False):
         if session.is_section:
             yield from check_section(state, session, kcov, fields)
@@ -275,7 +275,7 @@ def _check_sections(state: State) -> Iterator[Violation]:
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
 )
-def _check_softirq(state: State) -> Iterator[Violation]:
+def _check_softirq(state: State) -> Violations:
     for task in state.tasks:
         fields = task.fields
         if not fields.kcov_softirq:
@@ -298,9 +298,7 @@ def _check_softirq(state: State) -> Iterator[Violation]:
         yield from _check_softirq_area(state, task, shown)
 
 
-def _check_softirq_area(
-    state: State, task: Task, shown: tuple[tuple[str, str], ...]
-) -> Iterator[Violation]:
+def _check_softirq_area(state: State, task: Task, shown: Shown) -> Violations:
     fields = task.fields
     area = fields.kcov_area or 0
     free = [cached.address for cached in state.cached_areas if cached.list == IRQ_LIST]
@@ -339,7 +337,7 @@ def _check_softirq_area(
     features=_REMOTE,
     detail="Children inherit it, and keep it after its owner is gone.",
 )
-def _check_handle(state: State) -> Iterator[Violation]:
+def _check_handle(state: State) -> Violations:
     for task in (task.fields for task in state.tasks):
         if task.kcov_handle and not handles.is_common(task.kcov_handle):
             yield task_violation(
@@ -369,7 +367,7 @@ def _find_marked_running(state: State) -> list[int]:
     stacks=_find_marked_running,
     detail="A task that never ran is not marked.",
 )
-def _check_switch_flag(state: State) -> Iterator[Violation]:
+def _check_switch_flag(state: State) -> Violations:
     marked_running = frozenset(_find_marked_running(state))
     for task in state.all_tasks:
         fields = task.fields
@@ -406,7 +404,7 @@ def _is_switching(frame: StackFrame) -> bool:
     consequence="One of the objects is lost: neither KCOV_DISABLE nor the task's exit releases it.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def _check_number(state: State) -> Iterator[Violation]:
+def _check_number(state: State) -> Violations:
     local: dict[int, list[int]] = defaultdict(list)
     remote: dict[int, list[int]] = defaultdict(list)
     for kcov, fields in state.readable:
@@ -439,7 +437,7 @@ def _check_number(state: State) -> Iterator[Violation]:
         "sections in it until it is dead."
     ),
 )
-def _check_exiting(state: State) -> Iterator[Violation]:
+def _check_exiting(state: State) -> Violations:
     for task in state.tasks:
         fields = task.fields
         if not fields.is_exiting or fields.kcov_softirq:
@@ -475,7 +473,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
     needs=Part.OBJECTS | Part.TASKS,
     stacks=_find_threads_in_sections,
 )
-def _check_kernel_threads(state: State) -> Iterator[Violation]:
+def _check_kernel_threads(state: State) -> Violations:
     in_sections = frozenset(_find_threads_in_sections(state))
     for session, _, kcov in with_objects(state, saved=False):
         task = state.tasks_with_state[session.task or 0].fields

@@ -12,12 +12,12 @@ for violations.
         needs=Part.REMOTE,
         features=(Feature.REMOTE,),
     )
-    def _check_bucket(state: State) -> Iterator[Violation]: ...
+    def _check_bucket(state: State) -> Violations: ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from types import ModuleType
 from typing import Any, Final, TypeAlias
@@ -41,6 +41,10 @@ _KERNELS: Final[Mapping[str, str]] = {
 }
 
 
+Shown: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values that a finding rests on, as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """The report of a rule's function."""
@@ -48,7 +52,7 @@ class Violation:
     object: str
     """The subject: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
     message: str
-    values: tuple[tuple[str, str], ...] = ()
+    values: Shown = ()
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
     """Reason for the limited certainty."""
@@ -69,7 +73,7 @@ class Violation:
 def kcov_violation(
     address: int,
     message: str,
-    shown: tuple[tuple[str, str], ...],
+    shown: Shown,
     certainty: Certainty = Certainty.CERTAIN,
     reason: str | None = None,
     **more: Any,
@@ -78,16 +82,12 @@ def kcov_violation(
     return Violation(name_kcov(address), message, shown, certainty, reason, (address,), **more)
 
 
-def task_violation(
-    fields: TaskFields, message: str, shown: tuple[tuple[str, str], ...], **more: Any
-) -> Violation:
+def task_violation(fields: TaskFields, message: str, shown: Shown, **more: Any) -> Violation:
     """Return a violation about a task, which itself changes what disagrees."""
     return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)
 
 
-def session_violation(
-    state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()
-) -> Violation:
+def session_violation(state: State, session: Session, message: str, shown: Shown = ()) -> Violation:
     """Return a violation about a session: its task is the object, and the message says whether the
     session is saved.
     """
@@ -104,9 +104,7 @@ def session_violation(
     )
 
 
-def contents_violation(
-    contents: BufferContents, message: str, shown: tuple[tuple[str, str], ...]
-) -> Violation:
+def contents_violation(contents: BufferContents, message: str, shown: Shown) -> Violation:
     """Return a violation about the contents of a buffer: certain only where user space cannot write
     it.
     """
@@ -121,6 +119,7 @@ def contents_violation(
     )
 
 
+Violations: TypeAlias = Iterator[Violation]
 RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
 
 
@@ -218,7 +217,7 @@ class Hex(int):
         return hex(self)
 
 
-def values(**named: object) -> tuple[tuple[str, str], ...]:
+def values(**named: object) -> Shown:
     """Return the values of a finding as text; wrap addresses in :class:`Hex`.
 
     A trailing underscore of a name is dropped, and a double one becomes a dot.

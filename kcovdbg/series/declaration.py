@@ -17,7 +17,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.remote import TASK_LIST, Area
-from kcovdbg.model.rule import KnownBug, Rule
+from kcovdbg.model.rule import KnownBug, Rule, Shown
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session
 from kcovdbg.target.struct_layout import find_member
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
     not_shown: str = ""
     features: frozenset[str] = frozenset()
     """Features that its kernels have."""
-    marks: tuple[tuple[str, str], ...] = ()
+    marks: Shown = ()
     """Types and their members, or ``enum kcov_mode`` and its enumerators; any of these shows it."""
     shown_by: Callable[[Target], bool] | None = None
     """Returns whether other facts of a kernel show it; None if only ``marks`` do."""

@@ -31,7 +31,7 @@ from kcovdbg.abi.record import (
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
-from kcovdbg.model.rule import Hex, Rule, Violation, values
+from kcovdbg.model.rule import Hex, Rule, Shown, Violation, Violations, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import (
     BufferFacts,
@@ -281,7 +281,7 @@ def _name_object(address: int) -> str:
     return name_kcov(address, DATAFLOW)
 
 
-def _shown(session: DeviceSession) -> tuple[tuple[str, str], ...]:
+def _shown(session: DeviceSession) -> Shown:
     return values(
         kcov_df=Hex(session.kcov or 0),
         kcov_df_area=Hex(session.area or 0),
@@ -294,7 +294,7 @@ def _violation(
     state: State,
     about: str,
     message: str,
-    shown: tuple[tuple[str, str], ...],
+    shown: Shown,
     *tasks: int,
     anybody: bool = False,
 ) -> Violation:
@@ -319,7 +319,7 @@ _rule = partial(
     needs=Part.DEVICES | Part.TASKS,
     detail="Inside a remote section of that device the area is another one: rule D1.",
 )
-def _check_dataflow(state: State) -> Iterator[Violation]:
+def _check_dataflow(state: State) -> Violations:
     for mine, its in _sessions(state, remote=False):
         if its.task is not None and its.task != mine.task:
             message = f"its kcov_df {mine.kcov:#x} is enabled for {its.task:#x}"
@@ -345,7 +345,7 @@ def _check_dataflow(state: State) -> Iterator[Violation]:
     "area.",
     needs=Part.DEVICES | Part.TASKS,
 )
-def _check_remote_area(state: State) -> Iterator[Violation]:
+def _check_remote_area(state: State) -> Violations:
     users: dict[int, DeviceSession] = {}
     for mine, its in _sessions(state, remote=True):
         about, shown = name_task(mine), _shown(mine)
@@ -368,7 +368,7 @@ def _check_remote_area(state: State) -> Iterator[Violation]:
     consequence="The object leaks, or is freed while it is used.",
     needs=Part.DEVICES,
 )
-def _check_refcount(state: State) -> Iterator[Violation]:
+def _check_refcount(state: State) -> Violations:
     for _, kcov, fields in _objects(state):
         refcount = fields.refcount
         if refcount is None or refcount == kcov.counted:
@@ -391,7 +391,7 @@ def _check_refcount(state: State) -> Iterator[Violation]:
     consequence="Sections record for an object that was freed, or not at all.",
     needs=Part.DEVICES,
 )
-def _check_handles(state: State) -> Iterator[Violation]:
+def _check_handles(state: State) -> Violations:
     for device, _, fields in _objects(state):
         handle = device.published.get(fields.address)
         if handle is None:
@@ -412,7 +412,7 @@ def _check_handles(state: State) -> Iterator[Violation]:
     consequence="The task and remote sections write the buffer at once.",
     needs=Part.DEVICES,
 )
-def _check_one_writer(state: State) -> Iterator[Violation]:
+def _check_one_writer(state: State) -> Violations:
     for device, _, fields in _objects(state):
         handle, task = device.published.get(fields.address), fields.task
         if handle and task:
@@ -432,7 +432,7 @@ def _check_one_writer(state: State) -> Iterator[Violation]:
     consequence="Areas leak, or the list is damaged.",
     needs=Part.DEVICES,
 )
-def _check_free_areas(state: State) -> Iterator[Violation]:
+def _check_free_areas(state: State) -> Violations:
     for device in _devices(state):
         length = len(device.idle_areas)
         if device.idle_count is not None and device.idle_count != length:
@@ -452,7 +452,7 @@ def _check_free_areas(state: State) -> Iterator[Violation]:
     consequence="Nothing is recorded, and nobody else can enable the object.",
     needs=Part.DEVICES | Part.TASKS,
 )
-def _check_enabled_task(state: State) -> Iterator[Violation]:
+def _check_enabled_task(state: State) -> Violations:
     for device, _, fields in _objects(state):
         task, about = fields.task, _name_object(fields.address)
         if not task or any(
@@ -478,7 +478,7 @@ def _check_enabled_task(state: State) -> Iterator[Violation]:
     consequence="The memory stays allocated until the next boot.",
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
-def _check_leaks(state: State) -> Iterator[Violation]:
+def _check_leaks(state: State) -> Violations:
     certainty, reason = state.doubt(Part.DEVICES | Part.TASKS)
     hidden = (
         (Certainty.UNSURE, _IN_FLIGHT) if certainty is Certainty.CERTAIN else (certainty, reason)
@@ -512,7 +512,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     consequence="Two sections, or a section and another owner, write into the same memory.",
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
-def _check_free_memory(state: State) -> Iterator[Violation]:
+def _check_free_memory(state: State) -> Violations:
     allocated = {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
     for device in _devices(state):
         users = {session.area: session for session in device.sessions}

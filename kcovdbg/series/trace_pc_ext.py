@@ -9,7 +9,7 @@ are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from kcovdbg.model.rule import (
     Hex,
     Rule,
     Violation,
+    Violations,
     contents_violation,
     kcov_violation,
     session_violation,
@@ -127,7 +128,7 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
     needs=_NEEDS,
     detail="An object that is disabled keeps the flag, and so does a task whose section has ended.",
 )
-def _check_modes(state: State) -> Iterator[Violation]:
+def _check_modes(state: State) -> Violations:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
@@ -148,7 +149,7 @@ def _check_modes(state: State) -> Iterator[Violation]:
     consequence="After a softirq the session goes on in the wrong format.",
     needs=_NEEDS,
 )
-def _check_saved(state: State) -> Iterator[Violation]:
+def _check_saved(state: State) -> Violations:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for cpu, saved in state.cpu_states.items():
         if saved.kcov == 0 and flags.cpus.get(cpu):
@@ -169,7 +170,7 @@ def _check_saved(state: State) -> Iterator[Violation]:
     needs=_NEEDS,
     detail="A section of an earlier sequence has the format that its object had then.",
 )
-def _check_copies(state: State) -> Iterator[Violation]:
+def _check_copies(state: State) -> Violations:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for session in state.sessions:
         kcov = state.kcovs.get(session.kcov or 0)
@@ -204,7 +205,7 @@ _REACH: Final = 1 << 31
     detail="An exit without an entry before it is legal: its function was entered before the count "
     "was reset.",
 )
-def _check_types(state: State) -> Iterator[Violation]:
+def _check_types(state: State) -> Violations:
     text, _ = state.text
     if text is None or state.kernel.word_size != 8:
         return

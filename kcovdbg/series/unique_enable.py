@@ -30,6 +30,7 @@ from kcovdbg.model.rule import (
     Hex,
     Rule,
     Violation,
+    Violations,
     kcov_violation,
     session_violation,
     task_violation,
@@ -205,7 +206,7 @@ _rule = partial(
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
     consequence="Edges are marked outside of the bitmap, or not at all.",
 )
-def _check_bitmap(state: State) -> Iterator[Violation]:
+def _check_bitmap(state: State) -> Violations:
     for found in _states(state):
         bitmap, bits, area = found.state.bitmap, found.state.bitmap_size, found.state.area
         if found.mode in MODES and bitmap == 0:
@@ -225,7 +226,7 @@ def _check_bitmap(state: State) -> Iterator[Violation]:
     consequence="Bitmap and records overwrite each other, or room is wasted.",
     detail="Without a bitmap the trace is the buffer.",
 )
-def _check_split(state: State) -> Iterator[Violation]:
+def _check_split(state: State) -> Violations:
     word = 8 * state.kernel.word_size
     for found in _states(state):
         size, area, trace_size, trace, bits, _ = found.state
@@ -252,7 +253,7 @@ def _check_split(state: State) -> Iterator[Violation]:
     guaranteed_by="kcov_start(), kcov_stop()",
     consequence="The task marks edges in another buffer, or past the end of its own.",
 )
-def _check_copies(state: State) -> Iterator[Violation]:
+def _check_copies(state: State) -> Violations:
     found = _unique(state).states
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
@@ -292,7 +293,7 @@ def _check_copies(state: State) -> Iterator[Violation]:
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Marks name no edge: the coverage is wrong.",
 )
-def _check_marks(state: State) -> Iterator[Violation]:
+def _check_marks(state: State) -> Violations:
     found = _unique(state)
     for address, bits in found.bitmaps.items():
         last = bits.bit_length() - 1
@@ -320,7 +321,7 @@ def _check_marks(state: State) -> Iterator[Violation]:
         "again. KCOV_RESET_TRACE resets both."
     ),
 )
-def _check_recorded(state: State) -> Iterator[Violation]:
+def _check_recorded(state: State) -> Violations:
     for address, bits in _unique(state).bitmaps.items():
         kcov, marked = state.objects[address], bits.bit_count()
         if kcov.count is None or kcov.full or kcov.count >= marked:
@@ -341,7 +342,7 @@ def _check_recorded(state: State) -> Iterator[Violation]:
     detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a "
     "section of their own count.",
 )
-def _check_guards(state: State) -> Iterator[Violation]:
+def _check_guards(state: State) -> Violations:
     found = _unique(state)
     if found.highest is None:
         return

@@ -23,7 +23,16 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
-from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    KnownBug,
+    Rule,
+    Shown,
+    Violation,
+    Violations,
+    kcov_violation,
+    values,
+)
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import (
     BufferReader,
@@ -296,9 +305,7 @@ class ReadMap(NamedTuple):
     buffer: Buffer | None = None
     """None if it may hold records that did not go through the map."""
 
-    def violation(
-        self, message: str, shown: tuple[tuple[str, str], ...], *, is_user: bool = False
-    ) -> Violation:
+    def violation(self, message: str, shown: Shown, *, is_user: bool = False) -> Violation:
         """Return a violation about the map.
 
         :param is_user: whether user space can have written what is wrong.
@@ -389,7 +396,7 @@ def _read_maps(state: State) -> Iterator[tuple[ReadMap, KcovMap, MapEntries]]:
     consequence="Recording faults, or writes into a buffer that user space does not read.",
     needs=Part.SERIES,
 )
-def _check_whole(state: State) -> Iterator[Violation]:
+def _check_whole(state: State) -> Violations:
     for found in _maps(state):
         if found.map is None:
             yield found.violation("is missing", values(**{found.member: Hex(0)}))
@@ -411,7 +418,7 @@ def _check_whole(state: State) -> Iterator[Violation]:
     consequence="Entries or records are written past the end of their memory.",
     needs=Part.SERIES | Part.VMALLOC,
 )
-def _check_room(state: State) -> Iterator[Violation]:
+def _check_room(state: State) -> Violations:
     if state.vmalloc is None:
         return
     for found in _maps(state):
@@ -441,7 +448,7 @@ def _check_room(state: State) -> Iterator[Violation]:
     detail="Maps of objects that were never in a unique mode are not read: they are large, and "
     "empty.",
 )
-def _check_entries(state: State) -> Iterator[Violation]:
+def _check_entries(state: State) -> Violations:
     for found, kcov_map, entries in _read_maps(state):
         if entries.problem and not entries.is_absent:
             yield found.violation(
@@ -463,7 +470,7 @@ def _check_entries(state: State) -> Iterator[Violation]:
     detail="The pool gives out the first free piece. A task that is recording may have one that is "
     "not in the map yet.",
 )
-def _check_pool(state: State) -> Iterator[Violation]:
+def _check_pool(state: State) -> Violations:
     for found, kcov_map, entries in _read_maps(state):
         if entries.problem is not None or not entries.entries:
             continue
@@ -490,7 +497,7 @@ def _check_pool(state: State) -> Iterator[Violation]:
     detail="It may have fewer: entries stay when user space resets the count, and when the buffer "
     "is full.",
 )
-def _check_count(state: State) -> Iterator[Violation]:
+def _check_count(state: State) -> Violations:
     for found, _, of_map in _read_maps(state):
         if found.buffer is None:
             continue
@@ -510,7 +517,7 @@ def _check_count(state: State) -> Iterator[Violation]:
     detail="Only objects in their first session are checked: in a later one records of another "
     "mode may be left.",
 )
-def _check_records(state: State) -> Iterator[Violation]:
+def _check_records(state: State) -> Violations:
     # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
     mask = (1 << 8 * state.kernel.word_size) - 1
     for found, _, of_map in _read_maps(state):
