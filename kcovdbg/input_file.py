@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, TypeAlias
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.limits import (
@@ -27,6 +27,8 @@ from kcovdbg.limits import (
     room_for_trace,
 )
 
+PathName: TypeAlias = "str | os.PathLike[str]"
+
 _KINDS: Final = (
     (stat.S_ISLNK, errno.ELOOP, "a link"),
     (stat.S_ISDIR, errno.EISDIR, os.strerror(errno.EISDIR)),
@@ -36,9 +38,7 @@ _KINDS: Final = (
 )
 
 
-def open_input(
-    path: str | os.PathLike[str], *, folder: Path | None = None, owned: bool = False
-) -> BinaryIO:
+def open_input(path: PathName, *, folder: Path | None = None, owned: bool = False) -> BinaryIO:
     """Open a file for reading; what is opened is what was checked, whatever is at its path
     meanwhile.
 
@@ -96,18 +96,18 @@ def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, in
         start = last
 
 
-def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:
+def _check_kind(path: PathName, status: os.stat_result) -> None:
     for is_kind, number, problem in _KINDS:
         if is_kind(status.st_mode):
             _refuse(path, number, problem)
 
 
-def _refuse(path: str | os.PathLike[str], number: int, problem: str) -> NoReturn:
+def _refuse(path: PathName, number: int, problem: str) -> NoReturn:
     raise OSError(number, problem, os.fspath(path))
 
 
 def read_input(
-    path: str | os.PathLike[str],
+    path: PathName,
     limit: str = TEXT_SIZE,
     *,
     folder: Path | None = None,

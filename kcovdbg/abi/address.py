@@ -9,7 +9,11 @@ macros of these names.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+ReadMemory: TypeAlias = Callable[[int, int], bytes]
+"""Reads memory by an address and a size in bytes; raises ReadError."""
 
 WORD_MASK: Final = (1 << 64) - 1
 """The bits of a 64-bit word; addresses wrap at its end."""

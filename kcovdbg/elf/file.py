@@ -52,7 +52,7 @@ from kcovdbg.elf.header import (
     string_at,
 )
 from kcovdbg.errors import CapabilityError
-from kcovdbg.input_file import FrameReader, find_extents, open_input, start_zstd
+from kcovdbg.input_file import FrameReader, PathName, find_extents, open_input, start_zstd
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ElfFile:
         raise it as well.
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+    def __init__(self, path: PathName, name: str | None = None) -> None:
         self.path = Path(path)
         self.name = name or str(path)
         self._unpacked = 0
@@ -368,7 +368,7 @@ class ElfFile:
         )
 
 
-def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None = None) -> ElfFile:
+def open_image(path: PathName, code: PathName | None = None) -> ElfFile:
     """Open a kernel's image; a stripped one with the symbols of its file of debug info.
 
     :param path: the image, or its file of debug info.

@@ -9,7 +9,7 @@ from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from kcovdbg.abi.address import align
+from kcovdbg.abi.address import ReadMemory, align
 from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.abi.mode import IN_CTXSW, split_unknown_bits
 from kcovdbg.abi.record import Codec, pc_words
@@ -30,7 +30,7 @@ class PointProof(Protocol):
         """Return why nothing can be judged, None when it can."""
 
     def judge(
-        self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
+        self, pcs: Collection[int], codec: Codec, read: ReadMemory
     ) -> tuple[Mapping[int, str], Collection[int]]:
         """Return impossible PCs, with what is there instead of a callback, and those that callbacks
         for comparisons record.

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, ReadMemory
 from kcovdbg.errors import ReadError
 from kcovdbg.target.missing_vmcoreinfo import (
     CheckImage,
     MismatchError,
     NotBootedError,
-    ReadMemory,
     make_virtual_reader,
     read_vmcoreinfo,
 )

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.errors import NoDebugInfoError, TargetError
+from kcovdbg.input_file import PathName
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import find_debuginfod_cache, find_stranger
 
@@ -61,7 +62,7 @@ def _is_elf(path: Path) -> bool:
         return False
 
 
-def read_stripped(path: str | os.PathLike[str]) -> tuple[str, str | None] | None:
+def read_stripped(path: PathName) -> tuple[str, str | None] | None:
     """Return the build ID of an image without debug info, and the name in its .gnu_debuglink; None
     for any other file.
     """

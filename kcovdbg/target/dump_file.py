@@ -24,7 +24,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
-from kcovdbg.input_file import MAGICS, FrameReader, find_extents, find_packing, open_input
+from kcovdbg.input_file import MAGICS, FrameReader, PathName, find_extents, find_packing, open_input
 from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder, make_folder
 
@@ -78,7 +78,7 @@ class FileKind(enum.Enum):
         return self in (FileKind.CORE, FileKind.KDUMP, FileKind.FLATTENED)
 
 
-def identify(path: str | os.PathLike[str]) -> FileKind:
+def identify(path: PathName) -> FileKind:
     """Return the kind of a file; of a compressed one, the kind of its contents.
 
     :raises TargetError: when it cannot be read, or is compressed in a format that is not read.
@@ -124,7 +124,7 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
     return _Start(0, data if data.strip() else b"")
 
 
-def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
+def _refuse_compressed(start: bytes, path: PathName) -> None:
     for magic, program in _REFUSED:
         if start.startswith(magic):
             raise TargetError(
@@ -155,7 +155,7 @@ _NAMES: Final = {
 
 
 @contextlib.contextmanager
-def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def open_file(path: PathName) -> Iterator[BinaryIO]:
     """Open a file that the user named.
 
     :raises TargetError: when it cannot be opened or read.
@@ -186,7 +186,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             ) from None
 
 
-def path_hint(path: str | os.PathLike[str]) -> str:
+def path_hint(path: PathName) -> str:
     """Return a hint for a path that does not exist."""
     if not Path(path).is_absolute():
         return "a relative path starts at the working directory"
@@ -221,7 +221,7 @@ def working_path(path: str | None) -> str | None:
     return path
 
 
-def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
+def unpack(path: PathName) -> UnpackedFile:
     """Return a dump or a vmlinux decompressed, a flattened dump reassembled.
 
     :raises TargetError: when it cannot be read, is truncated or damaged.
@@ -232,7 +232,7 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     return unpacked
 
 
-def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
+def _unpack_to_cache(path: PathName) -> UnpackedFile | None:
     """Return a compressed image or debug file unpacked in the cache; None for another file, or
     where the cache keeps none.
 
@@ -293,7 +293,7 @@ def _use_copy(kept: Path) -> BinaryIO | None:
     return None
 
 
-def _make_copy(found: UnchangingFile, kept: Path, path: str | os.PathLike[str]) -> None:
+def _make_copy(found: UnchangingFile, kept: Path, path: PathName) -> None:
     """Unpack a file into the cache.
 
     :param kept: the copy.
@@ -367,7 +367,7 @@ def _open_path(stream: IO[bytes]) -> Path:
     return Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
 
 
-def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
+def unpack_dump(path: PathName) -> UnpackedFile:
     """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what
     is missing.
 
@@ -406,7 +406,7 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     return _add_damage(unpacked, f"{path} is truncated: {unpacked.problem}")
 
 
-def _refuse_memory_image(file: BinaryIO, path: str | os.PathLike[str]) -> None:
+def _refuse_memory_image(file: BinaryIO, path: PathName) -> None:
     """Refuse memory in a format that is not read by its name."""
     # Nearly all files that are named are dumps.
     from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
@@ -449,13 +449,13 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
     return f"{size:,} of {end:,} bytes, {end - size:,} are missing"
 
 
-def _truncated(path: str | os.PathLike[str], problem: str) -> TargetError:
+def _truncated(path: PathName, problem: str) -> TargetError:
     return TargetError(
         f"{path} is truncated: {problem}", hint="copy it again; if it is still being written, wait"
     )
 
 
-def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> Path:
+def _mend(file: BinaryIO, pages: MissingPages, path: PathName) -> Path:
     """Return a copy of a kdump-compressed dump without its incomplete pages.
 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It
@@ -472,7 +472,7 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
         return made
 
 
-def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
+def _unpack(path: PathName) -> UnpackedFile:
     found = UnpackedFile(Path(path))
     # Text may be in front of a compressed file, and in one, which may be flattened.
     for _ in range(_MAX_LAYERS):
@@ -524,7 +524,7 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     return found
 
 
-def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: str | os.PathLike[str]) -> None:
+def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: PathName) -> None:
     """Write the rest of a file, zeros as holes.
 
     :param path: the user's file, whose size limits that of its contents.
@@ -558,7 +558,7 @@ def _copy_file(source: BinaryIO, target: IO[bytes]) -> int:
 
 
 @contextlib.contextmanager
-def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
+def _temporary(path: PathName) -> Iterator[tuple[IO[bytes], Path]]:
     """Yield a temporary file, and the path by which this process and those of this user open it.
 
     It exists as long as this process, unless the block fails.
@@ -581,7 +581,7 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]
 
 
 @contextlib.contextmanager
-def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[FrameReader]:
+def _decompressor(file: BinaryIO, path: PathName) -> Iterator[FrameReader]:
     """Yield the decompressed stream.
 
     :raises TargetError: when this Python has no zstd, or the data is damaged.

@@ -20,14 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, ReadMemory
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_X86_64, VMCOREINFO, Note, find_build_id, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.pointer import UPPER_HALF_START
 
-ReadMemory = Callable[[int, int], bytes]
-"""Called with an address and a size in bytes; raises ReadError."""
 CheckImage = Callable[[int, ReadMemory], None]
 """Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
 

@@ -8,10 +8,10 @@ found by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE, page_align_down
+from kcovdbg.abi.address import PAGE_SIZE, ReadMemory, page_align_down
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import PT_LOAD, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
@@ -29,8 +29,6 @@ _PAGE_SHIFT: Final = 12
 _INDEX_BITS: Final = 9
 _LEVELS: Final = {39: 3, 48: 4, 57: 5}
 
-ReadPhysical = Callable[[int, int], bytes]
-
 
 class PageTables:
     """The page tables of a kernel.
@@ -40,7 +38,7 @@ class PageTables:
     :param levels: of tables.
     """
 
-    def __init__(self, read: ReadPhysical, root: int, levels: int) -> None:
+    def __init__(self, read: ReadMemory, root: int, levels: int) -> None:
         self._read = read
         self._root = root
         self._shift = _PAGE_SHIFT + _INDEX_BITS * (levels - 1)
@@ -105,7 +103,7 @@ def _number(vmcoreinfo: Mapping[str, str], key: str, base: int = 16) -> int:
     return value
 
 
-def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageTables:
+def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> PageTables:
     """Return the page tables of the kernel that VMCOREINFO describes.
 
     :param read: reads physical memory.
@@ -136,7 +134,7 @@ _FIRST_LINE: Final = b"OSRELEASE="
 _CHUNK: Final = 16 << 20
 
 
-def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
+def search_vmcoreinfo(core: ElfFile, read: ReadMemory) -> bytes | None:
     """Return the VMCOREINFO of the kernel in a dump that has no note of it, None when there is
     none.
 
@@ -163,7 +161,7 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
     return None
 
 
-def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
+def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> bool:
     """Return whether the page tables that VMCOREINFO describes map the start of the text where it
     says.
     """

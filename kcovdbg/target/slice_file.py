@@ -9,7 +9,6 @@ recorded are absent, never zeros.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -29,6 +28,7 @@ from kcovdbg.elf.header import (
     Segment,
 )
 from kcovdbg.errors import TargetError
+from kcovdbg.input_file import PathName
 from kcovdbg.output_file import PRIVATE, accept, open_output
 
 # The 64-bit machines that are big-endian only.
@@ -146,7 +146,7 @@ def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> list[PageRun]:
 
 
 def write_slice(
-    path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept
+    path: PathName, content: Iterable[bytes], *, check: Callable[[], None] = accept
 ) -> int:
     """Write a file completely or not at all, for its owner alone.
 
@@ -167,7 +167,7 @@ def write_slice(
         ) from None
 
 
-def write_stream(file: BinaryIO, content: Iterable[bytes], path: str | os.PathLike[str]) -> int:
+def write_stream(file: BinaryIO, content: Iterable[bytes], path: PathName) -> int:
     """Write the content of a slice to a file or a pipe.
 
     :param path: its name; compressed with zstd if it ends in ``.zst``.

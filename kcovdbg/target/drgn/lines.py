@@ -14,6 +14,7 @@ from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.input_file import PathName
 from kcovdbg.model.location import Frame, LoadedModule, is_code_section, normalize_path
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.target import SourceLines
@@ -49,7 +50,7 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
 
 
 def open_image_program(
-    path: str | os.PathLike[str], start: int, end: int, platform: drgn.Platform | None = None
+    path: PathName, start: int, end: int, platform: drgn.Platform | None = None
 ) -> drgn.Program:
     """Open the debug info of a linked image, with addresses as in the image.
 
@@ -242,7 +243,7 @@ def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
     _use_file(module, path)
 
 
-def _use_shared_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
+def _use_shared_file(module: drgn.Module, path: PathName) -> None:
     """Give a module the file that ``dwz -m`` moved a part of its debug info to.
 
     :raises TargetError: when that is missing.
@@ -258,7 +259,7 @@ def _use_shared_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
     module.try_file(found)
 
 
-def _use_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
+def _use_file(module: drgn.Module, path: PathName) -> None:
     try:
         module.try_file(path, force=True)
         if module.debug_file_status == drgn.ModuleFileStatus.WANT_SUPPLEMENTARY:

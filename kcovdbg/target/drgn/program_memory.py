@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import drgn
 
-from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, ReadMemory
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import (
     EM_386,
@@ -31,6 +30,7 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.input_file import PathName
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
@@ -38,7 +38,6 @@ from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.user_folder import find_debuginfod_cache
 
 if TYPE_CHECKING:
-    from kcovdbg.target.missing_vmcoreinfo import ReadMemory
     from kcovdbg.target.riscv_pages import PageTables
 
 UPPER_HALF: Final = frozenset(
@@ -186,7 +185,7 @@ def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = No
 _DEBUGINFOD: Final = "debuginfod"
 
 
-def load_debug_info(prog: drgn.Program, paths: Sequence[str | os.PathLike[str]]) -> None:
+def load_debug_info(prog: drgn.Program, paths: Sequence[PathName]) -> None:
     """Load debug info from files, and from where drgn looks; for root not from another user's cache
     of debuginfod's client.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import drgn
 
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, ReadMemory
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import (
     EM_AARCH64,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kcovdbg.target.arm64_kernel import TranslationRegisters
     from kcovdbg.target.drgn.image_target import ImageTarget
     from kcovdbg.target.drgn.target import DrgnTarget
-    from kcovdbg.target.missing_vmcoreinfo import CpuRegisters, ReadMemory
+    from kcovdbg.target.missing_vmcoreinfo import CpuRegisters
 
 VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the "

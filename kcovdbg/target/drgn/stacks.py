@@ -15,6 +15,7 @@ import drgn
 from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.sched import cpu_curr
 
+from kcovdbg.abi.address import ReadMemory
 from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
@@ -257,7 +258,7 @@ def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
 
 
 def walk_stack(
-    registers: StackRegisters, exceptions: range, read: Callable[[int, int], bytes]
+    registers: StackRegisters, exceptions: range, read: ReadMemory
 ) -> Iterator[WalkedFrame]:
     """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up
     to what is not a frame.

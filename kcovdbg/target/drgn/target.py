@@ -17,7 +17,7 @@ from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.pid import find_task
 
-from kcovdbg.abi.address import word_mask
+from kcovdbg.abi.address import ReadMemory, word_mask
 from kcovdbg.elf.header import NT_PRSTATUS, parse_notes
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection
@@ -100,7 +100,7 @@ class DrgnTarget(ProgramTypes):
         self._files = files
         self.read_count: int = 0
         # Called most often by the walkers.
-        self._read: Callable[[int, int], bytes] = prog.read
+        self._read: ReadMemory = prog.read
         self._per_cpu: dict[tuple[str, int], int] = {}
         self._cpus: tuple[int, ...] | None = None
         self._tasks: dict[int, int] = {}
