@@ -586,8 +586,14 @@ def _find_source_folders() -> List[str]:
 def _find_substitutions() -> List[Tuple[str, str]]:
     """Return the rules of ``set substitute-path``, which GDB has no other call for."""
     text = gdb.execute("show substitute-path", to_string=True)
-    # "  `FROM' -> `TO'."
-    return re.findall(r"^  [`'](.*?)' -> [`'](.*)'\.$", text, re.MULTILINE)
+    starts = ("  `", "  '")
+    found = []
+    for line in text.splitlines():
+        # "  `FROM' -> `TO'."
+        before, _, after = line.partition("' -> ")
+        if before.startswith(starts) and after[:1] in ("`", "'") and after.endswith("'."):
+            found.append((before[3:], after[1:-2]))
+    return found
 
 
 def _refuse(state: Fields, problem: str, hint: str) -> Fields:
