@@ -56,12 +56,12 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     :param args: with :data:`~kcovdbg.console.buffer_arguments.LISTING` and
         :data:`~kcovdbg.console.buffer_arguments.FILTERS`.
     """
-    names = context.kernel.names.of(buffer)
+    names = context.names.of(buffer)
     (wanted,) = make_filters(args, names)
     limit = args.n if args.n is not None else (TAIL if args.tail else None)
     indices = find_indices(buffer, wanted)
     heading, its_remarks = buffer_heading(buffer, is_text=context.format is Format.TEXT)
-    remarks = [*its_remarks, *context.kernel.name_remarks]
+    remarks = [*its_remarks, *context.kernel.names.remarks]
     if args.tail:
         remarks += order_remarks(buffer)
     require_named_names(context.inputs, names, pc_sequence(buffer), f"buffer {buffer.name}")

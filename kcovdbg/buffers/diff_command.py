@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.line_diff import LINE_COLUMNS, LINE_MEANINGS, diff_lines
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import TraceBuilds, compare_builds, find_builds
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
 from kcovdbg.console.column import (
@@ -48,6 +48,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_same_kinds,
 )
 from kcovdbg.inputs.code_names import check_code
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
@@ -56,7 +57,6 @@ from kcovdbg.records.joined_buffers import sum_up_remarks
 from kcovdbg.records.located_records import find_indices
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.records.side_file import find_traces, group_runs
@@ -164,34 +164,35 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 def _by_line(
-    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: TraceBuilds
 ) -> Iterator[Renderable]:
     if args.ordered:
         raise WordError("diff: --by line has no order of records", "--ordered")
     for option, given in (("--function", args.function), ("--not-function", args.not_function)):
         if given:
             raise WordError("diff: --by line selects by --file only", option)
-    if builds[0] is not builds[1]:
+    kernel, other = builds.kernels
+    if kernel is not other:
         raise CapabilityError(
             "diff: --by line compares traces of one build",
             hint="report shows what two builds executed of the lines that differ",
         )
-    build, files = builds[0], args.file or ()
-    check_code([build.names], files, are_files=True)
+    files = args.file or ()
+    check_code([kernel.names.locations], files, are_files=True)
 
     def read(words: Sequence[str]) -> Iterator[BufferCounts]:
-        for word, counted in _read_runs(context, words, build.kernel, takes_addresses=True):
+        for word, counted in _read_runs(context, words, kernel, takes_addresses=True):
             prefix = f"{word}: " if word.startswith(FILE) else ""
             remarks = tuple(prefix + remark.removeprefix(prefix) for remark in counted.remarks)
             yield counted._replace(remarks=remarks)
 
-    yield from diff_lines(context, [partial(read, words) for words in sides], build, files)
+    yield from diff_lines(context, [partial(read, words) for words in sides], builds, files)
 
 
 def _read_runs(
     context: Context,
     words: Sequence[str],
-    kernel: TraceKernel | None,
+    kernel: Kernel,
     *,
     takes_addresses: bool = False,
 ) -> Iterator[tuple[str, BufferCounts]]:
@@ -245,7 +246,7 @@ def _read_runs(
 def _count_side(
     context: Context,
     words: Sequence[str],
-    build: TraceBuild,
+    build: Kernel,
     side: int,
     comparison: BuildComparison,
 ) -> tuple[RunCounts, list[str], bool]:
@@ -259,7 +260,7 @@ def _count_side(
     remark_counts: dict[str, Counter[str]] = {word: Counter() for word in words}
     traces: Counter[str] = Counter()
     is_incomplete = False
-    for word, counted in _read_runs(context, words, build.kernel):
+    for word, counted in _read_runs(context, words, build):
         runs.add(comparison.count(side, counted.counts))
         remark_counts[word].update(counted.remarks)
         traces[word] += 1
@@ -272,30 +273,28 @@ def _count_side(
 
 
 def _unordered(
-    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: TraceBuilds
 ) -> Iterator[Renderable]:
     # Traces of two builds are read twice, since all PCs must be known first.
     pcs = (
-        {pc for _, counted in _read_runs(context, words, build.kernel) for pc in counted.counts}
-        for words, build in zip(sides, builds, strict=True)
+        {pc for _, counted in _read_runs(context, words, build) for pc in counted.counts}
+        for words, build in zip(sides, builds.kernels, strict=True)
     )
     firsts = [
-        next(_read_runs(context, words, build.kernel))
-        for words, build in zip(sides, builds, strict=True)
+        next(_read_runs(context, words, build))
+        for words, build in zip(sides, builds.kernels, strict=True)
     ]
     require_same_kinds("diff", [(word, counted.records, counted.kinds) for word, counted in firsts])
-    comparison = compare_builds(builds, pcs)
+    comparison = compare_builds(context, builds.kernels, pcs)
     (left, left_remarks, lacks_left), (right, right_remarks, lacks_right) = (
         _count_side(context, words, build, side, comparison)
-        for side, (words, build) in enumerate(zip(sides, builds, strict=True))
+        for side, (words, build) in enumerate(zip(sides, builds.kernels, strict=True))
     )
     remarks = list(
-        dict.fromkeys(
-            (*build_remarks(builds), *left_remarks, *right_remarks, *comparison.remarks())
-        )
+        dict.fromkeys((*builds.remarks, *left_remarks, *right_remarks, *comparison.remarks()))
     )
     difference = compare_runs(left, right)
-    rows = _find_rows(args, builds, comparison, difference)
+    rows = _find_rows(args, builds.kernels, comparison, difference)
     real = any(row.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference):
@@ -327,12 +326,12 @@ def _unordered(
 
 def _find_rows(
     args: Namespace,
-    builds: Sequence[TraceBuild],
+    builds: Sequence[Kernel],
     comparison: BuildComparison,
     difference: RunDifference,
 ) -> list[_Row]:
     """Return the differing PCs that pass the filters."""
-    filters = make_filters(args, *(build.names for build in builds))
+    filters = make_filters(args, *(build.names.locations for build in builds))
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
         # For a point of both builds, the left one's PC stands for it, unless only the right side
@@ -342,7 +341,7 @@ def _find_rows(
         assert pc is not None
         placed.append((one, side, pc))
     for side, build in enumerate(builds):
-        build.names.prefetch(pc for _, its, pc in placed if its == side)
+        build.names.locations.prefetch(pc for _, its, pc in placed if its == side)
     return [
         _make_row(
             comparison, builds, side, pc, one.side, one.records, one.left_runs, one.right_runs
@@ -354,13 +353,16 @@ def _find_rows(
 
 def _make_row(
     comparison: BuildComparison,
-    builds: Sequence[TraceBuild],
+    builds: Sequence[Kernel],
     side: int,
     pc: int,
     which: DiffSide,
     *counts: int,
 ) -> _Row:
-    location, address = builds[side].names[pc], address_of(pc, builds[side].kaslr_offset)
+    location, address = (
+        builds[side].names.locations[pc],
+        address_of(pc, builds[side].memory.kaslr_offset),
+    )
     return _Row(
         which,
         pc,
@@ -457,27 +459,27 @@ _ORDERED_COLUMNS: Final = (
 
 
 def _ordered(
-    context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]
+    context: Context, args: Namespace, whats: Sequence[str], builds: TraceBuilds
 ) -> Iterator[Renderable]:
     buffers = [
-        find_buffer(context.inputs, what, build.kernel)
-        for what, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, what, build)
+        for what, build in zip(whats, builds.kernels, strict=True)
     ]
     for buffer in buffers:
         require_points(buffer, "diff")
         require_order(buffer, "diff --ordered")
     require_comparable("diff", buffers)
-    remarks = [*build_remarks(builds)]
+    remarks = [*builds.remarks]
     remarks += [
         f"{buffer.name}: {remark}"
         for buffer in buffers
         for remark in (*buffer.remarks, *order_remarks(buffer))
     ]
     sides = [pc_sequence(buffer) for buffer in buffers]
-    comparison = compare_builds(builds, map(count_pcs, buffers))
+    comparison = compare_builds(context, builds.kernels, map(count_pcs, buffers))
     remarks += comparison.remarks()
     numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
-    names_of = [build.names for build in builds]
+    names_of = [build.names.locations for build in builds.kernels]
     filters = make_filters(args, *names_of)
     for side, (names, buffer, wanted) in enumerate(zip(names_of, buffers, filters, strict=True)):
         if not wanted.passes_all:
@@ -497,7 +499,7 @@ def _ordered(
         ):
             names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
-                row = _make_row(comparison, builds, side, sides[side][index], _SIDES[side])
+                row = _make_row(comparison, builds.kernels, side, sides[side][index], _SIDES[side])
                 address = address_of(row.pc, buffers[side].kaslr_offset)
                 yield row._replace(address=address, number=numbers[side][index])
 

@@ -91,7 +91,7 @@ def _find_module_lines(
         outside += pcs[start : bisect_right(pcs, text.start)]
         start = bisect_right(pcs, text.end)
     outside += pcs[start:]
-    names = context.kernel.names
+    names = context.names
     names.prefetch(outside)
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)
     located = 0

@@ -10,12 +10,14 @@ from functools import partial
 from operator import add
 from typing import Final, NamedTuple
 
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks
+from kcovdbg.compare.trace_builds import TraceBuilds
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning
 from kcovdbg.console.context import Context
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.records.line_states import LineState, StateColumns, StateFinder, make_finder
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
@@ -97,25 +99,26 @@ class _SideStates:
 
 
 def diff_lines(
-    context: Context, sides: Sequence[Runs], build: TraceBuild, files: Collection[str]
+    context: Context, sides: Sequence[Runs], builds: TraceBuilds, files: Collection[str]
 ) -> Iterator[Lines]:
     """Yield the lines that one side executed and the other did not.
 
     :param sides: two.
-    :param build: that all traces are of.
+    :param builds: of the sides, whose traces are of one kernel.
     :param files: patterns of the files whose lines are wanted; none for all.
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
-    finder = make_finder(build.find_table())
+    kernel = builds.kernels[0]
+    finder = make_finder(find_point_table(context, kernel))
     # Traces are read twice: lines of functions that only others executed are compared as well.
     functions: set[int] = set()
-    remarks = [*build_remarks([build])]
+    remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
             functions.update(finder.find_executed(counted.trace.counts))
             remarks += counted.remarks
     left, right = (_SideStates(finder, sorted(functions), runs) for runs in sides)
-    rows, common, unknown = _find_rows(build, left, right, files)
+    rows, common, unknown = _find_rows(kernel, left, right, files)
     if unknown:
         remarks.append(f"{unknown} lines are not compared: unknown whether some run executed them")
     contradictions = left.contradictions + right.contradictions
@@ -135,13 +138,13 @@ def diff_lines(
 
 
 def _find_rows(
-    build: TraceBuild, left: _SideStates, right: _SideStates, files: Collection[str]
+    kernel: Kernel, left: _SideStates, right: _SideStates, files: Collection[str]
 ) -> tuple[list[DifferingLine], int, int]:
     """Return the lines that differ, how many all runs executed, and how many are unknown."""
     rows = []
     common = unknown = 0
     names = left.lines.names
-    tree = build.find_tree()
+    tree = kernel.sources.tree
     for index, line in enumerate(left.lines.line):
         number = left.lines.line_file[index]
         file = names[number] if number < len(names) else ""

@@ -41,7 +41,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_points,
 )
 from kcovdbg.inputs.code_names import unknown_file, unknown_function
-from kcovdbg.inputs.kernel_points import OwnPoint, find_module_points
+from kcovdbg.inputs.kernel_points import FunctionPoint
 from kcovdbg.model.location import Location
 from kcovdbg.records.line_states import (
     SET,
@@ -101,7 +101,9 @@ def _find_place(table: LocationTable, wanted: str) -> tuple[Sequence[int], str]:
     raise unknown_function([table], wanted, "function or directory")
 
 
-def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
+def _find_points(
+    context: Context, wanted: str
+) -> tuple[Sequence[FunctionPoint], str, tuple[str, ...]]:
     """Return the points of a place, why there are none, and a remark on where they are from.
 
     :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that
@@ -114,11 +116,11 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
         named = (
             ()
             if is_file_name(wanted)
-            else context.kernel.make_function_finder().find_in_image(wanted)
+            else context.kernel.names.make_function_finder().find_in_image(wanted)
         )
         if any(start.room for start in named):
             return _list_code(table, wanted, named)
-        found = None if is_file_name(wanted) else find_module_points(context.kernel, wanted)
+        found = None if is_file_name(wanted) else context.kernel.points.find_in_module(wanted)
         if found is None:
             raise
         module, points = found
@@ -130,7 +132,7 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
         return points, absence, (remark,)
     rows = zip(pcs, table.get_rows(pcs), strict=True)
     return (
-        [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None],
+        [FunctionPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None],
         absence,
         (),
     )
@@ -138,7 +140,7 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
 
 def _list_code(
     table: LocationTable, wanted: str, named: Sequence[FunctionStart]
-) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
+) -> tuple[Sequence[FunctionPoint], str, tuple[str, ...]]:
     """Return the points of code whose name the table does not have, and why there are none.
 
     :param named: the code: labels of assembly, and functions with more than two names.
@@ -152,7 +154,7 @@ def _list_code(
             functions.update({} if function is None else {function: None})
     found = sorted(pcs)
     rows = zip(found, table.get_rows(found), strict=True)
-    points = [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None]
+    points = [FunctionPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None]
     remarks = tuple(
         f"'{wanted}' is another name of {function.alias or function.name}" for function in functions
     )
@@ -395,7 +397,7 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:
         require_points(buffer, "points", takes_addresses=True)
-    remarks = [*context.kernel.name_remarks]
+    remarks = [*context.kernel.names.remarks]
     remarks += dict.fromkeys(
         f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks
     )
@@ -425,12 +427,12 @@ def _run(context: Context, args: Namespace) -> Table:
         raise UsageError(
             "points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT"
         )
-    remarks = [*context.kernel.name_remarks]
+    remarks = [*context.kernel.names.remarks]
     if remarks and is_file_name(args.place):
         raise CapabilityError(f"points: files are unknown: {remarks[0]}", hint="name a function")
     own = () if is_file_name(args.place) else find_early_points(context, args.place)
     if own:
-        found: Sequence[OwnPoint] = own
+        found: Sequence[FunctionPoint] = own
         absence = ""
         remarks.append(
             f"the table of this build is still being built: points of '{args.place}' inlined "
@@ -459,7 +461,7 @@ def _run(context: Context, args: Namespace) -> Table:
         kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
         is_incomplete = is_incomplete or any(buffer.is_incomplete for buffer in buffers)
     offset = context.target.kaslr_offset
-    table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
+    table = context.kernel.names.table
     rows = [
         _Row(
             pc,

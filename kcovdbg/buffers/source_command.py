@@ -72,16 +72,16 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    remarks = [*context.kernel.name_remarks]
+    remarks = [*context.kernel.names.remarks]
     if args.place is not None:
-        check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
+        check_code([context.names], [args.place], are_files=is_file_name(args.place))
     counted = find_counts(context.inputs, args.what, takes_addresses=True)
     needs_points = not counted.trace.quality & Quality.EXACT
     find_table = partial(find_point_table, context, needs_points=needs_points)
-    finder = LineFinder(context.kernel.names, find_table)
+    finder = LineFinder(context.names, find_table)
     (found,) = finder.find([counted.trace], args.place)
     remarks += (*counted.remarks, *found.remarks)
-    tree = context.kernel.source
+    tree = context.kernel.sources.tree
     rows = []
     for coverage in found.files:
         text = tree.read(coverage.file)
@@ -122,7 +122,7 @@ def _lines(
 ) -> Iterator[Line]:
     if not rows:
         yield (("remark", empty),)
-    tree = context.kernel.source
+    tree = context.kernel.sources.tree
     for number, (file, members) in enumerate(groupby(rows, key=lambda row: row.coverage.file)):
         if most <= 0:
             return

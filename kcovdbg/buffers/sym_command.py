@@ -92,29 +92,29 @@ def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
     yield from row.errors
     if row.pc is None or row.word.function is not None:
         return
-    kernel, offset = context.kernel, context.target.kaslr_offset
-    start = None if kernel.symbolizer is None else kernel.symbolizer.function_starting_at(row.pc)
+    symbolizer, offset = context.kernel.names.symbolizer, context.target.kaslr_offset
+    start = None if symbolizer is None else symbolizer.function_starting_at(row.pc)
     if start is not None and row.location.remark is not None:
         yield f"start of {start}(), which is not a return address"
-    elif offset and not row.location.frames and kernel.names[pc_of(row.pc, offset)].frames:
+    elif offset and not row.location.frames and context.names[pc_of(row.pc, offset)].frames:
         yield f"its KASLR offset is included: sym --address {row.pc:#x}"
     elif row.location.remark is not None and not row.word.is_oops:
         yield row.location.remark
 
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
-    lookup = context.kernel.word_lookup(is_running=args.address)
+    lookup = context.kernel.names.make_word_lookup(is_running=args.address)
     if len(args.pcs) == 1 and (args.pcs[0] == _STDIN or args.pcs[0].startswith(FILE)):
         return _annotate(context, lookup, split_log(_read_text(context, args.pcs[0])))
     words = _parse_words(context, args.pcs)
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
-    context.kernel.names.prefetch(
+    context.names.prefetch(
         pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
         for word in words
         if word.address is not None
     )
-    points = context.kernel.find_point_sets() or ()
+    points = context.kernel.points.find_sets() or ()
     rows: list[WrittenLocation] = []
     for word in words:
         if args.pc == Convention.EXACT.value:
@@ -134,7 +134,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
             f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0])
         )
     remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
-    return _make_table(context, rows, [*remarks, *context.kernel.name_remarks])
+    return _make_table(context, rows, [*remarks, *context.kernel.names.remarks])
 
 
 def _find_correction(
@@ -270,7 +270,7 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
     found = _find_words(lookup, lines)
     known = [one for line in found for one in line]
     rows = [row for one in known for row in one.choices]
-    remarks = [*context.kernel.name_remarks]
+    remarks = [*context.kernel.names.remarks]
     for group in (
         [row for row in rows if row.is_other_build],
         [row for row in rows if row.is_missing],

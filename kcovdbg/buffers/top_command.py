@@ -94,9 +94,9 @@ def _find_file_pcs(buffer: Buffer) -> Mapping[int, int]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    remarks = [*context.kernel.name_remarks]
+    remarks = [*context.kernel.names.remarks]
     buffer = find_buffer(context.inputs, args.what)
-    names = context.kernel.names.of(buffer)
+    names = context.names.of(buffer)
     heading, more = buffer_heading(buffer, is_text=context.format is Format.TEXT)
     remarks += more
     known = count_pcs(buffer)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from kcovdbg.abi import record
 from kcovdbg.buffers.call_listing import CALL_COLUMNS, CALL_ROWS, indent_name
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
@@ -34,6 +34,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_named_names,
     require_order,
 )
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align_records, number_values
@@ -158,46 +159,52 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.against is not None:
         yield from _compare(context, args)
         return
-    (build,) = find_builds(context, [[args.what]])
-    (wanted,) = make_filters(args, build.names)
-    buffer = find_buffer(context.inputs, args.what, build.kernel)
+    (kernel,), assumptions = find_builds(context, [[args.what]])
+    (wanted,) = make_filters(args, kernel.names.locations)
+    buffer = find_buffer(context.inputs, args.what, kernel)
     if not args.unique and has_calls(buffer):
-        yield from _show_calls(context, args, buffer, build, wanted)
+        yield from _show_calls(context, args, buffer, kernel, assumptions, wanted)
         return
-    story = _read(context, args, buffer, build, wanted)
+    story = _read(context, args, buffer, kernel, wanted)
     shown, more = _choose(context, args, story.steps)
     yield Lines(((("header", buffer_title(story.buffer)),),))
     yield Table(
         _COLUMNS,
         tuple(_make_row(step, story) for step in shown),
-        remarks=(*story.remarks, *build_remarks([build]), *more),
+        remarks=(*story.remarks, *assumptions, *more),
         empty="no records",
         errors=lambda row: approximate_errors(row.location),
     )
 
 
 def _show_calls(
-    context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter
+    context: Context,
+    args: Namespace,
+    buffer: Buffer,
+    kernel: Kernel,
+    assumptions: Sequence[str],
+    wanted: PcFilter,
 ) -> Iterator[Renderable]:
     """Yield the calls of a buffer with entry and exit records."""
-    pcs, remarks = _read_pcs(context, buffer, build)
+    pcs, remarks = _read_pcs(context, buffer, kernel)
     calls = build_calls(find_events(buffer, len(pcs)))
     if args.depth is not None:
         calls = [call for call in calls if call.depth < args.depth]
-    build.names.prefetch(call.pc for call in calls)
-    located = [row for row in locate_calls(calls, build.names) if wanted(row.call.pc)]
+    names = kernel.names.locations
+    names.prefetch(call.pc for call in calls)
+    located = [row for row in locate_calls(calls, names) if wanted(row.call.pc)]
     shown, more = _choose(context, args, located)
     yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
         CALL_COLUMNS,
         shown,
-        remarks=(*remarks, *build_remarks([build]), *more),
+        remarks=(*remarks, *assumptions, *more),
         empty="no calls",
         errors=lambda row: approximate_errors(row.location),
     )
 
 
-def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[array[int], list[str]]:
+def _read_pcs(context: Context, buffer: Buffer, kernel: Kernel) -> tuple[array[int], list[str]]:
     """Return the PCs of a buffer's records, without those behind too many strange ones, and remarks
     on them.
     """
@@ -205,7 +212,7 @@ def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[arra
     remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
     remarks += order_remarks(buffer)
     pcs = pc_sequence(buffer)
-    names = build.names.of(buffer)
+    names = kernel.names.locations.of(buffer)
     # Executed addresses are no points, and nothing is strange about that.
     end = len(pcs) if buffer.encoding.codec.is_exact else _find_end(pcs, names)
     if end < len(pcs):
@@ -220,10 +227,10 @@ def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[arra
 
 
 def _read(
-    context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter
+    context: Context, args: Namespace, buffer: Buffer, kernel: Kernel, wanted: PcFilter
 ) -> _Story:
-    names = build.names.of(buffer)
-    pcs, remarks = _read_pcs(context, buffer, build)
+    names = kernel.names.locations.of(buffer)
+    pcs, remarks = _read_pcs(context, buffer, kernel)
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
@@ -279,17 +286,17 @@ def _find_end(pcs: array[int], names: LocationCache) -> int:
 def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Yield the functions of two traces, aligned in their order."""
     whats = (args.against, args.what)
-    builds = find_builds(context, [[what] for what in whats])
-    filters = make_filters(args, *(build.names for build in builds))
+    kernels, assumptions = find_builds(context, [[what] for what in whats])
+    filters = make_filters(args, *(kernel.names.locations for kernel in kernels))
     buffers = [
-        find_buffer(context.inputs, what, build.kernel)
-        for what, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, what, kernel)
+        for what, kernel in zip(whats, kernels, strict=True)
     ]
-    stories = [_read(context, args, *side) for side in zip(buffers, builds, filters, strict=True)]
+    stories = [_read(context, args, *side) for side in zip(buffers, kernels, filters, strict=True)]
     require_comparable("trace", [story.buffer for story in stories])
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
-    comparison = compare_builds(builds, [set(story.pcs) for story in stories])
-    remarks += [*build_remarks(builds), *comparison.remarks()]
+    comparison = compare_builds(context, kernels, [set(story.pcs) for story in stories])
+    remarks += [*assumptions, *comparison.remarks()]
     rows = list(_align(stories, comparison))
     differing = sum(row.side != _BOTH for row in rows)
     context.status = 1 if differing else 0

@@ -13,7 +13,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import compare_builds, find_builds
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.point_table import find_point_table
@@ -38,6 +38,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_named_names,
 )
 from kcovdbg.inputs.code_names import check_code
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
@@ -45,7 +46,6 @@ from kcovdbg.records.line_states import CodeLine
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_locations import LocationCache
-from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.target.local_kernel import is_this_machine
 
@@ -342,83 +342,78 @@ def make_view(
     :raises KcovdbgError: when one cannot be read.
     """
     if other is None and what.startswith(FD):
-        target = context.kernel.optional_target
+        target = context.kernel.memory.optional_target
         if target is not None and is_this_machine(target):
-            names = context.kernel.names
+            names = context.names
             check_code([names], not_function)
             try:
                 return _read_both_views(context, what, not_function)
             except KcovdbgError as error:
                 # The kernel's side needs no process that maps the buffer.
-                remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
+                remarks = [f"kernel's view only: {error}", *context.kernel.names.remarks]
                 pane = TracePane(find_buffer(context.inputs, what), names, not_function)
-                states = [_state_finder(context, names, pane.buffer)]
+                states = [_state_finder(context, context.kernel, pane.buffer)]
                 return TraceView(
-                    pane, sources=[context.kernel.source], states=states, remarks=remarks
+                    pane, sources=[context.kernel.sources.tree], states=states, remarks=remarks
                 )
     whats = [what] if other is None else [what, other]
-    builds = find_builds(context, [[name] for name in whats])
-    check_code([build.names for build in builds], not_function)
+    kernels, assumptions = find_builds(context, [[name] for name in whats])
+    names_of = [kernel.names.locations for kernel in kernels]
+    check_code(names_of, not_function)
     buffers = [
-        find_buffer(context.inputs, name, build.kernel)
-        for name, build in zip(whats, builds, strict=True)
+        find_buffer(context.inputs, name, kernel)
+        for name, kernel in zip(whats, kernels, strict=True)
     ]
     panes = [
-        TracePane(buffer, build.names, not_function)
-        for buffer, build in zip(buffers, builds, strict=True)
+        TracePane(buffer, names, not_function)
+        for buffer, names in zip(buffers, names_of, strict=True)
     ]
     same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
     # A task may have both buffers.
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
-    for buffer, build in zip(buffers, builds, strict=True):
+    for buffer, names in zip(buffers, names_of, strict=True):
         require_named_names(
-            context.inputs, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
+            context.inputs, names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
         )
-        remarks += recorded_syscall_remarks(build.names, buffer.name, pc_sequence(buffer))
+        remarks += recorded_syscall_remarks(names, buffer.name, pc_sequence(buffer))
         prefix = "" if other is None else f"{buffer.name}: "
         remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
     require_comparable("view", buffers)
-    remarks = [*dict.fromkeys(remarks), *build_remarks(builds)]
+    remarks = [*dict.fromkeys(remarks), *assumptions]
     comparison = (
         None
         if other is None
-        else compare_builds(builds, (count_pcs(pane.buffer) for pane in panes))
+        else compare_builds(context, kernels, (count_pcs(pane.buffer) for pane in panes))
     )
     remarks += () if comparison is None else comparison.remarks()
     return TraceView(
         *panes,
         by_index=by_index or same,
-        sources=[build.find_tree() for build in builds],
+        sources=[kernel.sources.tree for kernel in kernels],
         states=[
-            _state_finder(context, build.names, buffer, build.find_table)
-            for build, buffer in zip(builds, buffers, strict=True)
+            _state_finder(context, kernel, buffer)
+            for kernel, buffer in zip(kernels, buffers, strict=True)
         ],
         comparison=comparison,
         remarks=remarks,
     )
 
 
-def _state_finder(
-    context: Context,
-    names: LocationCache,
-    buffer: Buffer,
-    find_table: Callable[[], LocationTable] | None = None,
-) -> FileStates:
+def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileStates:
     """Return what finds the lines of a file by a buffer; nothing is found until it is asked.
 
-    :param names: of the kernel.
-    :param find_table: of its points; None for the kernel that is open.
+    :param kernel: that the buffer is of.
     """
-    symbolizer = context.kernel.symbolizer
+    table = kernel.names.awaited_table
 
     @cache
     def find(file: str) -> Mapping[int, CodeLine]:
-        finder = LineFinder(names, find_table or partial(find_point_table, context))
+        finder = LineFinder(kernel.names.locations, partial(find_point_table, context, kernel))
         return finder.find_file(read_trace_records(context.inputs, buffer), file)
 
     def find_at_hand(file: str) -> Mapping[int, CodeLine]:
         # Nobody waits for a table inside a view.
-        if symbolizer is not None and symbolizer.table is None and symbolizer.waits_for_table:
+        if table is not None and table.is_awaited:
             return {}
         return find(file)
 
@@ -431,16 +426,17 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
     found = [f"FINDING: {finding}" for finding in compared.findings] or [
         "the user's view and the kernel's are equal"
     ]
-    names = context.kernel.names
+    names = context.names
     return TraceView(
         TracePane(compared.user, names, not_function),
         TracePane(compared.kernel, names, not_function),
         by_index=True,
-        sources=[context.kernel.source],
+        sources=[context.kernel.sources.tree],
         states=[
-            _state_finder(context, names, buffer) for buffer in (compared.user, compared.kernel)
+            _state_finder(context, context.kernel, buffer)
+            for buffer in (compared.user, compared.kernel)
         ],
-        remarks=[*found, *context.kernel.name_remarks],
+        remarks=[*found, *context.kernel.names.remarks],
         renew=lambda: _read_both_views(context.renew(), what, not_function),
     )
 

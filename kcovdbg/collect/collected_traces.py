@@ -104,7 +104,7 @@ def records_table(
     context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]
 ) -> Table:
     """Return one table of all records, for programs."""
-    names = context.kernel.names
+    names = context.names
     (wanted,) = make_filters(args, names)
 
     def rows(part: CollectedPart) -> Iterator[_PartRow]:
@@ -120,7 +120,7 @@ def records_table(
     return Table(
         _part_columns(record_columns(parts[0].buffer)),
         islice(chain.from_iterable(map(rows, parts)), args.n),
-        remarks=[*remarks, *context.kernel.name_remarks],
+        remarks=[*remarks, *context.kernel.names.remarks],
         empty="no records",
         errors=record_errors,
     )
@@ -216,7 +216,7 @@ def calls_table(
     context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]
 ) -> Table:
     """Return a table of system calls, each with what it covers."""
-    names = context.kernel.names
+    names = context.names
     (wanted,) = make_filters(args, names)
     shown = collected.calls
     if wanted.passes_all and args.n is not None:
@@ -247,7 +247,7 @@ def calls_table(
     notes = [
         *remarks,
         "records of ptrace's stops at a call's entry and exit are left out",
-        *context.kernel.name_remarks,
+        *context.kernel.names.remarks,
     ]
     if collected.request.mode.request.records_once:
         notes.append(
@@ -377,7 +377,7 @@ def stability_table(
     context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]
 ) -> Table:
     """Return a table of the points that flicker between runs; with ``--raw``, of all points."""
-    names = context.kernel.names
+    names = context.names
     (wanted,) = make_filters(args, names)
     found = find_occurrences(runs)
     stable = sum(one.is_stable for one in found)
@@ -392,6 +392,6 @@ def stability_table(
     return Table(
         _OCCURRENCE_COLUMNS,
         rows,
-        remarks=[summary, *remarks, *context.kernel.name_remarks],
+        remarks=[summary, *remarks, *context.kernel.names.remarks],
         empty="nothing flickers",
     )

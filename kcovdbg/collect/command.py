@@ -135,7 +135,7 @@ def _find_holder(context: Context, handle: int) -> str | None:
     """Return who holds a remote handle, None where this kernel cannot be inspected or nobody
     does.
     """
-    target = context.kernel.optional_target
+    target = context.kernel.memory.optional_target
     if target is None or not is_this_machine(target):
         return None
     with contextlib.suppress(KcovdbgError):
@@ -213,7 +213,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
             ((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks
         )
         return
-    target = context.kernel.optional_target
+    target = context.kernel.memory.optional_target
     if target is not None and not is_this_machine(target):
         remarks.append(f"names are those of {target.name}, which is not the kernel that runs here")
     elif target is not None:

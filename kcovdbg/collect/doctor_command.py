@@ -85,7 +85,7 @@ _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in M
 
 
 def _check_points(context: Context) -> Diagnosis:
-    target = context.kernel.optional_target
+    target = context.kernel.memory.optional_target
     lines = None if target is None or not is_this_machine(target) else target.lines
     image = None if lines is None else lines.image
     found = None if image is None else find_calls(image)
@@ -260,13 +260,13 @@ def _check_kcore(_context: Context) -> Diagnosis:
 
 def _check_symbols(context: Context) -> Diagnosis:
     build_id = running_build_id()
-    target = context.kernel.optional_target
+    target = context.kernel.memory.optional_target
     if target is None:
         # Debug info is compared with the kernel's memory.
         if not os.access("/proc/kcore", os.R_OK):
-            return Diagnosis(None, context.kernel.target_problem, "see the line above")
+            return Diagnosis(None, context.kernel.memory.problem, "see the line above")
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX"
-        return Diagnosis(False, context.kernel.target_problem, fix)
+        return Diagnosis(False, context.kernel.memory.problem, fix)
     if not is_this_machine(target):
         return Diagnosis(
             None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor"
@@ -349,7 +349,7 @@ def _run(context: Context, args: Namespace) -> Lines:  # noqa: ARG001
         context.status = 1
     lines = [line for diagnosis in diagnoses for line in _diagnosis_lines(diagnosis, context.width)]
     remarks = []
-    target = context.kernel.optional_target if context.kernel.is_named else None
+    target = context.kernel.memory.optional_target if context.kernel.options.is_named else None
     if target is not None and not is_this_machine(target):
         remarks.append(f"this is about the machine that kcovdbg runs on, not about {target.name}")
     return Lines(lines, data=Table(_COLUMNS, diagnoses), remarks=remarks)

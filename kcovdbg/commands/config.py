@@ -51,12 +51,12 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
     else:
         yield _Row("pager", settings.pager, settings.origin("pager"))
     yield _Row("keys", settings.keys, settings.origin("keys"))
-    for folder in workspace.inputs.kernel.source_folders:
+    for folder in workspace.inputs.kernel.options.source_folders:
         is_set = folder in settings.source_dirs
         yield _Row(
             "source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE
         )
-    for pair in workspace.inputs.kernel.substitutions:
+    for pair in workspace.inputs.kernel.options.substitutions:
         is_set = pair in settings.substitute_paths
         origin = settings.origin("substitute-paths") if is_set else _COMMAND_LINE
         yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)

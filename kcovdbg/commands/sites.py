@@ -152,7 +152,7 @@ def _run(context: Context, args: Namespace) -> Table:
     if not context.layout.generation.has(Feature.REMOTE):
         return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
     lack = context.target.memory_problem
-    found = context.kernel.find_remote_sites()
+    found = context.kernel.points.find_remote_sites()
     problem = None if lack is None else f"which handles are registered is unknown: {lack}"
     handles = context.state(Part.REMOTE).handles if problem is None else ()
     notes = context.notes if problem is None else (problem,)

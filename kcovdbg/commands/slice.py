@@ -137,7 +137,9 @@ def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
     """Return the sites in modules: `sites` searches memory for their calls."""
     with contextlib.suppress(KcovdbgError):
         return [
-            site for site in context.kernel.find_remote_sites().sites if site.module is not None
+            site
+            for site in context.kernel.points.find_remote_sites().sites
+            if site.module is not None
         ]
     return ()
 
@@ -166,7 +168,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.slice_file import write_slice, write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
-    proof = context.kernel.point_proof
+    proof = context.kernel.points.proof
     sites = _find_module_sites(context)
     recording, (found, notes) = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)

@@ -224,10 +224,10 @@ class Harvest:
         # For instance, the tasks cannot be walked. Commands and options still complete.
         with contextlib.suppress(KcovdbgError):
             if stale or self._reader is None:
-                self._reader = StateReader(kernel.target, kernel.layout)
+                self._reader = StateReader(kernel.target, kernel.memory.layout)
             state = self._reader.read(Part.TASKS | Part.REMOTE)
             found = index_state(
-                state, kernel.layout.mode_names, self._find_objects(self._reader, state)
+                state, kernel.memory.layout.mode_names, self._find_objects(self._reader, state)
             )
             self.index = replace(self.index, words={**found, **names})
         self._seen = latest
@@ -236,8 +236,7 @@ class Harvest:
 
     def _find_table(self) -> LocationTable | None:
         with contextlib.suppress(KcovdbgError):
-            symbolizer = self._workspace.inputs.kernel.symbolizer
-            return None if symbolizer is None else symbolizer.table
+            return self._workspace.inputs.kernel.names.table
         return None
 
     def _find_objects(self, reader: StateReader, state: State) -> Iterator[Kcov]:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, CommandTable, Need
@@ -27,10 +27,7 @@ from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement
-    from kcovdbg.symbols.symbolizer import Symbolizer
-
-# Seconds: enough for a large kernel's table on an idle machine.
-_TABLE_PATIENCE: Final = 20.0
+    from kcovdbg.records.pc_locations import LocationCache
 
 
 class BackgroundWork(Protocol):
@@ -91,16 +88,6 @@ class Workspace:
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
 
-    def __post_init__(self) -> None:
-        self.inputs.kernel.wait = self._wait_for_table
-        self.inputs.kernel.write_remark = lambda remark: write_remarks(self.terminal(), [remark])
-
-    def _wait_for_table(self, symbolizer: Symbolizer) -> None:
-        # Most commands name no PC.
-        from kcovdbg.console.table_progress import wait_for_table
-
-        wait_for_table(self.terminal(), symbolizer, _TABLE_PATIENCE, is_quiet=True)
-
     @cached_property
     def settings_problems(self) -> Sequence[Problem]:
         """Problems of the configuration file, reported at the first call."""
@@ -146,6 +133,16 @@ class Context:
         return self.inputs.kernel
 
     @property
+    def names(self) -> LocationCache:
+        """Names for recorded PCs; the user waits a moment for a table that is being built."""
+        # Most commands name no PC.
+        from kcovdbg.console.table_progress import wait_for_names
+
+        if self.kernel.names.awaited_table is not None:
+            wait_for_names(self.workspace.terminal(), self.kernel.names.awaited_table)
+        return self.kernel.names.locations
+
+    @property
     def target(self) -> Target:
         """The kernel; see :attr:`.CommandInputs.target`."""
         return self.inputs.target
@@ -162,7 +159,7 @@ class Context:
         """
         from kcovdbg.target.local_kernel import is_this_machine
 
-        target = self.kernel.optional_target
+        target = self.kernel.memory.optional_target
         return (
             None
             if target is None or not is_this_machine(target)
@@ -204,7 +201,7 @@ class Context:
         name = self.command.name
         if need in (Need.NAMES, Need.POINTS, Need.CODE):
             target = self.kernel.target
-            if need is Need.CODE and self.kernel.image is None:
+            if need is Need.CODE and self.kernel.code.image is None:
                 raise CapabilityError(
                     f"{name} needs the kernel's code; {target.memory_problem or target.name}",
                     hint="-s VMLINUX",

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.terminal import Terminal, write_remarks
 from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import Progress, TableBuild, find_usable_cache
 
 _STEP: Final = 0.05
@@ -19,6 +19,8 @@ _TITLE: Final = "finding coverage points"
 
 PATIENCE: Final = 600.0
 """Seconds to wait for the table of a build that the user named."""
+# Seconds: enough for a large kernel's table on an idle machine.
+_NAMES_PATIENCE: Final = 20.0
 
 _Found = TypeVar("_Found")
 
@@ -90,20 +92,30 @@ def _wait(
 
 
 def wait_for_table(
-    terminal: Terminal, symbolizer: Symbolizer, patience: float, *, is_quiet: bool = False
-) -> LocationTable | None:
+    terminal: Terminal, table: AwaitedTable, patience: float, *, is_quiet: bool = False
+) -> None:
     """Wait until the table of a kernel has been built, or its build has failed.
 
     :param patience: seconds.
     :param is_quiet: whether to say nothing where standard error is not a terminal.
-    :return: None where there is no table.
     """
 
     def has_ended() -> bool | None:
-        return None if symbolizer.table is None and symbolizer.waits_for_table else True
+        return None if table.is_awaited else True
 
-    _wait(terminal, has_ended, symbolizer.progress, patience, is_quiet=is_quiet)
-    return symbolizer.table
+    _wait(terminal, has_ended, table.progress, patience, is_quiet=is_quiet)
+
+
+def wait_for_names(terminal: Terminal, table: AwaitedTable) -> None:
+    """Wait a moment, once, for a table that is being built: without it, lines are less exact and
+    tail calls are unknown.
+    """
+    if table.was_awaited:
+        return
+    table.was_awaited = True
+    if table.note is not None:
+        write_remarks(terminal, [table.note])
+    wait_for_table(terminal, table, _NAMES_PATIENCE, is_quiet=True)
 
 
 def build_table(

@@ -208,7 +208,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         words = record.pc_words(buffer.words, buffer.encoding)
         distinct = record.pcs_of_words(set(words), buffer.encoding)
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
-        names = context.kernel.names
+        names = context.names
         names.prefetch(distinct.values())
         ending = find_crash_point(
             pcs, names.symbol, stack.frames, is_crashed=is_crashed, is_stuck=is_stuck
@@ -314,7 +314,7 @@ def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> It
 
 
 def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterator[Line]:
-    names = context.kernel.names
+    names = context.names
     for position, last in enumerate(found):
         if position:
             yield ()
@@ -389,10 +389,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
     limit = args.n if args.n is not None else _LINES
-    said = [*context.notes, *remarks, *context.kernel.name_remarks]
+    said = [*context.notes, *remarks, *context.kernel.names.remarks]
     data = Table(
         _COLUMNS,
-        _steps(found, limit, context.kernel.names),
+        _steps(found, limit, context.names),
         remarks=[text for last in found for _, text in last.remarks],
         errors=_step_errors,
     )

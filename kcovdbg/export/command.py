@@ -72,7 +72,7 @@ class ExportSource:
         self.what: str = args.what
         self.format: str = args.format
         self.is_forced: bool = args.force
-        self.names = context.kernel.names
+        self.names = context.names
         (self.filter,) = make_filters(args, self.names)
 
     @cached_property
@@ -118,7 +118,7 @@ class ExportSource:
 
         :raises KcovdbgError: when it is unknown.
         """
-        target = self.context.kernel.optional_target
+        target = self.context.kernel.memory.optional_target
         machine = platform.machine() if target is None else target.machine
         try:
             return CALL_LENGTHS[machine]
@@ -163,7 +163,7 @@ class ExportSource:
         """Returns the place of a recorded PC in the kernel image or a module; without a kernel,
         none.
         """
-        target, length = self.context.kernel.optional_target, self.call_length
+        target, length = self.context.kernel.memory.optional_target, self.call_length
         kaslr_offset = 0 if target is None else target.kaslr_offset
         find_module = None if target is None or target.lines is None else target.lines.code_at
         image_start: int | None = None
@@ -304,8 +304,8 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
     """Return the recorded points with offsets from where a disassembler loads their file, and how
     many are outside of any.
     """
-    if source.context.kernel.optional_target is None:
-        problem = source.context.kernel.names_problem
+    if source.context.kernel.memory.optional_target is None:
+        problem = source.context.kernel.names.problem
         raise CapabilityError(
             f"{source.format} needs a kernel: {problem}", hint="export hex needs none"
         )
@@ -331,7 +331,7 @@ def _modoff(source: ExportSource) -> _Export:
 
 def _text_spans(context: Context) -> Sequence[tuple[int, int]]:
     """Return where the code of the image starts and ends, none where that is unknown."""
-    table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
+    table = context.kernel.names.table
     return () if table is None else tuple((text.start, text.end) for text in table.text_ranges())
 
 
@@ -339,7 +339,7 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     """Return where the code of the image, under None, and of each loaded module ends, without the
     KASLR offset.
     """
-    target = context.kernel.optional_target
+    target = context.kernel.memory.optional_target
     ends: dict[str | None, int] = {None: max((end for _, end in _text_spans(context)), default=0)}
     if target is not None and target.lines is not None:
         for name, _, end in target.lines.code_ranges():
@@ -356,7 +356,7 @@ def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tupl
     """Return the coverage of all files, or of those that the filter wants, and what is missing of
     it.
     """
-    tree = source.context.kernel.source
+    tree = source.context.kernel.sources.tree
     wanted = None if source.filter.passes_all else source.filter.wants_frame
     found = find_image_coverage(
         source.context, read_trace_records(source.context.inputs, source.buffer), wanted
@@ -372,7 +372,7 @@ def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tupl
 
 
 def _lcov(source: ExportSource) -> _Export:
-    tree = source.context.kernel.source
+    tree = source.context.kernel.sources.tree
 
     def path_of(file: str) -> str:
         path = tree.find(file)
@@ -383,7 +383,7 @@ def _lcov(source: ExportSource) -> _Export:
 
 
 def _cobertura(source: ExportSource) -> _Export:
-    tree = source.context.kernel.source
+    tree = source.context.kernel.sources.tree
 
     def path_of(file: str) -> tuple[str | None, str]:
         path = tree.find(file)
@@ -457,7 +457,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
             context.inputs, source.names, source.all_counts, f"export {args.format} {args.what}"
         )
     lines, own_remarks = exporter.export(source)
-    remarks = (*context.kernel.name_remarks, *source.buffer.remarks, *own_remarks)
+    remarks = (*context.kernel.names.remarks, *source.buffer.remarks, *own_remarks)
     if is_stdout:
         return Text(_stdout_parts(context, lines, remarks))
     written = 0

@@ -40,6 +40,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
 from kcovdbg.inputs.input_commands import quote
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.limits import hold_memory
 from kcovdbg.model.crash_evidence import TaskStack
@@ -227,7 +228,11 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     target, outcome = _open(job)
     # Known even if the process dies of the first command.
     yield outcome
-    kernel = Kernel(is_named=False) if target is None else Kernel(lambda: target)
+    kernel = (
+        Kernel(KernelOptions(is_named=False))
+        if target is None
+        else Kernel(KernelOptions(lambda: target))
+    )
     workspace = Workspace(import_module(_COMMANDS).COMMANDS, UserInputs(kernel))
     crashed = CrashedTask(None)
     if job.files and job.lines[0] != SHOW_REPORT:

@@ -20,6 +20,7 @@ from kcovdbg.console.terminal import Painter
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.limits import set_limits
 
@@ -34,10 +35,12 @@ def _find_workspace(prog: Program) -> Workspace:
         settings = read_settings(COMMANDS, os.environ)
         set_limits(settings.limits)
         kernel = Kernel(
-            lambda: program_target(prog),
-            tables=settings.symbol_tables,
-            source_folders=settings.source_dirs,
-            substitutions=settings.substitute_paths,
+            KernelOptions(
+                lambda: program_target(prog),
+                tables=settings.symbol_tables,
+                source_folders=settings.source_dirs,
+                substitutions=settings.substitute_paths,
+            )
         )
         found = Workspace(
             COMMANDS, UserInputs(kernel), has_screen=True, color=settings.color, settings=settings

@@ -20,6 +20,7 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.options import NamedInput
 from kcovdbg.inputs.input_commands import find_commands, find_trace, quote
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind
 from kcovdbg.records.side_file import side_path
@@ -48,13 +49,14 @@ def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
     :return: the highest exit status.
     """
     own = workspace.inputs.kernel
+    unopened = Kernel(replace(own.options, open_target=_refuse_to_guess))
     status = 0
     for named in _without_side_files(inputs):
         # Only a side file says that a file is of the running kernel.
-        is_known = own.is_named or (
+        is_known = own.options.is_named or (
             named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file()
         )
-        workspace.inputs.kernel = own if is_known else replace(own, open_target=_refuse_to_guess)
+        workspace.inputs.kernel = own if is_known else unopened
         status = max(status, _answer(workspace, named))
     workspace.inputs.kernel = own
     return status
@@ -107,7 +109,7 @@ def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequen
     ]
     if not answers:
         raise refuse(named.path, named.found)
-    if named.found.kind is InputKind.REPORT and not workspace.inputs.kernel.is_named:
+    if named.found.kind is InputKind.REPORT and not workspace.inputs.kernel.options.is_named:
         # What the report itself says needs no kernel.
         del answers[1:]
     shown = "; ".join(" ".join(map(quote, words)) for words in answers)

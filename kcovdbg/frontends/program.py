@@ -27,6 +27,7 @@ from kcovdbg.errors import (
 )
 from kcovdbg.frontends.options import OPTIONS, Options
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.demo_files import find_demo_source
 from kcovdbg.target.target import Target
@@ -86,7 +87,7 @@ def _make_workspace(
     """Return the workspace of what the options name; its target is opened when it is needed."""
     demo_source = (str(find_demo_source()),) if options.target.demo else ()
     target = options.target
-    kernel = Kernel(
+    given = KernelOptions(
         lambda: _warn_of_condition(_open_named_target(options, open_target), options, color),
         is_named=target.is_named or target.kernel or options.symbol_table is not None,
         table_file=options.symbol_table,
@@ -97,7 +98,7 @@ def _make_workspace(
     return Workspace(
         commands,
         UserInputs(
-            kernel,
+            Kernel(given),
             other_vmlinux=options.other_vmlinux,
             other_sources=options.other_sources,
         ),
@@ -120,8 +121,8 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
         return _open_or_name(target, open_target)
-    from kcovdbg.symbols.symbolizer import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
+    from kcovdbg.symbols.table_target import TableTarget
     from kcovdbg.target.local_kernel import running_build_id
 
     table = open_table_file(options.symbol_table, None)
@@ -229,7 +230,9 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
         return _run_script(workspace, options)
     if options.inputs:
         status = answer_inputs(workspace, options.inputs)
-        is_shell = workspace.inputs.kernel.is_named and sys.stdin.isatty() and sys.stdout.isatty()
+        is_shell = (
+            workspace.inputs.kernel.options.is_named and sys.stdin.isatty() and sys.stdout.isatty()
+        )
         if not is_shell or not are_traces(options.inputs):
             return status
         keep_traces(workspace, options.inputs)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import pc_of
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.inputs.input_commands import find_hint, word_hint
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
@@ -73,31 +74,22 @@ FD = "fd:"
 def find_buffer(
     inputs: CommandInputs,
     what: str,
-    kernel: TraceKernel | None = None,
+    kernel: Kernel | None = None,
     reading: ReadingOptions | None = None,
 ) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
-    :param kernel: that a trace is of, if that is not the inputs's.
+    :param kernel: that a trace is of; None for the command's.
     :param reading: how a trace is read; None for what the user says.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
+    kernel = inputs.kernel if kernel is None else kernel
     if what.startswith("@"):
-        buffer = restore(find_kept(inputs.user, what))
-        own = inputs.kernel.trace_kernel if kernel is None else kernel
-        if own is not None:
-            require_build(what, buffer.build_id, own)
-        if kernel is not None and kernel.build_id == buffer.build_id:
-            return replace(buffer, kaslr_offset=kernel.kaslr_offset)
-        return buffer
+        return _find_kept_buffer(inputs, what, kernel)
     if what.startswith(FILE):
-        return _read_traces(
-            inputs,
-            what.removeprefix(FILE),
-            kernel,
-            reading or inputs.reading or ReadingOptions(),
-        )
+        reading = reading or inputs.reading or ReadingOptions()
+        return _read_traces(inputs, what.removeprefix(FILE), kernel, reading)
     if what.startswith(USER) and inputs.user.confinement is not None:
         raise CapabilityError(
             "the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}"
@@ -126,6 +118,17 @@ def find_buffer(
             raise
         what = str(tid)
     return read_buffer(inputs.target, inputs.layout, inputs.reader, what)
+
+
+def _find_kept_buffer(inputs: CommandInputs, name: str, kernel: Kernel) -> Buffer:
+    buffer = restore(find_kept(inputs.user, name))
+    trace_kernel = kernel.trace_kernel
+    if trace_kernel is None:
+        return buffer
+    require_build(name, buffer.build_id, trace_kernel)
+    if kernel is not inputs.kernel and kernel.build_id == buffer.build_id:
+        return replace(buffer, kaslr_offset=trace_kernel.kaslr_offset)
+    return buffer
 
 
 def _refuse_file(inputs: CommandInputs, what: str) -> None:
@@ -364,12 +367,12 @@ def require_names(
             return
         count += len(some)
     if count:
-        has_kernel = inputs.kernel.optional_target is not None
+        has_kernel = inputs.kernel.memory.optional_target is not None
         raise CapabilityError(
             f"{what}: none of {count:,} PCs has a name",
             hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
             if has_kernel
-            else inputs.kernel.names_problem,
+            else inputs.kernel.names.problem,
         )
 
 
@@ -392,9 +395,9 @@ def _is_named_for_names(inputs: CommandInputs) -> bool:
     buffers to show.
     """
     kernel = inputs.user.kernel
-    if not kernel.is_named or kernel.open_target is None:
+    if not kernel.options.is_named or kernel.options.open_target is None:
         return False
-    target = kernel.optional_target
+    target = kernel.memory.optional_target
     return target is None or target.memory_problem is not None
 
 
@@ -483,7 +486,7 @@ def _name_kind(path: str, error: NotATraceError) -> NotATraceError:
 def read_traces(
     inputs: CommandInputs,
     paths: Sequence[Path],
-    kernel: TraceKernel | None = None,
+    kernel: Kernel | None = None,
     reading: ReadingOptions | None = None,
 ) -> Iterator[Buffer | NotATraceError]:
     """Read trace files, each once; yield the error for one that is no trace.
@@ -494,14 +497,14 @@ def read_traces(
     :param reading: as for :func:`find_buffer`.
     :raises KcovdbgError: when one cannot be read.
     """
-    kernel = _find_trace_kernel(inputs) if kernel is None else kernel
+    trace_kernel = _find_trace_kernel(inputs, kernel)
     options = reading or inputs.reading or ReadingOptions()
     read: dict[Path, TraceWords | KcovdbgError] = {}
 
     def read_once(path: Path) -> TraceWords | KcovdbgError:
         found, folder = confine(str(path), inputs.user.confinement)
         try:
-            return read_trace_words(found, kernel, options, folder)
+            return read_trace_words(found, trace_kernel, options, folder)
         except KcovdbgError as error:
             return error
 
@@ -513,19 +516,21 @@ def read_traces(
                     yield words
 
     common = options
-    if kernel is not None and len(paths) > 1:
-        common = find_common_reading(read_lists(), kernel, options)
+    if trace_kernel is not None and len(paths) > 1:
+        common = find_common_reading(read_lists(), trace_kernel, options)
     for path in paths:
         words = read.pop(path, None) or read_once(path)
         try:
             if isinstance(words, KcovdbgError):
                 raise words
-            yield find_meaning(words, kernel, common)
+            yield find_meaning(words, trace_kernel, common)
         except NotATraceError as error:
             yield _name_kind(str(path), error)
 
 
-def _find_trace_kernel(inputs: CommandInputs) -> TraceKernel | None:
+def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKernel | None:
+    if kernel is not None and kernel is not inputs.kernel:
+        return kernel.trace_kernel
     if _is_named_for_names(inputs):
         # What the user named for the names must be readable.
         _ = inputs.user.kernel.target
@@ -533,13 +538,13 @@ def _find_trace_kernel(inputs: CommandInputs) -> TraceKernel | None:
 
 
 def _read_traces(
-    inputs: CommandInputs, path: str, kernel: TraceKernel | None, reading: ReadingOptions
+    inputs: CommandInputs, path: str, kernel: Kernel, reading: ReadingOptions
 ) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
     paths = _list_traces(inputs, path)
     if not isinstance(paths, list):
-        kernel = _find_trace_kernel(inputs) if kernel is None else kernel
-        return read_trace_file(str(paths), kernel, reading, inputs.user.confinement)
+        trace_kernel = _find_trace_kernel(inputs, kernel)
+        return read_trace_file(str(paths), trace_kernel, reading, inputs.user.confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
     for found in read_traces(inputs, paths, kernel, reading):
@@ -626,7 +631,7 @@ class BufferCounts(NamedTuple):
 def find_counts(
     inputs: CommandInputs,
     what: str,
-    kernel: TraceKernel | None = None,
+    kernel: Kernel | None = None,
     reading: ReadingOptions | None = None,
     *,
     takes_addresses: bool = False,

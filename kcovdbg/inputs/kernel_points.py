@@ -1,53 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel's coverage points: its table of them, and those of one function read from its code."""
+"""The PCs that a kernel can record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
-from kcovdbg.elf.file import open_image
+from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
-from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_code import LoadedCode
+from kcovdbg.inputs.kernel_memory import KernelMemory
+from kcovdbg.inputs.kernel_names import KernelNames
+from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.model.location import Frame
+from kcovdbg.model.state import PointProof
+from kcovdbg.records.executed_addresses import KernelCode, table_code
+from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
 from kcovdbg.symbols.arch import ARCHITECTURES
+from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_text_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
+from kcovdbg.symbols.remote_calls import RemoteSites, find_remote_sites
 
 
-def require_point_table(kernel: Kernel, *, needs_points: bool = True) -> LocationTable:
-    """Return the table of a kernel's coverage points.
-
-    :param needs_points: whether a kernel without points is of no use; executed addresses need none.
-    :raises CapabilityError: when there is none, or none yet.
-    """
-    symbolizer = kernel.symbolizer
-    if symbolizer is None:
-        raise CapabilityError(f"coverage points need a kernel image: {kernel.names_problem}")
-    table = symbolizer.table
-    if table is None and symbolizer.waits_for_table:
-        raise CapabilityError(
-            "the table of this build's coverage points is still being built in the background",
-            hint="try again in a few minutes",
-        )
-    if table is None and symbolizer.table_problem is not None:
-        raise CapabilityError(
-            f"no table of this build's coverage points: {symbolizer.table_problem}",
-            hint=symbolizer.table_problem.hint,
-        )
-    if table is None:
-        raise CapabilityError(
-            "the coverage points of this kernel are unknown: they are read from the code in "
-            "its vmlinux",
-            hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name both",
-        )
-    if needs_points and not len(table):
-        raise CapabilityError("this kernel has no coverage points", hint=NO_POINTS_HINT)
-    return table
-
-
-class OwnPoint(NamedTuple):
+class FunctionPoint(NamedTuple):
     """A point in a function's own code."""
 
     pc: int
@@ -55,73 +33,144 @@ class OwnPoint(NamedTuple):
     frames: tuple[Frame, ...]
 
 
-def find_own_points(kernel: Kernel, function: str) -> tuple[OwnPoint, ...]:
-    """Return the points in a function's own code, read from the kernel's image without its table,
-    which has those of inlined copies as well.
+class KernelPoints:
+    """The PCs that a kernel can record: its coverage points, and the blocks of its code."""
 
-    :return: empty where the image has no such function, or no code.
-    """
-    image, symbolizer = kernel.image, kernel.symbolizer
-    if image is None or symbolizer is None:
-        return ()
-    rows: list[tuple[int, PointKind]] = []
-    try:
-        with open_image(image, kernel.code) as elf:
-            for symbol in elf.symbols.find_containing(function):
-                if (
-                    symbol.is_function
-                    and symbol.size
-                    and function in (symbol.name, strip_clone_suffix(symbol.name))
-                ):
-                    rows += find_text_points(
-                        elf.read(symbol.address, symbol.size), symbol.address, elf
-                    )
-    except TargetError:
-        return ()
-    rows.sort()
-    locations = symbolizer.locate_all([pc for pc, _ in rows])
-    return tuple(
-        OwnPoint(pc, kind, location.frames)
-        for (pc, kind), location in zip(rows, locations, strict=True)
-    )
+    def __init__(self, memory: KernelMemory, code: LoadedCode, names: KernelNames) -> None:
+        self._memory = memory
+        self._code = code
+        self._names = names
 
+    def require_table(self, *, needs_points: bool = True) -> LocationTable:
+        """Return the table of the coverage points.
 
-def find_module_points(kernel: Kernel, function: str) -> tuple[str, Sequence[OwnPoint]] | None:
-    """Return a loaded module and the points of its function as recorded, from its code in memory;
-    None where none has it.
-
-    :raises KcovdbgError: when a module has it, but its points cannot be found.
-    """
-    target, symbolizer = kernel.target, kernel.symbolizer
-    modules = kernel.lines
-    if modules is None or symbolizer is None:
-        return None
-    try:
-        symbol = target.symbol(function)
-    except KcovdbgError:
-        return None
-    module = modules.name_at(symbol.address)
-    if module is None:
-        return None
-    image, offset = kernel.image, target.kaslr_offset
-    if image is None:
-        raise CapabilityError(
-            f"{function}() is in module {module}, which calls callbacks of the kernel: no "
-            f"kernel image",
-            hint="-s VMLINUX",
-        )
-    with open_image(image, kernel.code) as elf:
-        if elf.header.machine not in ARCHITECTURES:
+        :param needs_points: whether a table without points is of no use; executed addresses need
+            none.
+        :raises CapabilityError: when there is none, or none yet.
+        """
+        awaited = self._names.awaited_table
+        if awaited is None:
+            raise CapabilityError(f"coverage points need a kernel image: {self._names.problem}")
+        if awaited.is_awaited:
             raise CapabilityError(
-                f"coverage points are not recognized on {elf.header.machine_name}"
+                "the table of this build's coverage points is still being built in the background",
+                hint="try again in a few minutes",
             )
-        try:
-            text = target.read(symbol.address, symbol.size)
-        except ReadError as error:
+        table, problem = awaited.found, awaited.problem
+        if table is None and problem is not None:
             raise CapabilityError(
-                f"the code of {function}() in module {module} is unreadable: {error}"
-            ) from None
-        found = find_text_points(text, symbol.address, elf, offset)
-    locations = symbolizer.locate_all([at - offset for at, _ in found])
-    rows = zip(found, locations, strict=True)
-    return module, [OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows]
+                f"no table of this build's coverage points: {problem}", hint=problem.hint
+            )
+        if table is None:
+            raise CapabilityError(
+                "the coverage points of this kernel are unknown: they are read from the code in "
+                "its vmlinux",
+                hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name "
+                "both",
+            )
+        if needs_points and not len(table):
+            raise CapabilityError("this kernel has no coverage points", hint=NO_POINTS_HINT)
+        return table
+
+    def find_sets(self) -> Sequence[PointSet] | None:
+        """Return the PCs that the kernel and its modules can record, None where there is no table
+        of them yet.
+        """
+        table = self._names.table
+        image = None if table is None else table_points(table)
+        if image is None:
+            return None
+        modules = self._code.modules or ()
+        return (image, *find_module_sets(modules, self._code.module_files))
+
+    @property
+    def of_modules(self) -> Mapping[int, PointKind]:
+        """The points of modules that traces have records in, where they are known."""
+        lines = self._code.lines
+        return lines.find_points() if isinstance(lines, TraceModules) else {}
+
+    @cached_property
+    def blocks(self) -> KernelCode | None:
+        """The blocks of the image's code; None where they are unknown."""
+        return None if self._names.table is None else table_code(self._names.table)
+
+    @cached_property
+    def proof(self) -> PointProof:
+        """Proves that records are coverage points."""
+        target, code = self._memory.target, self._code
+        return CodeProof(
+            code.image, target.build_id, target.kaslr_offset, code.lines, code=code.stripped_image
+        )
+
+    def find_remote_sites(self) -> RemoteSites:
+        """Return the places in the kernel that announce remote handles.
+
+        :raises CapabilityError: when the kernel's image has no code that can be searched.
+        """
+        return find_remote_sites(self._memory.target, self._code.lines, self._code.stripped_image)
+
+    def find_in_function(self, function: str) -> Sequence[FunctionPoint]:
+        """Return the points in a function's own code, read from the kernel's image without its
+        table, which has those of inlined copies as well.
+
+        :return: empty where the image has no such function, or no code.
+        """
+        if self._code.image is None:
+            return ()
+        rows: list[tuple[int, PointKind]] = []
+        try:
+            with open_image(self._code.image, self._code.stripped_image) as elf:
+                for text, address in _read_function(elf, function):
+                    rows += find_text_points(text, address, elf)
+        except TargetError:
+            return ()
+        return self._locate(sorted(rows))
+
+    def find_in_module(self, function: str) -> tuple[str, Sequence[FunctionPoint]] | None:
+        """Return a loaded module and the points of its function as recorded, from its code in
+        memory; None where none has it.
+
+        :raises KcovdbgError: when a module has it, but its points cannot be found.
+        """
+        target, lines = self._memory.target, self._code.lines
+        try:
+            symbol = target.symbol(function)
+        except KcovdbgError:
+            return None
+        module = None if lines is None else lines.name_at(symbol.address)
+        if module is None:
+            return None
+        if self._code.image is None:
+            raise CapabilityError(
+                f"{function}() is in module {module}, which calls callbacks of the kernel: no "
+                f"kernel image",
+                hint="-s VMLINUX",
+            )
+        offset = target.kaslr_offset
+        with open_image(self._code.image, self._code.stripped_image) as elf:
+            if elf.header.machine not in ARCHITECTURES:
+                raise CapabilityError(
+                    f"coverage points are not recognized on {elf.header.machine_name}"
+                )
+            try:
+                text = target.read(symbol.address, symbol.size)
+            except ReadError as error:
+                raise CapabilityError(
+                    f"the code of {function}() in module {module} is unreadable: {error}"
+                ) from None
+            found = find_text_points(text, symbol.address, elf, offset)
+        return module, self._locate([(address - offset, kind) for address, kind in found])
+
+    def _locate(self, rows: Sequence[tuple[int, PointKind]]) -> Sequence[FunctionPoint]:
+        names = self._names.locations
+        names.prefetch(pc for pc, _ in rows)
+        return [FunctionPoint(pc, kind, names[pc].frames) for pc, kind in rows]
+
+
+def _read_function(elf: ElfFile, function: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the code and the address of each symbol of a function, clones included."""
+    for symbol in elf.symbols.find_containing(function):
+        if not symbol.is_function or not symbol.size:
+            continue
+        if function in (symbol.name, strip_clone_suffix(symbol.name)):
+            yield elf.read(symbol.address, symbol.size), symbol.address

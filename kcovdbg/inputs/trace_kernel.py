@@ -13,114 +13,20 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.inputs.user_inputs import UserInputs
-from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
-from kcovdbg.records.pc_convention import PointSet, find_module_sets
 from kcovdbg.records.side_file import TraceHeader, find_traces, read_header
-from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Fallback, TableTarget
 from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
+from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.target import SourceLines, Target
-
-
-class TraceModules(SourceLines):
-    """The modules of one build: where the first of its traces with records in each has it, which
-    all are read for.
-
-    :param headers: of the traces.
-    :param files: of modules with debug info, by build ID.
-    :raises TargetError: when one of these cannot be used.
-    """
-
-    def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
-        self.loaded = _choose_modules(
-            module for header in headers for module in header.recorded_modules
-        )
-        """With addresses as KCOV records them."""
-        self._map = ModuleMap(self.loaded)
-        self.problem: str | None = None
-        """Why modules have no source lines, None where they may have."""
-        self._find_frames: Fallback = lambda _address: ()
-        self._files = files
-        if any(module.build_id in files for module in self.loaded):
-            try:
-                from kcovdbg.target.drgn.lines import frames_at, open_module_program
-            except ImportError:
-                self.problem = "records in modules have no source lines: these need drgn"
-            else:
-                self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
-
-    def find_points(self) -> Mapping[int, PointKind]:
-        """Return the coverage points of the modules whose files are known, as KCOV records them."""
-        known = [module for module in self.loaded if module.build_id in self._files]
-        return {
-            pc: kind
-            for module in known
-            for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
-        }
-
-    def find_sets(self) -> Sequence[PointSet]:
-        """Return the same, by module."""
-        return tuple(find_module_sets(self.loaded, self._files))
-
-    def loaded_modules(self) -> tuple[LoadedModule, ...]:
-        """Return where the code of the modules is."""
-        return self.loaded
-
-    def loaded_files(self) -> dict[str, str]:
-        """Return the files of these modules that are known, by build ID."""
-        known = {module.build_id for module in self.loaded}
-        return {build_id: path for build_id, path in self._files.items() if build_id in known}
-
-    def name_at(self, address: int) -> str | None:
-        """Return the name of the module that an instruction is in, None when it is in none."""
-        found = self._map.find(address + 1)
-        return None if found is None else found[0].name
-
-    def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address: those with records are known."""
-        return self.name_at(address) is not None
-
-    def find_code(self, name: str) -> range | None:  # noqa: ARG002
-        """Return None: symbols of modules are not read."""
-        return None
-
-    def has_function(self, name: str) -> bool:  # noqa: ARG002
-        """Return True: which functions the modules have is unknown."""
-        return True
-
-    def has_file(self, path: str) -> bool:  # noqa: ARG002
-        """Return True: which files the modules are from is unknown."""
-        return True
-
-    def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the source location of an instruction, none where it is unknown."""
-        return self._find_frames(address)
-
-
-def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
-    """Return each module once, behind all others where another boot had another module there."""
-    found: dict[tuple[str, str | None], LoadedModule] = {}
-    for module in modules:
-        if module.key in found or not module.sections:
-            continue
-        start, end = module.span
-        spans = [other.span for other in found.values()]
-        if any(start < other_end and other_start < end for other_start, other_end in spans):
-            module = module.shift(
-                page_align(max(other_end for _, other_end in spans)) - page_align_down(start)
-            )
-        found[module.key] = module
-    return tuple(found.values())
 
 
 def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -165,7 +71,7 @@ def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable
     headers = [header for word in words for header in read_headers(user, word)]
     ids = {build_id for word in words for build_id in find_build_ids(user, word, None)}
     build_id = next(iter(ids), None)
-    own = kernel.target if kernel.is_named and kernel.optional_target is not None else None
+    own = kernel.memory.optional_target if kernel.options.is_named else None
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
         return kernel
     if build_id not in user.of_builds:
@@ -173,23 +79,25 @@ def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable
         if isinstance(named, MissingTable):
             return named
         table = open_table(make_build_key(build_id)) if named is None else named.table
-        if table is None and (kernel.is_named or user.other_vmlinux):
+        if table is None and (kernel.options.is_named or user.other_vmlinux):
             return kernel
-        user.of_builds[build_id] = replace(
-            kernel,
-            open_target=partial(
-                _open_table_target,
-                build_id,
-                table,
-                [header for header in headers if header is not None],
-                sort_images(user.other_vmlinux)[1],
-                own,
-            ),
-            is_named=True,
-            # The files that the user named may be of the other kernel.
-            table_file=None if table is None else str(table.path),
-            tables=(),
-            source_folders=_find_sources(kernel, own, named),
+        user.of_builds[build_id] = Kernel(
+            replace(
+                kernel.options,
+                open_target=partial(
+                    _open_table_target,
+                    build_id,
+                    table,
+                    [header for header in headers if header is not None],
+                    sort_images(user.other_vmlinux)[1],
+                    own,
+                ),
+                is_named=True,
+                # The files that the user named may be of the other kernel.
+                table_file=None if table is None else str(table.path),
+                tables=(),
+                source_folders=_find_sources(kernel, own, named),
+            )
         )
     return user.of_builds[build_id]
 
@@ -231,7 +139,7 @@ def _find_sources(kernel: Kernel, own: Target | None, named: _NamedBuild | None)
     """
     if named is not None and named.source is not None:
         return (named.source,)
-    return () if own is not None else kernel.source_folders
+    return () if own is not None else kernel.options.source_folders
 
 
 def _open_table_target(
@@ -247,12 +155,20 @@ def _open_table_target(
             hint="or build its table once: symbols build VMLINUX",
         )
     modules = TraceModules(headers, files)
-    return TableTarget(
-        table,
-        f"the table of build-id {build_id}",
-        machine=None if own is None else own.machine,
-        lines=modules if modules.loaded else None,
-    )
+    machine = None if own is None else own.machine
+    return make_table_target(table, machine, modules if modules.loaded else None)
+
+
+def make_table_target(
+    table: LocationTable, machine: str | None, modules: SourceLines | None
+) -> TableTarget:
+    """Return the target of a build that is known by its location table.
+
+    :param machine: as of uname -m; None for this machine's.
+    :param modules: that its traces have records in, None where there are none.
+    """
+    name = f"the table of build-id {table.build_id}"
+    return TableTarget(table, name, machine=machine, lines=modules)
 
 
 def read_headers(user: UserInputs, word: str) -> Iterator[TraceHeader | None]:

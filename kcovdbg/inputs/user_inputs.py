@@ -78,7 +78,7 @@ class CommandInputs:
     @property
     def layout(self) -> Layout:
         """The layout of its KCOV."""
-        return self.kernel.layout
+        return self.kernel.memory.layout
 
     @property
     def reader(self) -> StateReader:
@@ -89,7 +89,7 @@ class CommandInputs:
         if self._reader is None:
             self.require_memory()
             self._reader = self.user.latest = StateReader(
-                self.target, self.layout, lambda: self.kernel.point_proof
+                self.target, self.layout, lambda: self.kernel.points.proof
             )
         return self._reader
 

@@ -104,7 +104,7 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     has_screen = _has_screen(context) and not args.print
     signals = contextlib.nullcontext() if has_screen else signals_as_exit()
     with signals, recording as record:
-        names = None if args.no_records else context.kernel.names
+        names = None if args.no_records else context.names
         machine = None if target.live else target.watchpoints
         source = LiveSource(
             target, context.layout, names, args.interval, args.cpu / 100, record, machine

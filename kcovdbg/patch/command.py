@@ -110,11 +110,11 @@ def _run(context: Context, args: Namespace) -> Lines:
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
-    remarks = [*context.kernel.name_remarks, *skipped]
+    remarks = [*context.kernel.names.remarks, *skipped]
     built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
     found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
     traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
-    source = context.kernel.source
+    source = context.kernel.sources.tree
     texts = {file: source.read(names[0]) for file, names in found.items() if names}
     wanted: dict[str, set[int]] = {}
     for change in changes:
@@ -173,7 +173,7 @@ def _split_words(args: Namespace) -> tuple[str, list[str]]:
 def _read_change(context: Context, word: str) -> tuple[str, str]:
     """Return the text of a diff and its name."""
     confinement = context.workspace.inputs.confinement
-    folders = context.kernel.source_folders
+    folders = context.kernel.options.source_folders
     if word == _STDIN:
         if confinement is not None:
             raise CapabilityError(
@@ -209,7 +209,7 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
 
 
 def _find_module_files(context: Context) -> BuiltFiles:
-    lines = context.kernel.lines
+    lines = context.kernel.code.lines
     return BuiltFiles(() if lines is None else lines.module_files())
 
 
@@ -217,11 +217,11 @@ def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOpt
     """Return what finds options in the Makefiles of the source tree, None where the tree is
     unknown.
     """
-    folders = context.kernel.source_folders
+    folders = context.kernel.options.source_folders
     if folders:
         return BuildOptions(Path(folders[0]).resolve())
     for file, names in found.items():
-        path = context.kernel.source.find(names[0]) if names else None
+        path = context.kernel.sources.tree.find(names[0]) if names else None
         if path is not None and str(path).endswith(f"/{file}"):
             return BuildOptions(Path(str(path).removesuffix(f"/{file}") or "/").resolve())
     return None

@@ -121,12 +121,15 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     traces = before, after
     # The files that a build has points in: without "./" -> as in debug info.
     names = [
-        {posixpath.normpath(name): name for name in trace.build.find_table().files()}
+        {
+            posixpath.normpath(name): name
+            for name in trace.kernel.points.require_table(needs_points=False).files()
+        }
         for trace in traces
     ]
     paths = {
         file: [
-            trace.build.find_source(its.get(file, file))
+            trace.kernel.sources.find_as_built(its.get(file, file))
             for trace, its in zip(traces, names, strict=True)
         ]
         for file in sorted(names[0].keys() | names[1].keys())
@@ -155,7 +158,7 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
         texts = []
         lines = []
         for trace, its, path, covered in zip(traces, names, paths[file], coverage, strict=True):
-            tree = trace.build.find_tree()
+            tree = trace.kernel.sources.tree
             texts.append(() if path is None else tree.read_once(its.get(file, file)).lines)
             rows = covered[file].rows() if file in covered else ()
             lines.append({line.line: line for line in rows})
@@ -203,12 +206,12 @@ def _count_executed(change: Change) -> int:
 
 def _find_coverage(trace: CountedTrace, files: frozenset[str]) -> dict[str, FileCoverage]:
     """Return the lines of files, without ``./``, that have code."""
-    table = trace.build.find_table()
+    table = trace.kernel.points.require_table(needs_points=False)
     names = set(table.files())
     if table.blocks is not None:
         names.update(table.blocks.files)
     wanted = {name for name in names if posixpath.normpath(name) in files}
-    finder = LineFinder(trace.build.names, lambda: table)
+    finder = LineFinder(trace.kernel.names.locations, lambda: table)
     (found,) = finder.find([trace.records], files=wanted, has_unexecuted=True)
     return {posixpath.normpath(coverage.file): coverage for coverage in found.files}
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FORCE, TRACE_OPTIONS
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
@@ -20,6 +21,7 @@ from kcovdbg.console.command import Command, Example, Need, Topic, parse_argumen
 from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
 from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
@@ -76,8 +78,10 @@ _TRACE_COLUMNS: Final = (
 )
 
 
-def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
-    if context.kernel.optional_target is not None:
+def _summary(
+    context: Context, traces: Sequence[CountedTrace], assumptions: Sequence[str]
+) -> Iterator[str]:
+    if context.kernel.memory.optional_target is not None:
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
@@ -86,7 +90,7 @@ def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
             for buffer in buffers
             for remark in (*buffer.remarks, *order_remarks(buffer))
         ]
-        notes += build_remarks([trace.build for trace in traces])
+        notes += assumptions
         table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
         yield from table_markup(table, "Traces")
 
@@ -99,7 +103,7 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     )
     yield '<div class="two">'
     for trace in traces:
-        buffer, names = trace.buffer, trace.build.names
+        buffer, names = trace.buffer, trace.kernel.names.locations
         columns = names.columns(trace.counts.pcs)
         ranking = rank(
             columns,
@@ -123,11 +127,11 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
 
 
 def _find_lines(
-    traces: Sequence[CountedTrace], comparison: BuildComparison | None
+    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None
 ) -> tuple[list[SourceFile], Sequence[str]]:
     """Return the files of the last trace's build with their lines by each trace, and remarks."""
-    build = traces[-1].build
-    finder = LineFinder(build.names, build.find_table)
+    kernel = traces[-1].kernel
+    finder = LineFinder(kernel.names.locations, partial(find_point_table, context, kernel))
     if comparison is None or comparison.match is None:
         found = finder.find([trace.records for trace in traces])
         remarks: list[str] = []
@@ -150,11 +154,13 @@ def _find_lines(
     return [SourceFile(coverage[0].file, coverage) for coverage in columns], remarks
 
 
-def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
-    files, remarks = _find_lines(traces, comparison)
+def _source(
+    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None
+) -> Iterator[str]:
+    files, remarks = _find_lines(context, traces, comparison)
     notes = list(remarks)
     files.sort(key=lambda file: file.order)
-    tree = traces[-1].build.find_tree()
+    tree = traces[-1].kernel.sources.tree
     names = [trace.buffer.name for trace in traces]
     absent = {file.file for file in files if not tree.has_text(file.file)}
     if absent:
@@ -267,27 +273,29 @@ def _ask_patch(context: Context, change: str, what: Sequence[str]) -> _PatchAnsw
 
 
 def _sections(
-    context: Context, traces: Sequence[CountedTrace], patch: _PatchAnswer | None
+    context: Context,
+    traces: Sequence[CountedTrace],
+    assumptions: Sequence[str],
+    patch: _PatchAnswer | None,
 ) -> Iterator[PageSection]:
     if patch is not None:
         yield PageSection("patch", "Lines of the patch", patch_markup(patch.rows, patch.remarks))
     comparison: BuildComparison | None = None
     if len(traces) > 1:
-        comparison = compare_builds(
-            [trace.build for trace in traces], [trace.counts for trace in traces]
-        )
+        kernels = [trace.kernel for trace in traces]
+        comparison = compare_builds(context, kernels, [trace.counts for trace in traces])
         if comparison.match is not None:
             yield PageSection("changes", "Changed lines", changes_markup(*traces))
         yield PageSection(
             "records", "Differences, side by side", records_markup(traces, comparison)
         )
-    yield PageSection("summary", "Summary", _summary(context, traces))
+    yield PageSection("summary", "Summary", _summary(context, traces, assumptions))
     if traces:
         yield PageSection("fill", "What fills the buffer", _charts(traces))
         if len(traces) == 1:
             yield PageSection("records", "Records", records_markup(traces, None))
-        yield PageSection("source", "Source", _source(traces, comparison))
-    target = context.kernel.optional_target
+        yield PageSection("source", "Source", _source(context, traces, comparison))
+    target = context.kernel.memory.optional_target
     if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
@@ -323,10 +331,10 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     if not args.what:
         context.require(Need.MEMORY)
-    builds = find_builds(context, [[what] for what in args.what])
+    kernels, assumptions = find_builds(context, [[what] for what in args.what])
     buffers = [
-        find_buffer(context.inputs, what, build.kernel)
-        for what, build in zip(args.what, builds, strict=True)
+        find_buffer(context.inputs, what, kernel)
+        for what, kernel in zip(args.what, kernels, strict=True)
     ]
     for buffer in buffers:
         require_points(buffer, "report")
@@ -334,22 +342,24 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if buffers:
         require_comparable("report", buffers)
     traces = [
-        CountedTrace(buffer, read_trace_records(context.inputs, buffer), build)
-        for buffer, build in zip(buffers, builds, strict=True)
+        CountedTrace(buffer, read_trace_records(context.inputs, buffer), kernel)
+        for buffer, kernel in zip(buffers, kernels, strict=True)
     ]
     for trace in traces:
         require_names(
-            context.inputs, trace.build.names, trace.counts, f"report {trace.buffer.name}"
+            context.inputs,
+            trace.kernel.names.locations,
+            trace.counts,
+            f"report {trace.buffer.name}",
         )
     patch = None if args.change is None else _ask_patch(context, args.change, args.what)
-    target = context.kernel.optional_target
-    kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
+    target = context.kernel.memory.optional_target
+    described = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
-    images = [
-        build.image for build in builds if build.kernel is not None and build.image is not None
-    ]
-    subtitle = ", ".join(filter(None, (kernel, *images))) or "no kernel: PCs have no names"
-    lines = page_lines(heading, subtitle, list(_sections(context, traces, patch)))
+    others = [kernel for kernel in kernels if kernel is not context.kernel]
+    images = [kernel.sources.image for kernel in others]
+    subtitle = ", ".join(filter(None, (described, *images))) or "no kernel: PCs have no names"
+    lines = page_lines(heading, subtitle, list(_sections(context, traces, assumptions, patch)))
     if args.output == STDOUT:
         return Text(f"{line}\n" for line in lines)
     size = 0

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import (
@@ -24,6 +23,7 @@ from kcovdbg.console.wording import (
     record_text,
 )
 from kcovdbg.inputs.buffer_sources import order_remarks
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.alignment import AlignedPart, align_records
@@ -48,7 +48,7 @@ class CountedTrace(NamedTuple):
 
     buffer: Buffer
     records: TraceRecords
-    build: TraceBuild
+    kernel: Kernel
 
     @property
     def counts(self) -> PcCounts:
@@ -98,12 +98,12 @@ def _number_records(
     is_plain = {buffer.encoding.codec for buffer in buffers} == {record.PC} and not any(
         buffer.gaps for buffer in buffers
     )
-    if is_plain and len({(trace.build, trace.buffer.kaslr_offset) for trace in traces}) == 1:
+    if is_plain and len({(trace.kernel, trace.buffer.kaslr_offset) for trace in traces}) == 1:
         # The records are PCs and no more, which need not be decoded one by one.
         sequences = [pc_sequence(buffer)[: min(buffer.count, _MAX_RECORDS)] for buffer in buffers]
         numbering = make_numbering(sequences[0])
         distinct = numbering.number(*sequences)
-        names, buffer = traces[0].build.names, buffers[0]
+        names, buffer = traces[0].kernel.names.locations, buffers[0]
         if len(distinct) > _IN_CHUNK:
             chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
         else:
@@ -116,8 +116,8 @@ def _number_records(
         return [numbering.ids(part) for part in sequences], chunks
     points: dict[Point, int] = {}
     numbered = []
-    for buffer, records, build in traces:
-        build.names.prefetch(records.counts)
+    for buffer, records, kernel in traces:
+        kernel.names.locations.prefetch(records.counts)
         words, width, missing = buffer.words, buffer.encoding.record_words, buffer.missing
         known: dict[object, int] = {}
         numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))
@@ -132,7 +132,9 @@ def _number_records(
                 point = Point(UNREADABLE.function)
                 if key is not None:
                     point = make_point(
-                        build.names, buffer, record.decode_record(words, index, buffer.encoding)
+                        kernel.names.locations,
+                        buffer,
+                        record.decode_record(words, index, buffer.encoding),
                     )
                 number = known[key] = points.setdefault(point, len(points))
             numbers[index] = number

@@ -17,9 +17,10 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import Functions, Points, find_points
 from kcovdbg.symbols.location_table import LocationTable, NewTable
-from kcovdbg.symbols.symbolizer import TableTarget, text_ranges
+from kcovdbg.symbols.symbolizer import text_ranges
 from kcovdbg.symbols.table_builder import list_symbols, merge_points
 from kcovdbg.symbols.table_rows import Locations
+from kcovdbg.symbols.table_target import TableTarget
 
 # As long as a file is open, its path in /proc is valid.
 _KEPT: Final[list[IO[bytes]]] = []

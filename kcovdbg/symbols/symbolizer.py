@@ -7,32 +7,20 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle, is_mangled
-from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
+from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import Functions, PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.symbols.table_cache import (
-    Progress,
-    TableBuild,
-    UsableCache,
-    find_table_key,
-    find_usable_cache,
-    make_build_key,
-    open_table,
-    open_table_file,
-)
-from kcovdbg.target.target import SourceLines, Symbol, Target
+from kcovdbg.target.target import SourceLines
 
 
 @contextmanager
@@ -61,9 +49,6 @@ NO_LINES: Final = "no line information"
 
 _INIT: Final = ".init"
 
-# Seconds between two looks for a table that is being built.
-_TABLE_WAIT: Final = 0.05
-
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises
 nothing.
@@ -87,6 +72,14 @@ def demangle_location(location: Location) -> Location:
     return location._replace(frames=(*inner, outer._replace(function=demangle(name))), mangled=name)
 
 
+class ImageText(NamedTuple):
+    """The code of an image, whose symbols name PCs while there is no table."""
+
+    ranges: tuple[TextRange, ...]
+    image: str | os.PathLike[str] | None = None
+    """Path of the image; None where its symbols are unknown."""
+
+
 class Symbolizer:
     """Source locations of the PCs of one kernel.
 
@@ -94,56 +87,35 @@ class Symbolizer:
     Locations are those of the calls: of the byte before.
 
     :param kaslr_offset: of the kernel.
-    :param table: of this build, if it exists.
+    :param table: of this build; may still be being built.
     :param fallback: for PCs that are not in the table.
     :param modules: the loaded modules; None when the target does not have them.
-    :param text: the code of the image; with a table, taken from that.
+    :param text: the code of the image, for as long as there is no table.
     :param word_size: bytes of the kernel's ``unsigned long``.
-    :param find_table: called from time to time while there is no table, until it returns one.
-    :param image: path of the image, whose symbols name PCs without a source line while there is no
-        table.
-    :param note: where the table is built, if that is not the cache.
-    :param table_problem: why there will be no table unless another process builds it.
-    :param find_progress: returns how far the build of the table is.
     """
 
     def __init__(
         self,
         kaslr_offset: int = 0,
         *,
-        table: LocationTable | None = None,
+        table: AwaitedTable | None = None,
         fallback: Fallback = _no_frames,
         modules: SourceLines | None = None,
-        text: Sequence[TextRange] = (),
+        text: ImageText | None = None,
         word_size: int = 8,
-        find_table: Callable[[], LocationTable | None] | None = None,
-        image: str | os.PathLike[str] | None = None,
-        note: str | None = None,
-        table_problem: CapabilityError | None = None,
-        find_progress: Callable[[], Progress | None] = lambda: None,
     ) -> None:
-        self.note = note
-        """The folder of the table, for the user, if that is not the cache."""
-        self.table_problem = table_problem
-        """Why there will be no table unless another process builds it; None while it is being
-        built, and when it is there.
-        """
         self._offset = kaslr_offset
         self._mask = word_mask(word_size)
         self._fallback = fallback
         self._modules = modules
-        self._text = tuple(text)
+        self._text = () if text is None else text.ranges
+        self._image = None if text is None else text.image
         self._init_span = (0, 0)
-        self._find_table = find_table
-        self.progress = find_progress
-        """Returns how far the build of the table is, None before its first part."""
-        self._image = image
-        self._next_look = 0.0
         self._known: dict[int, Location] = {}
+        self._awaited = table
         self._table: LocationTable | None = None
         self._has_points = False
-        if table is not None:
-            self._adopt(table)
+        self._look_for_table()
 
     def _adopt(self, table: LocationTable) -> None:
         self._table = table
@@ -156,35 +128,10 @@ class Symbolizer:
         # Without any points (of a machine whose calls are not recognized) a missing PC means
         # nothing.
         self._has_points = len(table) > 0
-        self._find_table = None
-        self.table_problem = None
-
-    @property
-    def table(self) -> LocationTable | None:
-        """The table, None while there is none."""
-        self._look_for_table()
-        return self._table
-
-    @property
-    def waits_for_table(self) -> bool:
-        """Whether there is no table yet but may be one later."""
-        return self._find_table is not None and self.table_problem is None
 
     def _look_for_table(self) -> None:
-        if self._find_table is None:
-            return
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + _TABLE_WAIT
-        try:
-            table = self._find_table()
-        except CapabilityError as error:
-            # The fallback remains.
-            self._find_table, self.table_problem = None, error
-            return
-        if table is not None:
-            self._adopt(table)
+        if self._table is None and self._awaited is not None and self._awaited.found is not None:
+            self._adopt(self._awaited.found)
             # Locations remain the same, but only the table knows which PCs are not points.
             self._known.clear()
 
@@ -318,121 +265,16 @@ def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
     )
 
 
-def open_symbolizer(
-    kaslr_offset: int,
-    *,
-    build_id: str | None,
-    image: str | os.PathLike[str] | None,
-    code: str | os.PathLike[str] | None = None,
-    fallback: Fallback = _no_frames,
-    modules: SourceLines | None = None,
-    word_size: int = 8,
-    folder: Path | None = None,
-    table_file: str | os.PathLike[str] | None = None,
-    spare: LocationTable | None = None,
-) -> Symbolizer:
-    """Return a symbolizer with the table of the build, or one that uses the table as soon as it has
-    been built.
+def find_image_text(
+    build_id: str | None, image: str | os.PathLike[str], code: str | os.PathLike[str] | None = None
+) -> ImageText | None:
+    """Return the code of an image; None where it has none, is unreadable or is of another build.
 
-    Returns at once: a process is started to build a missing table, and locations come from the
-    fallback meanwhile.
-
-    :param build_id: of the kernel's image, hexadecimal; None when unknown, for no table.
-    :param image: the kernel's image with debug info, if there is one.
+    :param image: the image with debug info.
     :param code: the image with the code, if that is another file.
-    :param folder: the directory of tables; None for the user's cache.
-    :param table_file: a table that was built elsewhere, to be used in place of the user's own.
-    :param spare: a table with less, to be used where there is none.
-    :raises TargetError: when that cannot be read, or is of another build.
     """
-    make = partial(
-        Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size
-    )
-    if table_file is not None:
-        return make(table=open_table_file(table_file, build_id))
-    if image is None:
-        return make(
-            table=(None if build_id is None else open_table(make_build_key(build_id), folder))
-            or spare
-        )
-    key: str | None = None
-    # Reported when the image is opened for more.
-    with suppress(TargetError):
-        key = find_table_key(image, code)
-    is_own = key is not None and key.startswith(f"{build_id}-")
-    table = open_table(key, folder) if key is not None and is_own else None
-    if table is not None:
-        return make(table=table)
-    text: tuple[TextRange, ...] = ()
-    has_lines = False
     with suppress(TargetError), ElfFile(code or image) as elf:
-        text = text_ranges(elf) if build_id in (None, elf.build_id) else ()
-    if text:
-        make = partial(make, text=text, image=image)
-        with suppress(TargetError), ElfFile(image) as elf:
-            has_lines = elf.has_lines
-    if key is None or not is_own or not has_lines:
-        return make()
-    cache = find_usable_cache() if folder is None else UsableCache(folder)
-    try:
-        build = TableBuild(image, key, cache.require(), code=code)
-    except CapabilityError as error:
-        return make(note=cache.note, table_problem=error)
-    return make(note=cache.note, find_table=build.find, find_progress=build.progress)
-
-
-class TableTarget(Target):
-    """A location table as a :class:`~kcovdbg.target.target.Target`: it has names and coverage
-    points, and no types.
-
-    :param name: what messages call it.
-    :param machine: as of uname -m; None for this machine's, as tables do not say it.
-    :param lines: the modules that traces have records in, None where none is known.
-    :param kind: what it is, where the table was made of another file.
-    """
-
-    names_remark: str | None = None
-    """What is missing of its names, a line; None where nothing is."""
-    word_size = 8
-    big_endian = False
-    release = "unknown"
-
-    def __init__(
-        self,
-        table: LocationTable,
-        name: str,
-        *,
-        machine: str | None = None,
-        lines: SourceLines | None = None,
-        kind: str = "a location table",
-    ) -> None:
-        self.name = name
-        self.memory_problem = f"{name} is {kind}"
-        self.kind = kind
-        self.build_id = table.build_id
-        self.machine = machine or platform.machine()
-        self._lines = lines
-        self.table = table
-        """Its table."""
-
-    @property
-    def lines(self) -> SourceLines | None:
-        """Modules that traces have records in, None where none is known."""
-        return self._lines
-
-    def symbol(self, name: str) -> Symbol:
-        """Find a function by name.
-
-        :raises MissingSymbolError: when the table has none.
-        """
-        found = next(
-            (symbol for symbol in self.table.functions_named(name) if symbol.name == name), None
-        )
-        if found is None:
-            raise MissingSymbolError(f"{self.name} has no function {name}")
-        return Symbol(name, found.address, found.size)
-
-    def symbol_name(self, address: int) -> str | None:
-        """Return the name of the function that an address is in, None when it is in none."""
-        found = self.table.function_at(address)
-        return None if found is None else found.name
+        ranges = text_ranges(elf)
+        if ranges and build_id in (None, elf.build_id):
+            return ImageText(ranges, image)
+    return None

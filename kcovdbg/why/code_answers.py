@@ -74,7 +74,7 @@ class CodeQuestion:
     ) -> None:
         self._context = context
         self._table = table
-        self._graph: CallGraph = context.kernel.call_graph
+        self._graph: CallGraph = context.kernel.code.call_graph
         self._finder: StateFinder = make_finder(table)
         if table.blocks is None or not self._graph.fits(table.blocks):
             raise CapabilityError(
@@ -482,7 +482,7 @@ class CodeQuestion:
         """Yield what leads to code that no system call leads to by direct calls."""
         callers = self._ways.find_all_callers(subject.functions)
         try:
-            sites = self._context.kernel.find_remote_sites().sites
+            sites = self._context.kernel.points.find_remote_sites().sites
         except CapabilityError:
             sites = ()
         announcing = {strip_clone_suffix(site.symbol or site.function): site for site in sites}
@@ -531,7 +531,7 @@ class CodeQuestion:
     def _locate(self, address: int, end: int) -> CodePlace:
         function = self._graph.function_at(address)
         name = "" if function is None else self._name(function)
-        symbolizer = self._context.kernel.symbolizer
+        symbolizer = self._context.kernel.names.symbolizer
         # A PC is a return address: it is looked up at the byte before.
         frame = None if symbolizer is None else symbolizer.locate(end).innermost
         if frame is None or frame.file is None:

@@ -90,7 +90,7 @@ class SubjectFinder:
         return self._find_function(text)
 
     def _find_function(self, name: str) -> CodeSubject:
-        check_code([self._context.kernel.names], [name])
+        check_code([self._context.names], [name])
         symbols = self._table.functions_named(name)
         numbers = self._numbers(symbol.address for symbol in symbols)
         if numbers:
@@ -134,9 +134,9 @@ class SubjectFinder:
     def _explain_not_built(self, file: str) -> str | None:
         """Return why a file of the source tree is not built, None where the tree has no such."""
         kernel = self._context.kernel
-        if not kernel.source_folders or kernel.source.find(file) is None:
+        if not kernel.options.source_folders or kernel.sources.tree.find(file) is None:
             return None
-        rule = BuildOptions(Path(kernel.source_folders[0]).resolve()).find(file)
+        rule = BuildOptions(Path(kernel.options.source_folders[0]).resolve()).find(file)
         if rule is None or rule.option is None:
             return "its file is not built"
         return f"its file is not built: {rule.option} builds it"

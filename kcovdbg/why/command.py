@@ -439,7 +439,9 @@ def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
         return
     if task is not None:
         if is_background(task, state.stacks[task.fields.address] or ()):
-            yield from explain_background(state, task, context.kernel.find_remote_sites().sites)
+            yield from explain_background(
+                state, task, context.kernel.points.find_remote_sites().sites
+            )
     elif subject.function is not None:
         # Threads of a process that do background work have no mark that all kernels share: their
         # stacks decide.
@@ -449,7 +451,7 @@ def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
         ]
         state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
         yield from explain_function_work(
-            state, subject.function, context.kernel.find_remote_sites().sites
+            state, subject.function, context.kernel.points.find_remote_sites().sites
         )
 
 
@@ -523,7 +525,7 @@ def _find_pc(context: Context, value: int) -> int | None:
     """Return a PC as recorded, where a value is one or is the address of code; None where it is
     not.
     """
-    image = context.kernel.image
+    image = context.kernel.code.image
     if image is None:
         return None
     offset = context.target.kaslr_offset
@@ -548,7 +550,7 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
     """Return why code did not run; first, where a task that is named stands."""
     answers: list[Answer] = []
     names: list[str] = []
-    remarks: list[str] = [*context.kernel.name_remarks]
+    remarks: list[str] = [*context.kernel.names.remarks]
     for name in question.buffers:
         tid = _find_task(context, name)
         if tid is None:

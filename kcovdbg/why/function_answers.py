@@ -19,7 +19,6 @@ from kcovdbg.inputs.buffer_sources import (
     list_buffers,
 )
 from kcovdbg.inputs.code_names import check_code
-from kcovdbg.inputs.kernel_points import find_module_points
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import PcFilter
@@ -54,7 +53,7 @@ def _explain_counted(
 ) -> Iterator[Answer]:
     named = {"function": function}
     counts, kinds = found.counts, found.kinds
-    names = context.kernel.names
+    names = context.names
     check_code([names], [function])
     points = table.find(kinds, function=function)
     wanted = PcFilter(names, (function,))
@@ -141,7 +140,7 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
     problem = "whose points are not known"
     found = None
     try:
-        found = find_module_points(context.kernel, function)
+        found = context.kernel.points.find_in_module(function)
     except KcovdbgError as error:
         problem = f"whose points are not known: {error}"
     if found is None:

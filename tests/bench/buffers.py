@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kcovdbg.records.alignment import Alignment, find_blocks
 from kcovdbg.records.native_loops import Numbering
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, best, bounded, faster
@@ -95,7 +96,7 @@ def _diff(
         pcs = numbering.number(*words)
         functions: dict[str | None, int] = {}
         groups = array("I")
-        for location in Symbolizer(table=table).locate_all(pcs):
+        for location in Symbolizer(table=AwaitedTable(table)).locate_all(pcs):
             name = location.frames[-1].function if location.frames else None
             groups.append(functions.setdefault(name, len(functions)))
         return find_blocks(numbering.ids(words[0]), numbering.ids(words[1]), groups)

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from kcovdbg.compare.build_match import BuildFunctions, match_builds
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -39,7 +40,7 @@ def _open_table(image: str) -> LocationTable:
 
 
 def _names(table: LocationTable) -> LocationCache:
-    return LocationCache(Symbolizer(table=table).locate_all, lambda: table)
+    return LocationCache(Symbolizer(table=AwaitedTable(table)).locate_all, lambda: table)
 
 
 def _match(sides: Sequence[_Side]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.awaited_table import AwaitedTable, find_awaited_table
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
+from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import find_table_key, table_path
 from kcovdbg.target.drgn.lines import frames_at, open_image_program
@@ -73,12 +74,12 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 1.0)
 
         def look_up() -> None:
-            symbolizer = open_symbolizer(0, build_id=build_id, image=image, folder=folder)
+            symbolizer = Symbolizer(table=find_awaited_table(build_id, image, folder=folder))
             assert len(symbolizer.locate_all(pcs)) == PCS
 
         def look_up_again() -> None:
             # By a symbolizer that hasn't named any yet.
-            assert len(Symbolizer(table=table).locate_all(pcs)) == PCS
+            assert len(Symbolizer(table=AwaitedTable(table)).locate_all(pcs)) == PCS
 
         table = LocationTable(table_path(find_table_key(image) or "", folder))
         look_up_again()
@@ -116,7 +117,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         def first_lines() -> None:
             for pc in some:
                 symbolizer = Symbolizer(
-                    text=ranges, fallback=lambda address: frames_at(program, address)
+                    text=ImageText(ranges), fallback=lambda address: frames_at(program, address)
                 )
                 assert symbolizer.locate(pc).frames
 

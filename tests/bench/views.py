@@ -25,6 +25,7 @@ from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.buffers.view_screen import ViewScreen
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, bounded
@@ -104,7 +105,7 @@ def _stretch(trace: Sequence[int]) -> array[int]:
 
 
 def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
-    names = LocationCache(Symbolizer(table=table).locate_all)
+    names = LocationCache(Symbolizer(table=AwaitedTable(table)).locate_all)
     encoding = Encoding(PC, 8)
     sides = [
         TracePane(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names)

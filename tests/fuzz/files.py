@@ -33,22 +33,24 @@ import zstandard
 
 from kcovdbg.abi.record import PC
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Context, Workspace
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.text import escape
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.inputs.user_inputs import UserInputs
+from kcovdbg.inputs.kernel_memory import KernelOptions
+from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.awaited_table import find_awaited_table
 from kcovdbg.symbols.branches import open_code
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
 from kcovdbg.symbols.dwarf_reader import read_comp_dir
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
-from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
+from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import make_build_key, open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
@@ -550,7 +552,7 @@ def _read_table(path: str, trace: str) -> int:
     pcs = struct.unpack_from(f"<{Path(trace).stat().st_size // 8}Q", Path(trace).read_bytes())[1:]
     folder = Path(path).parent
     Path(path).replace(table_path(make_build_key(BUILD_ID), folder))
-    symbolizer = open_symbolizer(0, build_id=BUILD_ID, image=None, folder=folder)
+    symbolizer = Symbolizer(table=find_awaited_table(BUILD_ID, None, folder=folder))
     for location in symbolizer.locate_all(pcs):
         print(escape(repr(location)))
     table = open_table(make_build_key(BUILD_ID), folder)
@@ -574,12 +576,12 @@ def _read_image(path: str) -> int:
             proof.judge(pcs, PC, elf.read),
             RemoteCalls(open_code(path, None, elf.build_id), 0).of_image(),
         )
-        symbolizer = Symbolizer(text=text_ranges(elf), image=path)
+        symbolizer = Symbolizer(text=ImageText(text_ranges(elf), path))
         print(escape(repr(symbolizer.locate_all(pcs))))
     return 0
 
 
-def _no_state(_context: Context) -> StateReader:
+def _no_state(_inputs: CommandInputs) -> StateReader:
     raise KcovdbgError("no state")
 
 
@@ -591,10 +593,12 @@ def _use_table(path: str, line: str) -> int:
     """Run a command for a kernel that has a location table alone."""
     start = SimpleNamespace(address=_KERNEL, size=0)
     target = make_target(kaslr_offset=0, symbol=lambda _name: start, read=_refuse_memory)
-    workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target, table_file=path)))
-    workspace.inputs.kernel.layout = make_layout()
+    workspace = Workspace(
+        COMMANDS, UserInputs(Kernel(KernelOptions(lambda: target, table_file=path)))
+    )
+    workspace.inputs.kernel.memory.layout = make_layout()
     # This process runs one command; its kernel has no state to be read.
-    Context.reader = property(_no_state)  # type: ignore[assignment,method-assign]
+    CommandInputs.reader = property(_no_state)  # type: ignore[assignment,method-assign]
     return run_line(workspace, line, workspace.terminal())
 
 

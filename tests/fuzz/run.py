@@ -24,6 +24,7 @@ from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.model.state import Part, Source
 from kcovdbg.walk.layout import detect_layout
@@ -133,7 +134,7 @@ class Fuzzer:
     def __init__(self, *, is_judged: bool = False) -> None:
         self.target = open_damaged()
         self.layout: Layout = detect_layout(self.target)
-        self.names = Kernel(lambda: self.target).names
+        self.names = Kernel(KernelOptions(lambda: self.target)).names.locations
         self._parsed: dict[str, tuple[Command, Namespace]] = {}
         snapshot = read_state(self.target, self.layout, _PARTS)
         self.places = Places(self.target, snapshot)
@@ -203,9 +204,11 @@ class Case:
         self._name = name
         self._random = random
         self.is_changed = False
-        self._workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: fuzzer.target)))
-        self._workspace.inputs.kernel.layout = fuzzer.layout
-        self._workspace.inputs.kernel.names = fuzzer.names
+        self._workspace = Workspace(
+            COMMANDS, UserInputs(Kernel(KernelOptions(lambda: fuzzer.target)))
+        )
+        self._workspace.inputs.kernel.memory.layout = fuzzer.layout
+        self._workspace.inputs.kernel.names.locations = fuzzer.names
 
     def questions(self) -> list[str]:
         """Commands about something that this case's dice choose."""

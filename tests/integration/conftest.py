@@ -12,6 +12,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.runner import run_reporting
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.target_options import TargetOptions, open_target
 from tests.lab.kcovdbg_run import Rows, run_kcovdbg
@@ -67,7 +68,7 @@ class DemoWorkspace:
 
     def __init__(self) -> None:
         self._streams = Streams()
-        kernel = Kernel(lambda: open_target(TargetOptions(demo=True)))
+        kernel = Kernel(KernelOptions(lambda: open_target(TargetOptions(demo=True))))
         self.workspace = Workspace(COMMANDS, UserInputs(kernel), find_terminal=self._streams.find)
         self.kernel = self.workspace.inputs.kernel
         # The table is built first.

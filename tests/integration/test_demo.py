@@ -165,7 +165,7 @@ def test_code_and_debug_info_in_two_files(unpacked: Path, tmp_path: Path) -> Non
 
 
 def test_a_look_counts_its_reads(opened_demo: DemoWorkspace) -> None:
-    look = LiveSource(opened_demo.kernel.target, opened_demo.kernel.layout, None).look()
+    look = LiveSource(opened_demo.kernel.target, opened_demo.kernel.memory.layout, None).look()
     assert look.objects
     # More than one of each object.
     assert (look.reads or 0) > len(look.objects)

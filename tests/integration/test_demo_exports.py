@@ -19,6 +19,7 @@ from kcovdbg.inputs.buffer_sources import find_buffer, read_trace_records
 from kcovdbg.records.line_states import LineState, Quality, make_finder, read_records
 from kcovdbg.symbols.coverage_points import PointKind
 from tests.support.programs import find_points, output_of
+from tests.support.state import set_options
 from tests.unit.export.test_export_formats import read_drcov, read_lcov
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +40,10 @@ def tree(opened_demo, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text;\n" * max(found.lines, default=1))
     kernel = opened_demo.kernel
-    kernel.source_folders = (str(tmp_path / "tree"),)
+    set_options(kernel, source_folders=(str(tmp_path / "tree"),))
     kernel.__dict__.pop("source", None)
     yield read
-    kernel.source_folders = ()
+    set_options(kernel, source_folders=())
     kernel.__dict__.pop("source", None)
 
 
@@ -305,7 +306,7 @@ def test_tail_calls_are_those_that_a_disassembler_sees(opened_demo, code):
         )
         return None if is_open else {name for name in reached if callback in jumps.get(name, ())}
 
-    table = opened_demo.kernel.symbolizer.table
+    table = opened_demo.kernel.names.table
     known = table.pcs(PointKind.TAIL_KNOWN)
     assert len(known) > 4000
     rows = dict(zip(known, table.get_rows(known), strict=True))

@@ -14,6 +14,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.symbols import table_builder
@@ -116,8 +117,10 @@ def test_programs_get_no_source_of_the_build_directory(tmp_path, monkeypatch):
     assert SECRET in seen
     for folders in ((), (str(tmp_path / "build"),)):
         kernel = Kernel(
-            lambda: open_target(TargetOptions(symbols=[str(image)], image=True)),
-            source_folders=folders,
+            KernelOptions(
+                lambda: open_target(TargetOptions(symbols=[str(image)], image=True)),
+                source_folders=folders,
+            )
         )
         box = ToolBox(Workspace(COMMANDS, UserInputs(kernel)), FileConfinement(tmp_path / "served"))
         answer = box.call("source", {"what": "file:t.kcov"})

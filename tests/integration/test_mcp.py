@@ -29,6 +29,7 @@ from kcovdbg.frontends.mcp.calls import CallQueue
 from kcovdbg.frontends.mcp.server import ToolServer
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.demo_files import find_demo, find_demo_source
@@ -83,7 +84,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
     return ToolBox(
-        Workspace(COMMANDS, UserInputs(Kernel(lambda: target, source_folders=DEMO_SOURCE))),
+        Workspace(
+            COMMANDS, UserInputs(Kernel(KernelOptions(lambda: target, source_folders=DEMO_SOURCE)))
+        ),
         FileConfinement(folder),
     )
 
@@ -215,7 +218,8 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
         core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")]
     )
     opened = ToolBox(
-        Workspace(COMMANDS, UserInputs(Kernel(lambda: open_target(options)))), FileConfinement()
+        Workspace(COMMANDS, UserInputs(Kernel(KernelOptions(lambda: open_target(options))))),
+        FileConfinement(),
     )
     for name in ("tasks", "objects", "saved"):
         assert opened.call(name, {}) == box.call(name, {})

@@ -15,7 +15,7 @@ from kcovdbg.records.alignment import AlignedPart
 from kcovdbg.report import command as report_command
 from kcovdbg.report.trace import Point, trace_markup, word_chunks
 from tests.support.browser import CONTRAST
-from tests.support.state import Streams, make_workspace
+from tests.support.state import Streams, make_workspace, set_options
 from tests.support.traces import names, pc, write_trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&"
@@ -43,8 +43,11 @@ def reports(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams()
         workspace = make_workspace(streams, patch)
-        workspace.inputs.kernel.names, workspace.inputs.kernel.symbolizer = names(), None
-        workspace.inputs.kernel.source_folders = (str(folder),)
+        workspace.inputs.kernel.names.locations, workspace.inputs.kernel.names.awaited_table = (
+            names(),
+            None,
+        )
+        set_options(workspace.inputs.kernel, source_folders=(str(folder),))
         causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
         found = [
             Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes)
@@ -255,9 +258,12 @@ def test_a_million_records(page, tmp_path):
 def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, has_text):
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch)
-    workspace.inputs.kernel.names, workspace.inputs.kernel.symbolizer = names(), None
+    workspace.inputs.kernel.names.locations, workspace.inputs.kernel.names.awaited_table = (
+        names(),
+        None,
+    )
     monkeypatch.setattr(report_command, "_check", lambda _context: iter(()))
-    workspace.inputs.kernel.source_folders = (str(reports),) if has_text else ()
+    set_options(workspace.inputs.kernel, source_folders=(str(reports),) if has_text else ())
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/whole.html") == 0
     monkeypatch.setattr(report_command, "MAX_LINES", 0)
     monkeypatch.setattr("kcovdbg.report.trace._IN_CHUNK", 7)

@@ -8,8 +8,8 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.symbols.awaited_table import find_awaited_table
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table_file, make_table
 from kcovdbg.symbols.table_cache import TableBuild, find_table_key, open_table
 from kcovdbg.target.dump_file import unpack
@@ -28,7 +28,7 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     """
     folder = tmp_path / "tables"
     key = find_table_key(image)
-    assert open_symbolizer(0, build_id="00" * 20, image=image, folder=folder).table is None
+    assert find_awaited_table("00" * 20, image, folder=folder).found is None
     process = TableBuild(image, key, folder).process
     image.unlink()
     assert process.wait(60) == 0
@@ -68,7 +68,7 @@ def test_slim_debug_info_makes_no_table(tmp_path):
     elf = ElfFile(slim)
     with pytest.raises(CapabilityError):
         make_table(elf)
-    symbolizer = open_symbolizer(0, build_id=elf.build_id, image=slim, folder=tmp_path)
-    assert symbolizer.table is None
-    assert not symbolizer.waits_for_table
+    table = find_awaited_table(elf.build_id, slim, folder=tmp_path)
+    assert table.found is None
+    assert not table.is_awaited
     assert [path.name for path in tmp_path.iterdir()] == ["vmlinux"]

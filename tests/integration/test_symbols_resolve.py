@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols import symbolizer as resolve
+from kcovdbg.symbols.awaited_table import AwaitedTable, find_awaited_table
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.source_tree import SourceTree
-from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
+from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, find_image_text
+from kcovdbg.symbols.table_cache import TableBuild
 from tests.support.programs import output_of
+from tests.support.stub import make_stub
 from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
@@ -59,7 +62,7 @@ class Modules:
 
 def test_by_table(table):
     asked = []
-    symbolizer = Symbolizer(OFFSET, table=table, fallback=debugger({}, asked))
+    symbolizer = Symbolizer(OFFSET, table=AwaitedTable(table), fallback=debugger({}, asked))
 
     def at(pc):
         return symbolizer.locate(BASE + pc)
@@ -83,7 +86,7 @@ def test_by_table(table):
 def test_by_fallback(table):
     asked = []
     answers = {BASE + OFFSET + 0x3F: (F,), BASE + OFFSET + 0x401F: (F,)}
-    symbolizer = Symbolizer(OFFSET, table=table, fallback=debugger(answers, asked))
+    symbolizer = Symbolizer(OFFSET, table=AwaitedTable(table), fallback=debugger(answers, asked))
     # It is no coverage point: the table has all of them.
     assert symbolizer.locate(BASE + 0x40) == Location(
         BASE + OFFSET + 0x40, (F,), resolve.NOT_A_POINT, approximate=True
@@ -97,7 +100,10 @@ def test_by_fallback(table):
 
 def test_modules_and_no_text(table):
     symbolizer = Symbolizer(
-        OFFSET, table=table, fallback=debugger({0xFFFFFFFFC0000FFF: (F,)}), modules=Modules()
+        OFFSET,
+        table=AwaitedTable(table),
+        fallback=debugger({0xFFFFFFFFC0000FFF: (F,)}),
+        modules=Modules(),
     )
 
     def at(address):
@@ -109,7 +115,7 @@ def test_modules_and_no_text(table):
     assert symbolizer.locate(0).remark == resolve.NO_TEXT
     # A module without debug info.
     assert (
-        Symbolizer(modules=Modules(), text=TEXT).locate(0xFFFFFFFFC0001000).remark
+        Symbolizer(modules=Modules(), text=ImageText(TEXT)).locate(0xFFFFFFFFC0001000).remark
         == "module m: no line information"
     )
 
@@ -126,22 +132,23 @@ def test_32_bit_addresses_wrap():
 
 @given(st.lists(st.integers(0, MASK)))
 def test_nothing_is_dropped(pcs):
-    found = Symbolizer(OFFSET, text=TEXT, modules=Modules()).locate_all(pcs)
+    found = Symbolizer(OFFSET, text=ImageText(TEXT), modules=Modules()).locate_all(pcs)
     assert [location.address for location in found] == [pc + OFFSET & MASK for pc in pcs]
     assert all(location.remark for location in found)
 
 
-def test_a_table_is_taken_over_when_it_is_there(table, monkeypatch):
+def test_a_table_is_taken_over_when_it_is_there(table):
     tables = [None, table]
+    awaited = AwaitedTable(build=make_stub(TableBuild, find=lambda: tables.pop(0)))
     symbolizer = Symbolizer(
-        text=TEXT, fallback=debugger({BASE + 0x1F: (F,)}), find_table=lambda: tables.pop(0)
+        table=awaited, text=ImageText(TEXT), fallback=debugger({BASE + 0x1F: (F,)})
     )
     assert symbolizer.locate(BASE + 0x20).remark is None
-    assert symbolizer.table is None, "asks not each time"
-    monkeypatch.setattr(resolve, "_TABLE_WAIT", 0)
-    symbolizer._next_look = 0
+    assert awaited.found is None, "asks not each time"
+    assert awaited.is_awaited
+    awaited._next_look = 0
     assert symbolizer.locate_all([BASE + 0x20])[0].remark == resolve.TAIL_CALL
-    assert symbolizer.table is table
+    assert awaited.found is table
 
 
 def test_functions_without_source_lines(tmp_path):
@@ -154,8 +161,10 @@ def test_functions_without_source_lines(tmp_path):
         listed = elf.symbols
     symbols = {symbol.name: symbol for symbol in listed}
     first = next(symbol.name for symbol in listed if symbol.name in ("f", "g"))
-    symbolizer = open_symbolizer(
-        OFFSET, build_id="abcd", image=tmp_path / "a", folder=tmp_path / "cache"
+    symbolizer = Symbolizer(
+        OFFSET,
+        table=find_awaited_table("abcd", tmp_path / "a", folder=tmp_path / "cache"),
+        text=find_image_text("abcd", tmp_path / "a"),
     )
 
     def names(pc):
@@ -168,7 +177,7 @@ def test_functions_without_source_lines(tmp_path):
     assert names(start.address + 1) == names(start.address + start.size) == ["_start"]
     assert symbolizer.locate(5).remark == resolve.NO_TEXT
     # If the file is gone by then, there are no names, and no error.
-    assert Symbolizer(text=TEXT, image=tmp_path / "nosuch").locate(BASE + 1).frames == ()
+    assert Symbolizer(text=ImageText(TEXT, tmp_path / "nosuch")).locate(BASE + 1).frames == ()
 
 
 def test_source_text(tmp_path):

@@ -36,7 +36,7 @@ def run(recording, looks, *words):
     )
     with (
         patch("kcovdbg.monitor.command.LiveSource", make_source),
-        patch("kcovdbg.inputs.kernel.Kernel.layout", make_layout()),
+        patch("kcovdbg.inputs.kernel_memory.KernelMemory.layout", make_layout()),
         patch("kcovdbg.frontends.cli.main", run_monitor),
     ):
         return main()

@@ -14,6 +14,7 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.renderable import Lines
 from kcovdbg.frontends.shell import run_interactively
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 
@@ -45,8 +46,10 @@ EXTRA = (
 
 
 def main():
-    workspace = Workspace(COMMANDS.with_commands(*EXTRA), UserInputs(Kernel(make_target)))
-    workspace.inputs.kernel.layout = make_layout()
+    workspace = Workspace(
+        COMMANDS.with_commands(*EXTRA), UserInputs(Kernel(KernelOptions(make_target)))
+    )
+    workspace.inputs.kernel.memory.layout = make_layout()
     workspace.debug = "--debug" in sys.argv
     with (
         patch.object(CommandInputs, "reader", property(lambda _self: Look())),

@@ -5,7 +5,7 @@ walk.
 
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kcovdbg.abi.generations import Generation
@@ -15,6 +15,7 @@ from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import Area, RemoteHandle
@@ -336,12 +337,20 @@ def make_workspace(
     streams, monkeypatch, *, reader=None, target=None, commands=COMMANDS, layout=None
 ):
     workspace = Workspace(
-        commands, UserInputs(Kernel(lambda: target or make_target())), find_terminal=streams.find
+        commands,
+        UserInputs(Kernel(KernelOptions(lambda: target or make_target()))),
+        find_terminal=streams.find,
     )
-    workspace.inputs.kernel.layout = layout or make_layout()
+    workspace.inputs.kernel.memory.layout = layout or make_layout()
     shared = reader or StubReader()
     monkeypatch.setattr(CommandInputs, "reader", property(lambda _self: shared))
     return workspace
+
+
+def set_options(kernel, **changes):
+    """Change what the user gave for a kernel of a test."""
+    kernel.options = kernel.memory._options = replace(kernel.options, **changes)
+    kernel._sources = None
 
 
 def strict_schema(name):

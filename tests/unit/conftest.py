@@ -33,7 +33,10 @@ def streams():
 def named_workspace(streams, monkeypatch):
     """A workspace that names the PCs of made-up functions."""
     workspace = make_workspace(streams, monkeypatch)
-    workspace.inputs.kernel.names, workspace.inputs.kernel.symbolizer = names(), None
+    workspace.inputs.kernel.names.locations, workspace.inputs.kernel.names.awaited_table = (
+        names(),
+        None,
+    )
     return workspace
 
 

@@ -47,7 +47,6 @@ OPENED = {
     "kcovdbg.collect.thread_trace.Trace.__enter__": NO_FILE,
     "kcovdbg.collect.trace_writer._read_modules": KERNEL,
     "kcovdbg.compare.build_match.BuildFunctions.__init__": NO_FILE,
-    "kcovdbg.compare.trace_builds.compare_builds": NO_FILE,
     "kcovdbg.console.html._read": PACKAGE,
     "kcovdbg.console.runner._run_file": MINE,
     "kcovdbg.console.settings.read_settings": MINE,

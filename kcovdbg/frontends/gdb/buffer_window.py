@@ -27,7 +27,7 @@ class BufferWindow:
     def __init__(self, workspace: Workspace, what: str) -> None:
         command, args = find_command(workspace, ["buffer", what])
         context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
-        self._names = context.kernel.names
+        self._names = context.names
         self._buffer = find_buffer(context.inputs, what)
 
     def draw(self, request: Fields) -> Fields:

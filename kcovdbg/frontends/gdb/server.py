@@ -37,6 +37,7 @@ from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
 from kcovdbg.frontends.gdb.link import VERSION, Fields, Link
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 
 if TYPE_CHECKING:
@@ -202,13 +203,15 @@ class Server:
                 INSIDE,
                 UserInputs(
                     Kernel(
-                        lambda: self._open(state),
-                        tables=settings.symbol_tables,
-                        source_folders=(*state["source_folders"], *settings.source_dirs),
-                        substitutions=(
-                            *map(tuple, state["substitutions"]),
-                            *settings.substitute_paths,
-                        ),
+                        KernelOptions(
+                            lambda: self._open(state),
+                            tables=settings.symbol_tables,
+                            source_folders=(*state["source_folders"], *settings.source_dirs),
+                            substitutions=(
+                                *map(tuple, state["substitutions"]),
+                                *settings.substitute_paths,
+                            ),
+                        )
                     ),
                     kept=self._kept,
                 ),
@@ -318,7 +321,7 @@ class Server:
         # Asked for while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
         target, tid = workspace.inputs.kernel.target, request["tid"]
-        layout = workspace.inputs.kernel.layout
+        layout = workspace.inputs.kernel.memory.layout
         if tid is None:
             address = find_current_tasks(target).get(request["state"]["cpu"])
             if address is None:
@@ -348,7 +351,7 @@ class Server:
         """Return the value of one of GDB's functions for a task."""
         from kcovdbg.walk.state import StateReader
 
-        layout = workspace.inputs.kernel.layout
+        layout = workspace.inputs.kernel.memory.layout
         if name == "kcov_count":
             found = StateReader(workspace.inputs.kernel.target, layout).interpret(task)
             if found.count is None and found.errors:
@@ -381,7 +384,7 @@ class Server:
             # A posted series may have modes that are no enumerators; a kernel that was not read yet
             # is not read for that.
             with contextlib.suppress(KcovdbgError):
-                known = {**known, **self._workspace.inputs.kernel.layout.modes}
+                known = {**known, **self._workspace.inputs.kernel.memory.layout.modes}
         name = mode_name(value & ~IN_CTXSW, known)
         return {"name": f"{name} | IN_CTXSW" if value & IN_CTXSW else name}
 

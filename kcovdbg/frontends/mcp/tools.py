@@ -36,6 +36,7 @@ from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.text import escape
 from kcovdbg.console.writer import Format, row_encoder, rows_of
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.target.end_signals import answering
 from kcovdbg.target.target import Target
@@ -390,7 +391,9 @@ class ToolBox:
             # names.
             inputs=replace(
                 workspace.inputs,
-                kernel=replace(workspace.inputs.kernel, reads_build_directory=False),
+                kernel=Kernel(
+                    replace(workspace.inputs.kernel.options, reads_build_directory=False)
+                ),
                 confinement=confinement,
                 kept={},
             ),
@@ -410,7 +413,7 @@ class ToolBox:
         :raises KcovdbgError: when it cannot be opened; the next call tries again.
         """
         kernel = self._find_workspace().inputs.kernel
-        _ = kernel.target, kernel.layout, kernel.symbolizer
+        _ = kernel.target, kernel.memory.layout, kernel.names.awaited_table
 
     def call(self, name: str, given: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> ToolAnswer:
         """Call a tool. Whatever goes wrong in it is an answer.
@@ -481,15 +484,15 @@ class ToolBox:
 
         If its target could not be opened, that is tried again, once for each call.
         """
-        if self._current is None or self._current.inputs.kernel.optional_target is None:
+        if self._current is None or self._current.inputs.kernel.memory.optional_target is None:
             kernel = self._base.inputs.kernel
             opened: Future[Target] = Future()
-            if kernel.open_target is not None:
+            if kernel.options.open_target is not None:
                 try:
-                    opened.set_result(kernel.open_target())
+                    opened.set_result(kernel.options.open_target())
                 except KcovdbgError as error:
                     opened.set_exception(error)
-                kernel = replace(kernel, open_target=opened.result)
+                kernel = Kernel(replace(kernel.options, open_target=opened.result))
             self._current = replace(self._base, inputs=replace(self._base.inputs, kernel=kernel))
         return self._current
 
@@ -502,6 +505,6 @@ class ToolBox:
         """
         for line in self._remarks.getvalue().splitlines():
             yield clean_text(line.removeprefix("kcovdbg: ").removeprefix("note: "))
-        symbolizer = vars(workspace.inputs.kernel).get("symbolizer")
-        if symbolizer is not None and symbolizer.note is not None:
-            yield clean_text(symbolizer.note)
+        table = workspace.inputs.kernel.names.awaited_table
+        if table is not None and table.note is not None:
+            yield clean_text(table.note)

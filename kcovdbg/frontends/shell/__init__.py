@@ -61,7 +61,7 @@ def run_interactively(
     )
     with progress_word(workspace.terminal().stderr, "reading debug info …", _PATIENCE):
         if workspace.inputs.kernel.target.memory_problem is None:
-            _ = workspace.inputs.kernel.layout
+            _ = workspace.inputs.kernel.memory.layout
     if not quiet:
         workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)

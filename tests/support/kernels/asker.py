@@ -12,6 +12,7 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.target import Target
 
@@ -26,7 +27,9 @@ class Asker:
         self.status = 0
         """The exit status of the latest line."""
         self.workspace = Workspace(
-            COMMANDS, UserInputs(Kernel(lambda: target)), find_terminal=self._terminal
+            COMMANDS,
+            UserInputs(Kernel(KernelOptions(lambda: target))),
+            find_terminal=self._terminal,
         )
 
     def _terminal(self, _color: Color) -> Terminal:

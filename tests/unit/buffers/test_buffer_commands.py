@@ -13,7 +13,10 @@ from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.symbolizer import Symbolizer
+from kcovdbg.symbols.table_cache import TableBuild
+from tests.support.state import set_options
 from tests.support.stub import make_stub
 from tests.support.traces import BASE, locate, pc
 
@@ -376,15 +379,15 @@ def test_sym(ask, workspace):
     assert ask(f"sym --address {shifted:x} --json")[0]["pc"] == hex(pc(1, 2))
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
     # The table knows an address that nm prints.
-    workspace.inputs.kernel.symbolizer = make_stub(
-        Symbolizer, function_starting_at=lambda _pc: "fn_1", table=None
+    workspace.inputs.kernel.names.symbolizer = make_stub(
+        Symbolizer, function_starting_at=lambda _pc: "fn_1"
     )
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
 
 def test_source_without_points(trace, ask, tmp_path, workspace):
-    workspace.inputs.kernel.source_folders = (str(tmp_path),)
+    set_options(workspace.inputs.kernel, source_folders=(str(tmp_path),))
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "file_0.c").write_text(
         "".join(f"line_{number};\n" for number in range(1, 130))
@@ -446,11 +449,11 @@ def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     monkeypatch.setattr("kcovdbg.console.point_table._PATIENCE", 0)
     problem = CapabilityError("disk full", hint="free some")
     for state, told in (
-        ({"waits_for_table": True, "progress": lambda: None}, "being built"),
-        ({"waits_for_table": False, "table_problem": None}, "vmlinux"),
-        ({"waits_for_table": False, "table_problem": problem}, "disk full.*free some"),
+        ({"build": make_stub(TableBuild, find=lambda: None, progress=lambda: None)}, "being built"),
+        ({}, "vmlinux"),
+        ({"problem": problem}, "disk full.*free some"),
     ):
-        workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=None, **state)
+        workspace.inputs.kernel.names.awaited_table = AwaitedTable(**state)
         assert run_reporting(workspace, "points vfs_read") == 2
         error = streams.take()[1]
         assert re.search(told, error, re.DOTALL)
@@ -511,7 +514,7 @@ def test_trace_unique_and_pages(trace, ask):
 
 
 def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
-    workspace.inputs.kernel.names = _named(
+    workspace.inputs.kernel.names.locations = _named(
         {1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"}
     )
     rows = ask(f"trace {trace('s.kcov', [pc(1), pc(2), pc(3), pc(4), pc(1), pc(2)])} --json")
@@ -524,7 +527,7 @@ def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
 
 
 def test_trace_leaves_out_classes(workspace, trace, ask):
-    workspace.inputs.kernel.names = _named(
+    workspace.inputs.kernel.names.locations = _named(
         {
             1: "vfs_read",
             2: "mutex_lock",

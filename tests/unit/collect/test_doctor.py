@@ -20,6 +20,7 @@ from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelMemory, KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
@@ -87,6 +88,10 @@ def test_symbols_of_the_running_kernel(tmp_path):
     assert doctor.has_symbol(names, tmp_path / "none") is None
 
 
+def make_kernel(**memory):
+    return make_stub(Kernel, memory=make_stub(KernelMemory, **memory))
+
+
 def look(monkeypatch, image=None, symbol=None, config=None):
     target = (
         None if image is None else make_stub(DrgnTarget, lines=make_stub(DrgnLines, image=image))
@@ -94,9 +99,7 @@ def look(monkeypatch, image=None, symbol=None, config=None):
     monkeypatch.setattr(doctor, "is_this_machine", lambda _target: True)
     monkeypatch.setattr(doctor, "has_symbol", lambda _names: symbol)
     monkeypatch.setattr(doctor, "read_config", lambda: config)
-    return doctor._check_points(
-        make_stub(Context, kernel=make_stub(Kernel, optional_target=target))
-    )
+    return doctor._check_points(make_stub(Context, kernel=make_kernel(optional_target=target)))
 
 
 def test_the_image_says_more_than_the_configuration(monkeypatch, make_image):
@@ -139,7 +142,7 @@ def test_a_kernel_without_kcov_is_told_from_a_missing_mount(monkeypatch, tmp_pat
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_debug_info_is_not_to_blame_for_a_kernel_that_cannot_be_read(monkeypatch, is_readable):
     monkeypatch.setattr(os, "access", lambda *_: is_readable)
-    kernel = make_stub(Kernel, optional_target=None, target_problem="it can't be opened")
+    kernel = make_kernel(optional_target=None, problem="it can't be opened")
     found = doctor._check_symbols(make_stub(Context, kernel=kernel))
     assert found.ok is (False if is_readable else None)
     assert ("-s VMLINUX" in found.fix) == is_readable
@@ -208,7 +211,7 @@ def test_fixes_are_whole_at_any_width(monkeypatch):
         doctor, "_CHECKS", (("is it there?", lambda _context: doctor.Diagnosis(False, "no", fix)),)
     )
     target = make_target(name="another", release="1.2.3")
-    workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target)))
+    workspace = Workspace(COMMANDS, UserInputs(Kernel(KernelOptions(lambda: target))))
     for width in (40, 80, None):
         stream = io.StringIO()
         status = run_words(workspace, ["doctor"], Terminal(stream, io.StringIO(), width))

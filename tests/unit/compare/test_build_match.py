@@ -8,6 +8,7 @@ import pytest
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -44,7 +45,7 @@ class Image:
     def functions(self, recorded, text=None):
         self.path.write_bytes(self.writer.to_bytes())
         table = LocationTable(self.path)
-        names = LocationCache(Symbolizer(table=table).locate_all, lambda: table)
+        names = LocationCache(Symbolizer(table=AwaitedTable(table)).locate_all, lambda: table)
         texts = {} if text is None else text
         return BuildFunctions(
             names.columns(array("Q", sorted(recorded))), lambda file: texts.get(file, ())

@@ -19,7 +19,7 @@ from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.errors import KcovdbgError, UsageError, WordError
 from kcovdbg.inputs.code_names import unknown_function
-from tests.support.state import Streams, make_target, make_workspace
+from tests.support.state import Streams, make_target, make_workspace, set_options
 
 
 def make_command(run=lambda _context, _args: None, name="probe", needs=frozenset(), **values):
@@ -354,7 +354,7 @@ def test_the_rest_belongs_to_another_command():
 
 
 def test_no_target(workspace, streams):
-    workspace.inputs.kernel.open_target = None
+    set_options(workspace.inputs.kernel, open_target=None)
     assert run_reporting(workspace, "info") == 2
     assert streams.take()[1].startswith("kcovdbg: no target\n  kcovdbg -c VMCORE")
 
@@ -362,7 +362,7 @@ def test_no_target(workspace, streams):
 def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
     opened = []
     workspace = make_workspace(streams, monkeypatch)
-    workspace.inputs.kernel.open_target = lambda: opened.append(1) or make_target()
+    set_options(workspace.inputs.kernel, open_target=lambda: opened.append(1) or make_target())
     run_line(workspace, "help")
     assert not opened
     run_line(workspace, "info")

@@ -4,7 +4,6 @@
 import csv
 import json
 import stat
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,14 +12,15 @@ from hypothesis import strategies as st
 from kcovdbg.console.runner import find_command, make_context, run_line
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
 from kcovdbg.export.command import EXPORTERS, find_code_ends
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
-from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.target import Symbol
-from tests.support.state import make_target
+from tests.support.state import make_target, set_options
 from tests.support.stub import make_stub
 from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, pc
@@ -35,7 +35,7 @@ def find_symbol(name):
 
 @pytest.fixture
 def workspace(named_workspace):
-    named_workspace.inputs.kernel.open_target = lambda: make_target(symbol=find_symbol)
+    set_options(named_workspace.inputs.kernel, open_target=lambda: make_target(symbol=find_symbol))
     return named_workspace
 
 
@@ -92,7 +92,7 @@ def points(workspace, tmp_path):
         )
     writer.write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
-    workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.inputs.kernel.names.awaited_table = AwaitedTable(table)
 
 
 def test_points_of_syzkallers_tables(trace, ask, points):
@@ -144,7 +144,7 @@ def test_modoff(trace, ask, workspace):
 
 @pytest.mark.parametrize("name", ["modoff", "drcov"])
 def test_offsets_need_a_kernel(name, trace, workspace):
-    workspace.inputs.kernel.optional_target = None
+    workspace.inputs.kernel.memory.optional_target = None
     with pytest.raises(KcovdbgError, match=name):
         run_line(workspace, f"export {name} {trace('a.kcov', WORDS)}")
 
@@ -160,7 +160,7 @@ def test_drcov_agrees_with_modoff(trace, ask, workspace):
         ),
     )
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
-    workspace.inputs.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.inputs.kernel.names.awaited_table = AwaitedTable(table)
     name = trace("a.kcov", [*WORDS, 0xFFFFFFFFC0000045, 0x1234])
     read = read_drcov(ask(f"export drcov {name}")[0])
     modoff, said = ask(f"export modoff {name}")
@@ -182,8 +182,8 @@ def test_code_ends_where_that_of_the_traces_build_does(workspace):
     command, args = find_command(workspace, ["export", "drcov", "41"])
     context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000, "")])
-    context.inputs.kernel = replace(workspace.inputs.kernel)
-    context.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    context.inputs.kernel = Kernel(workspace.inputs.kernel.options)
+    context.kernel.names.awaited_table = AwaitedTable(table)
     assert find_code_ends(context) == {None: BASE + 0x1000}
 
 

@@ -49,7 +49,7 @@ TABLE = COMMANDS.with_commands(*PROBES)
 
 @pytest.fixture
 def opened(monkeypatch):
-    monkeypatch.setattr("kcovdbg.inputs.kernel.detect_layout", lambda _target: make_layout())
+    monkeypatch.setattr("kcovdbg.inputs.kernel_memory.detect_layout", lambda _target: make_layout())
     return []
 
 

@@ -32,6 +32,8 @@ from kcovdbg.frontends.mcp.tools import (
     read_page,
 )
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelMemory, KernelOptions
+from kcovdbg.inputs.kernel_names import KernelNames
 from kcovdbg.inputs.trace_paths import FileConfinement
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel as MemoryKernel
@@ -53,16 +55,16 @@ def make_box(monkeypatch):
     def make(confinement=FileConfinement(), *, tasks=None, target=None, open_target=None):  # noqa: B008
         reader = StubReader() if tasks is None else StubReader(all=tasks)
         workspace = make_workspace(Streams(), monkeypatch, reader=reader, target=target)
-        monkeypatch.setattr(Kernel, "symbolizer", None)
+        monkeypatch.setattr(KernelNames, "awaited_table", None)
         if open_target is not None:
             workspace = replace(
                 workspace,
                 inputs=replace(
                     workspace.inputs,
-                    kernel=replace(workspace.inputs.kernel, open_target=open_target),
+                    kernel=Kernel(KernelOptions(open_target)),
                 ),
             )
-        monkeypatch.setattr(Kernel, "layout", make_layout())
+        monkeypatch.setattr(KernelMemory, "layout", make_layout())
         return ToolBox(workspace, confinement)
 
     return make

@@ -22,6 +22,7 @@ from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
 from kcovdbg.inputs.kernel import Kernel as OpenKernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.user_folder import find_user_folder
 from tests.support.kernels.build import Kernel
@@ -42,7 +43,9 @@ def kernel():
 @pytest.fixture
 def workspace(streams, kernel):
     return Workspace(
-        COMMANDS, UserInputs(OpenKernel(lambda: kernel.target)), find_terminal=streams.find
+        COMMANDS,
+        UserInputs(OpenKernel(KernelOptions(lambda: kernel.target))),
+        find_terminal=streams.find,
     )
 
 

@@ -20,6 +20,7 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.monitor import command, monitor_source
 from kcovdbg.monitor.samples import read_samples
@@ -45,8 +46,8 @@ def kernel(monkeypatch):
         target = make_target(
             **{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values}
         )
-        workspace = Workspace(COMMANDS, UserInputs(Kernel(lambda: target)))
-        workspace.inputs.kernel.__dict__["layout"] = make_layout()
+        workspace = Workspace(COMMANDS, UserInputs(Kernel(KernelOptions(lambda: target))))
+        workspace.inputs.kernel.memory.layout = make_layout()
         stdout = io.StringIO()
         terminal = Terminal(stdout, io.StringIO(), 80 if is_terminal else None)
         return workspace, terminal, stdout

@@ -8,6 +8,7 @@ import pytest
 
 from kcovdbg.frontends.mcp.tools import ToolBox
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.patch import command
@@ -26,8 +27,7 @@ def box(tmp_path, capsys, monkeypatch):
     built.trace("exchange/t.txt", "second")
     workspace = make_workspace(Streams(), monkeypatch)
     options = TargetOptions(symbols=(str(built.image),), image=True)
-    kernel = Kernel(lambda: open_target(options), source_folders=[str(tmp_path)])
-    kernel.wait = workspace.inputs.kernel.wait
+    kernel = Kernel(KernelOptions(lambda: open_target(options), source_folders=[str(tmp_path)]))
     box = ToolBox(replace(workspace, inputs=UserInputs(kernel)), FileConfinement(folder))
     box.folder = folder
     return box

@@ -22,6 +22,7 @@ from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.pc_shares import count_repeats, rank
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -74,7 +75,7 @@ def make_names(folder, rows):
         symbolizer = Symbolizer(
             fallback=lambda address: (Frame(f"f{address % 3}", "a.c", address % 5 or None, None),)
         )
-        return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
+        return LocationCache(symbolizer.locate_all, lambda: None)
     writer = TableWriter("00" * 20, [TEXT])
     for pc, (kind, frames) in rows.items():
         writer.add_frames(pc, kind, frames)
@@ -83,8 +84,9 @@ def make_names(folder, rows):
             FunctionSymbol(f"s{number}", BASE + 10 * number, 8, unit="a.c" if number else None)
         )
     writer.write(folder / "table")
-    symbolizer = Symbolizer(table=LocationTable(folder / "table"), fallback=fallback)
-    return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
+    table = LocationTable(folder / "table")
+    symbolizer = Symbolizer(table=AwaitedTable(table), fallback=fallback)
+    return LocationCache(symbolizer.locate_all, lambda: table)
 
 
 def random_traces(test):

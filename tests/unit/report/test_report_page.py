@@ -40,10 +40,11 @@ from kcovdbg.report.listing import (
     listing_markup,
 )
 from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, word_chunks
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
-from tests.support.state import make_workspace
+from tests.support.state import make_workspace, set_options
 from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, make_buffer, names, pc
 
@@ -230,7 +231,7 @@ def test_lines_of_two_traces():
 
 @pytest.fixture
 def workspace(named_workspace):
-    named_workspace.inputs.kernel.optional_target = None
+    named_workspace.inputs.kernel.memory.optional_target = None
     return named_workspace
 
 
@@ -347,7 +348,7 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     (tmp_path / "dir/file_0.c").write_text("\tif (a < 3) // one\n" * 150)
     (tmp_path / "include").mkdir()
     (tmp_path / "include/helper.h").write_text("\tif (b < 3) // two\n" * 150)
-    workspace.inputs.kernel.source_folders = (str(tmp_path),)
+    set_options(workspace.inputs.kernel, source_folders=(str(tmp_path),))
     name = trace("a", WORDS)
     whole = write_report(workspace, streams, tmp_path / "r.html", name)
     # The helper's file fits.
@@ -453,8 +454,9 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
             )
     with tempfile.TemporaryDirectory() as folder:
         writer.write(Path(folder) / "table")
-        symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
-        known = LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
+        table = LocationTable(Path(folder) / "table")
+        symbolizer = Symbolizer(offset, table=AwaitedTable(table))
+        known = LocationCache(symbolizer.locate_all, lambda: table)
         buffer = make_buffer(sorted(words), kaslr_offset=offset)
         expected = [
             make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
@@ -480,7 +482,7 @@ def test_what_it_needs(workspace, trace, tmp_path):
             workspace,
             f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x",
         )
-    workspace.inputs.kernel.open_target = None
+    set_options(workspace.inputs.kernel, open_target=None)
     with pytest.raises(KcovdbgError, match="no target"):
         run_line(workspace, f"report -o {tmp_path}/x")
     assert not (tmp_path / "x").exists()
@@ -495,7 +497,7 @@ def test_a_busy_socket(streams, monkeypatch, tmp_path):
 
     workspace = make_workspace(streams, monkeypatch)
     workspace.__dict__.pop("target", None)
-    workspace.inputs.kernel.open_target = fail
+    set_options(workspace.inputs.kernel, open_target=fail)
     with pytest.raises(KcovdbgError, match="no greeting within 5 s") as caught:
         run_line(workspace, f"report -o {tmp_path}/x")
     assert caught.value.hint == problem.hint

@@ -17,9 +17,9 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols import table_cache as cache
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TextRange
-from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import Progress
 from kcovdbg.symbols.table_rows import LocationError, Locations
 from tests.support.table_writer import TableWriter
@@ -184,7 +184,7 @@ def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
 
 
 def test_a_build_that_fails_says_so(tmp_path):
-    """The symbolizer is returned at once, without waiting for the table."""
+    """The kernel's table is returned at once, without waiting for it."""
     (tmp_path / "image").write_bytes(b"no ELF")
     build = cache.TableBuild(tmp_path / "image", BUILD_ID, tmp_path / "tables")
 
@@ -197,10 +197,10 @@ def test_a_build_that_fails_says_so(tmp_path):
     with pytest.raises(CapabilityError) as caught:
         wait()
     assert str(caught.value)
-    symbolizer = Symbolizer(find_table=build.find)
-    assert symbolizer.table is None
-    assert not symbolizer.waits_for_table
-    assert str(symbolizer.table_problem) == str(caught.value)
+    table = AwaitedTable(build=build)
+    assert table.found is None
+    assert not table.is_awaited
+    assert str(table.problem) == str(caught.value)
 
 
 @pytest.mark.parametrize("width", [100, None])
@@ -209,10 +209,8 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
     steps = iter((None, Progress(8, 20), Progress(10, 20), Progress(20, 20)))
 
     class Built(SimpleNamespace):
-        table = None
-
         @property
-        def waits_for_table(self):
+        def is_awaited(self):
             return not self.ended
 
         def progress(self):
@@ -221,7 +219,7 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
             return progress
 
     built = Built(ended=width is None)
-    assert wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60) is None
+    wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60)
     shown = stream.getvalue().split("\r")
     assert ["50 %" in text and " s left" in text for text in shown] == [
         number == 3 for number in range(len(shown))

@@ -16,6 +16,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.mcp.tools import ToolBox
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_memory import KernelOptions
 from kcovdbg.inputs.trace_paths import FileConfinement
 from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.records.side_file import side_path
@@ -286,8 +287,7 @@ def test_tool_of_mcp(program, monkeypatch):
     program.record("1")
     workspace = make_workspace(Streams(), monkeypatch)
     options = TargetOptions(symbols=(str(program.image),), image=True)
-    kernel = Kernel(lambda: open_target(options))
-    kernel.wait = workspace.inputs.kernel.wait
+    kernel = Kernel(KernelOptions(lambda: open_target(options)))
     box = ToolBox(replace(workspace, inputs=UserInputs(kernel)), FileConfinement(folder))
     answer = box.call("why", {"subject": "deep", "what": ["file:1-TRACE_PC.kcov"]})
     assert not answer.is_error, answer.text

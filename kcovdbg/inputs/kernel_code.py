@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The image and the modules of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kcovdbg.abi.address import pc_of
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.kernel_memory import KernelMemory
+from kcovdbg.model.location import LoadedModule
+from kcovdbg.target.target import SourceLines
+
+if TYPE_CHECKING:
+    from kcovdbg.symbols.call_graph import CallGraph
+
+
+class LoadedCode:
+    """The image and the modules of a kernel, where they are at hand."""
+
+    def __init__(self, memory: KernelMemory) -> None:
+        self._memory = memory
+
+    @property
+    def lines(self) -> SourceLines | None:
+        """Source lines by the target's debug info, None where it has none."""
+        target = self._memory.optional_target
+        return None if target is None else target.lines
+
+    @property
+    def image(self) -> str | None:
+        """Path of the kernel image with debug info, None where there is none."""
+        return None if self.lines is None else self.lines.image
+
+    @property
+    def stripped_image(self) -> str | None:
+        """Path of the stripped kernel image, None where :attr:`image` has the code."""
+        target = self._memory.optional_target
+        return None if target is None else target.code
+
+    @property
+    def modules(self) -> tuple[LoadedModule, ...] | None:
+        """The loaded modules, with addresses as KCOV records them; None where they are unknown."""
+        if self.lines is None:
+            return None
+        offset = self._memory.kaslr_offset
+        return tuple(module.shift(-offset) for module in self.lines.loaded_modules())
+
+    @property
+    def module_files(self) -> Mapping[str, str]:
+        """The files of loaded modules that are at hand, by build ID."""
+        return {} if self.lines is None else self.lines.loaded_files()
+
+    def find_code(self, name: str) -> range | None:
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is
+        none.
+        """
+        try:
+            symbol = self._memory.target.symbol(name)
+        except KcovdbgError:
+            return None
+        start = pc_of(symbol.address, self._memory.kaslr_offset)
+        return range(start, start + symbol.size)
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere
+        included.
+        """
+        return self.lines is not None and self.lines.has_function(name)
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a module has code of a file or directory, or of one that matches a
+        pattern.
+        """
+        from kcovdbg.records.located_records import matches_path
+
+        return self.lines is not None and any(
+            matches_path(path, file) for file in self.lines.module_files()
+        )
+
+    def find_base(self, name: str) -> int | None:
+        """Return where offsets in the image or a module count from, as KCOV records addresses; None
+        where that is unknown.
+
+        :param name: of its file: ``vmlinux``, ``ext4.ko``.
+        """
+        stem = name.partition(".ko")[0].replace("-", "_")
+        for module in self.modules or ():
+            if module.name == stem:
+                return dict(module.sections).get(".text")
+        if name.lower().startswith(("vmlinux", "bzimage", "image")):
+            for symbol in ("_text", "_stext"):
+                with suppress(KcovdbgError):
+                    return self._memory.target.symbol(symbol).address - self._memory.kaslr_offset
+        return None
+
+    @cached_property
+    def call_graph(self) -> CallGraph:
+        """Which functions of the kernel's image call which.
+
+        :raises CapabilityError: when there is no image with code, or its machine is unknown.
+        """
+        from kcovdbg.elf.file import ElfFile
+        from kcovdbg.symbols.blocks import read_linked
+        from kcovdbg.symbols.branches import open_code
+        from kcovdbg.symbols.call_graph import CallGraph
+
+        build_id = self._memory.target.build_id
+        with open_code(self.image, self.stripped_image, build_id) as code:
+            symbols = code.symbols
+            if self.stripped_image is not None and self.image is not None:
+                # Those that the location table is made with.
+                with ElfFile(self.image) as debug_file:
+                    symbols = debug_file.symbols if len(debug_file.symbols) else symbols
+            return CallGraph(read_linked(code, symbols))

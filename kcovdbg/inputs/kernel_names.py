@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The functions and source lines of a kernel's PCs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from kcovdbg.inputs.kernel_code import LoadedCode
+from kcovdbg.inputs.kernel_memory import KernelMemory, KernelOptions
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.written_locations import WordLookup
+from kcovdbg.symbols.awaited_table import AwaitedTable, find_awaited_table
+from kcovdbg.symbols.function_starts import FunctionFinder
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, find_image_text
+from kcovdbg.symbols.table_cache import choose_table_file, open_table_file
+from kcovdbg.symbols.table_target import TableTarget
+
+
+class KernelNames:
+    """The functions and source lines of a kernel's PCs, by the location table of its build where
+    there is one.
+    """
+
+    def __init__(self, options: KernelOptions, memory: KernelMemory, code: LoadedCode) -> None:
+        self._options = options
+        self._memory = memory
+        self._code = code
+
+    @property
+    def problem(self) -> str:
+        """Why PCs have no names where there is no target."""
+        return self._memory.problem if self._options.is_named else "no vmlinux is named: -s VMLINUX"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why PCs have no names, or only those of symbols, where that is so."""
+        target = self._memory.optional_target
+        if target is None:
+            return (f"no names: {self.problem}",)
+        if not isinstance(target, TableTarget) or target.names_remark is None:
+            return ()
+        return (target.names_remark,) if self.table is target.table else ()
+
+    @cached_property
+    def awaited_table(self) -> AwaitedTable | None:
+        """The location table, which is built in the background where its build lacks one; None
+        without a kernel.
+
+        :raises TargetError: when a location table cannot be read, or is of another build.
+        """
+        target = self._memory.optional_target
+        if target is None:
+            return None
+        named = self._options.table_file
+        named = named or choose_table_file(self._options.tables, target.build_id)
+        if named is not None:
+            return AwaitedTable(open_table_file(named, target.build_id))
+        spare = target.table if isinstance(target, TableTarget) else None
+        return find_awaited_table(
+            target.build_id, self._code.image, self._stripped_image, spare=spare
+        )
+
+    @property
+    def table(self) -> LocationTable | None:
+        """The location table, None while there is none."""
+        return None if self.awaited_table is None else self.awaited_table.found
+
+    @property
+    def _stripped_image(self) -> str | None:
+        return None if self._code.lines is None else self._code.stripped_image
+
+    @cached_property
+    def symbolizer(self) -> Symbolizer | None:
+        """Locates PCs of the kernel; None without one."""
+        target, lines = self._memory.optional_target, self._code.lines
+        if target is None or self.awaited_table is None:
+            return None
+
+        def name_at(address: int) -> Sequence[Frame]:
+            name = target.symbol_name(address)
+            return () if name is None else (Frame(name, None, None, None),)
+
+        text: ImageText | None = None
+        if self.awaited_table.found is None and self._code.image is not None:
+            text = find_image_text(target.build_id, self._code.image, self._stripped_image)
+        return Symbolizer(
+            target.kaslr_offset,
+            table=self.awaited_table,
+            fallback=name_at if lines is None else lines.frames_at,
+            modules=lines,
+            text=text,
+            word_size=target.word_size,
+        )
+
+    @cached_property
+    def locations(self) -> LocationCache:
+        """Names for recorded PCs; without a kernel, PCs have none."""
+        symbolizer = self.symbolizer
+        if symbolizer is None:
+            return LocationCache(lambda pcs: [Location(pc, ()) for pc in pcs])
+        return LocationCache(symbolizer.locate_all, lambda: self.table, self._code)
+
+    def make_word_lookup(self, *, is_running: bool = False) -> WordLookup:
+        """Return what finds written code locations, such as the words of an oops.
+
+        :param is_running: whether all addresses include the KASLR offset.
+        """
+        finder = self.make_function_finder()
+        return WordLookup(self._memory.target, self.locations, finder, is_running=is_running)
+
+    @cached_property
+    def recorded_words(self) -> WordLookup:
+        """Finds written code locations whose addresses are as KCOV records them."""
+        return self.make_word_lookup()
+
+    def make_function_finder(self) -> FunctionFinder:
+        """Return what finds functions by name, of the image and of modules."""
+        code = self._code
+        return FunctionFinder(
+            self._memory.target,
+            code.image,
+            code.stripped_image,
+            self.table,
+            code.modules or (),
+            code.module_files,
+        )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The modules that traces of one build have records in, as their side files name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from kcovdbg.abi.address import page_align, page_align_down
+from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
+from kcovdbg.records.pc_convention import PointSet, find_module_sets
+from kcovdbg.records.side_file import TraceHeader
+from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
+from kcovdbg.symbols.symbolizer import Fallback
+from kcovdbg.target.target import SourceLines
+
+
+class TraceModules(SourceLines):
+    """The modules of one build: where the first of its traces with records in each has it, which
+    all are read for.
+
+    :param headers: of the traces.
+    :param files: of modules with debug info, by build ID.
+    :raises TargetError: when one of these cannot be used.
+    """
+
+    def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
+        self.loaded = _choose_modules(
+            module for header in headers for module in header.recorded_modules
+        )
+        """With addresses as KCOV records them."""
+        self._map = ModuleMap(self.loaded)
+        self.problem: str | None = None
+        """Why modules have no source lines, None where they may have."""
+        self._find_frames: Fallback = lambda _address: ()
+        self._files = files
+        if any(module.build_id in files for module in self.loaded):
+            try:
+                from kcovdbg.target.drgn.lines import frames_at, open_module_program
+            except ImportError:
+                self.problem = "records in modules have no source lines: these need drgn"
+            else:
+                self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
+
+    def find_points(self) -> Mapping[int, PointKind]:
+        """Return the coverage points of the modules whose files are known, as KCOV records them."""
+        known = [module for module in self.loaded if module.build_id in self._files]
+        return {
+            pc: kind
+            for module in known
+            for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
+        }
+
+    def find_sets(self) -> Sequence[PointSet]:
+        """Return the same, by module."""
+        return tuple(find_module_sets(self.loaded, self._files))
+
+    def loaded_modules(self) -> tuple[LoadedModule, ...]:
+        """Return where the code of the modules is."""
+        return self.loaded
+
+    def loaded_files(self) -> dict[str, str]:
+        """Return the files of these modules that are known, by build ID."""
+        known = {module.build_id for module in self.loaded}
+        return {build_id: path for build_id, path in self._files.items() if build_id in known}
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the module that an instruction is in, None when it is in none."""
+        found = self._map.find(address + 1)
+        return None if found is None else found[0].name
+
+    def may_hold(self, address: int) -> bool:
+        """Return whether a module could be at an address: those with records are known."""
+        return self.name_at(address) is not None
+
+    def find_code(self, name: str) -> range | None:  # noqa: ARG002
+        """Return None: symbols of modules are not read."""
+        return None
+
+    def has_function(self, name: str) -> bool:  # noqa: ARG002
+        """Return True: which functions the modules have is unknown."""
+        return True
+
+    def has_file(self, path: str) -> bool:  # noqa: ARG002
+        """Return True: which files the modules are from is unknown."""
+        return True
+
+    def frames_at(self, address: int) -> Sequence[Frame]:
+        """Return the source location of an instruction, none where it is unknown."""
+        return self._find_frames(address)
+
+
+def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
+    """Return each module once, behind all others where another boot had another module there."""
+    found: dict[tuple[str, str | None], LoadedModule] = {}
+    for module in modules:
+        if module.key in found or not module.sections:
+            continue
+        start, end = module.span
+        spans = [other.span for other in found.values()]
+        if any(start < other_end and other_start < end for other_start, other_end in spans):
+            module = module.shift(
+                page_align(max(other_end for _, other_end in spans)) - page_align_down(start)
+            )
+        found[module.key] = module
+    return tuple(found.values())
