@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from kcovdbg.check.finding_text import count_findings, count_noun, word_finding
 from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Value
@@ -166,37 +167,19 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
             yield (*head, ("", f"and {finding.object}"))
             continue
         yield (*head, ("header", f"{finding.object}: "), ("", finding.message))
-        yield (("remark", f"  {finding.rule}: {_rule(finding).sentence}"),)
-        if finding.values:
-            yield (("", "  " + "  ".join(f"{name}={value}" for name, value in finding.values)),)
-        sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
-        yield (("", f"  {sure}"),)
-        for cause in finding.causes:
-            yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
-    yield (("header" if report.status else "remark", _summarize(report)),)
+        words = word_finding(finding)
+        yield (("remark", f"  {words.rule}"),)
+        for text in filter(None, (words.values, words.certainty, *words.causes)):
+            yield (("", f"  {text}"),)
+    rules = count_noun(report.applied + len(report.unjudged), "rule")
+    applied = f"{report.applied} of {rules}" if report.unjudged else rules
+    style = "header" if report.status else "remark"
+    yield ((style, f"{applied} applied: {count_findings(report)}"),)
     skipped = [(count, reason) for count, reason in report.skipped if count]
     if skipped:
         reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
-        yield (("remark", f"{_rules(sum(count for count, _ in skipped))} not applied: {reasons}"),)
-
-
-def _summarize(report: Report) -> str:
-    violations = report.violations
-    found = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
-    if any(finding.is_least for finding in report.findings):
-        found = f"at least {found}"
-    counted = [finding for finding in report.findings if finding.severity is not Severity.UNKNOWN]
-    others = sum(finding.more or 1 for finding in counted) - violations
-    if others:
-        found += ", 1 other finding" if others == 1 else f", {others} other findings"
-    if not report.unjudged:
-        return f"{_rules(report.applied)} applied: {found}"
-    total = report.applied + len(report.unjudged)
-    return f"{report.applied} of {_rules(total)} applied: {found}; {report.unjudged_text}"
-
-
-def _rules(count: int) -> str:
-    return "1 rule" if count == 1 else f"{count} rules"
+        rules = count_noun(sum(count for count, _ in skipped), "rule")
+        yield (("remark", f"{rules} not applied: {reasons}"),)
 
 
 def _name_rules() -> Iterable[tuple[str, str]]:

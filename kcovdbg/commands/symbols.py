@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -54,16 +55,28 @@ _COLUMNS: Final = (
 )
 
 
-def _describe(table: LocationTable, file: Path) -> dict[str, object]:
-    return {
-        "build_id": table.build_id,
-        "points": len(table.pcs(PointKind.PC, PointKind.ENTRY, PointKind.EXIT)),
-        "comparisons": len(table.pcs(PointKind.CMP)),
-        "functions": sum(1 for _ in table.functions()),
-        "bytes": file.stat().st_size,
-        "format": FORMAT,
-        "file": str(file),
-    }
+@dataclass(frozen=True, slots=True)
+class _TableRow:
+    """A location table, by the keys of :data:`_COLUMNS`."""
+
+    build_id: str | None
+    points: int
+    comparisons: int
+    functions: int
+    bytes: int
+    file: str
+    format: int = FORMAT
+
+
+def _describe(table: LocationTable, file: Path) -> _TableRow:
+    return _TableRow(
+        build_id=table.build_id,
+        points=len(table.pcs(PointKind.PC, PointKind.ENTRY, PointKind.EXIT)),
+        comparisons=len(table.pcs(PointKind.CMP)),
+        functions=sum(1 for _ in table.functions()),
+        bytes=file.stat().st_size,
+        file=str(file),
+    )
 
 
 def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
@@ -99,7 +112,7 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
     return debug, None if code == debug else code, ids.pop()
 
 
-def _build(context: Context, files: Sequence[str], output: str | None) -> dict[str, object]:
+def _build(context: Context, files: Sequence[str], output: str | None) -> _TableRow:
     debug, code, build_id = _find_images(files)
     key = find_table_key(debug, code)
     assert key is not None

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import mul
 from typing import Final, NamedTuple
 
-from kcovdbg.check.runner import Report, find_rule
+from kcovdbg.check.finding_text import count_findings, count_noun, word_finding
+from kcovdbg.check.runner import Report
 from kcovdbg.console.html import (
     json_text,
     notes_markup,
@@ -271,36 +272,22 @@ def _row(style: str, cells: str, number: int, code: str) -> str:
 
 def findings_markup(report: Report) -> Iterator[str]:
     """Yield the findings of check."""
-    findings, violations = report.findings, report.violations
-    said = (
-        "none violated"
-        if not violations
-        else "1 violation"
-        if violations == 1
-        else f"{violations} violations"
-    )
-    said = f"at least {said}" if any(finding.is_least for finding in findings) else said
-    rules = "1 rule" if report.applied == 1 else f"{report.applied} rules"
-    unjudged = f"; {text(report.unjudged_text)}" if report.unjudged else ""
-    yield f"<p>{rules}: {said}{unjudged}.</p>"
-    for finding in findings:
-        rule = find_rule(finding.rule)
-        yield f'<article class="finding {text(finding.severity.value)}">'
+    rules = count_noun(report.applied, "rule")
+    yield f"<p>{rules}: {text(count_findings(report))}.</p>"
+    for finding in report.findings:
+        words = word_finding(finding)
+        severity = text(finding.severity.value)
+        yield f'<article class="finding {severity}">'
         yield (
-            f"<p><strong "
-            f'class="s-{text(finding.severity.value)}">{text(finding.severity.value)}</strong> '
+            f'<p><strong class="s-{severity}">{severity}</strong> '
             f"<strong>{text(finding.rule)}</strong> {text(finding.object)}: "
             f"{text(finding.message)}</p>"
         )
-        yield (
-            f'<p class="place">{text(finding.rule)}: '
-            f"{text('' if rule is None else rule.sentence)}</p>"
-        )
-        sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
-        values = "  ".join(f"{name}={value}" for name, value in finding.values)
-        yield f"<p>{text(sure)}{f' <code>{text(values)}</code>' if values else ''}</p>"
-        for cause in finding.causes:
-            yield f"<p>Known bug, {text(f'{cause.certainty.value} ({cause.reason}): {cause}')}</p>"
+        yield f'<p class="place">{text(words.rule)}</p>'
+        values = f" <code>{text(words.values)}</code>" if words.values else ""
+        yield f"<p>{text(words.certainty)}{values}</p>"
+        for cause in words.causes:
+            yield f"<p>{text(cause)}</p>"
         yield "</article>"
     yield from notes_markup(report.remarks)
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -63,6 +64,7 @@ from kcovdbg.why.missing_coverage import (
     NEEDS,
     Answer,
     AnswerValue,
+    Compared,
     Reason,
     Values,
     explain_handle,
@@ -692,23 +694,38 @@ def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
         )
 
 
-def _make_row(question: str, answer: Answer) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An answer, by the keys of :data:`_COLUMNS`."""
+
+    question: str
+    code: str
+    answer: str
+    evidence: Sequence[str]
+    values: Mapping[str, AnswerValue]
+    guard: Mapping[str, object] | None
+    path: Sequence[str] | None
+    operands: Sequence[Compared] | None
+
+
+def _make_row(question: str, answer: Answer) -> _Row:
     values = {
         key: value for key, value in {**answer.values, **answer.named}.items() if value is not None
     }
     shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
-    evidence = (*shown, *answer.notes)
-    row = {
-        "question": question,
-        "code": answer.code,
-        "answer": answer.answer,
-        "evidence": evidence,
-        "values": values,
-    }
     guard = None if answer.guard is None else answer.guard._asdict()
     if guard is not None and guard["file"] is None:
         del guard["file"], guard["line"]
-    return {**row, "guard": guard, "path": answer.path or None, "operands": answer.operands or None}
+    return _Row(
+        question,
+        answer.code,
+        answer.answer,
+        (*shown, *answer.notes),
+        values,
+        guard,
+        answer.path or None,
+        answer.operands or None,
+    )
 
 
 def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
@@ -718,14 +735,14 @@ def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
         yield f"{_TITLES[key]}={item}"
 
 
-def _lines(question: str, rows: list[dict[str, Any]]) -> Iterator[Line]:
+def _lines(question: str, rows: Sequence[_Row]) -> Iterator[Line]:
     yield (("header", escape(question)),)
     for row in rows:
-        yield (("", escape(f"- {row['answer']}")),)
-        if row["evidence"]:
-            yield (("remark", escape(f"    {', '.join(_join_lists(row['evidence']))}")),)
-        if row["path"]:
-            yield (("remark", escape(f"    path: {' > '.join(row['path'])}")),)
+        yield (("", escape(f"- {row.answer}")),)
+        if row.evidence:
+            yield (("remark", escape(f"    {', '.join(_join_lists(row.evidence))}")),)
+        if row.path:
+            yield (("remark", escape(f"    path: {' > '.join(row.path)}")),)
 
 
 def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
