@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value
@@ -84,17 +85,37 @@ def _buffer_names(state: State) -> Iterator[str]:
         yield saved.buffer
 
 
+class _Found(NamedTuple):
+    """What was read."""
+
+    buffers: int
+    stacks: Sequence[str]
+    """Ids and names of the tasks whose kernel stacks were read."""
+    remarks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceRow:
+    """A written slice, by the keys of :data:`_COLUMNS`."""
+
+    file: str
+    bytes: int
+    pages: int
+    consistent: bool
+    buffers: int
+    stacks: Sequence[str]
+
+
 def read_everything(
     target: Target,
     layout: Layout,
     proof: PointProof | None = None,
     sites: Sequence[RemoteSite] = (),
-) -> tuple[dict[str, object], tuple[str, ...]]:
+) -> _Found:
     """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV
     state and of current ones.
 
     :param sites: of the kernel, whose calls are read.
-    :return: numbers of what was read, and remarks.
     """
     from kcovdbg.target.drgn.page_recorder import record_stack
 
@@ -130,7 +151,7 @@ def read_everything(
     for address in wanted:
         record_stack(target, address)
     stacks = [f"{fields.pid} {fields.comm}" for fields in wanted.values()]
-    return {"buffers": buffers, "stacks": stacks}, tuple(state.notes)
+    return _Found(buffers, stacks, tuple(state.notes))
 
 
 def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
@@ -170,7 +191,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     # Each look reads types once; the slice must hold what a fresh look reads.
     proof = context.kernel.points.proof
     sites = _find_module_sites(context)
-    recording, (found, notes) = record(
+    recording, found = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)
     )
     if stream is not None:
@@ -182,7 +203,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
             recording.content(),
             check=partial(refuse_input, args.output, context.input_files),
         )
-    remarks = list(dict.fromkeys(notes))
+    remarks = list(dict.fromkeys(found.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
     if target.build_id is not None:
@@ -190,13 +211,15 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if to_stdout:
         write_remarks(context.terminal, remarks)
         return Lines(())
-    made = {
-        "file": args.output,
-        "bytes": size,
-        "pages": len(recording.pages),
-        "consistent": recording.is_consistent,
-    }
-    return Fields(_COLUMNS, {**made, **found}, remarks=remarks)
+    row = _SliceRow(
+        file=args.output,
+        bytes=size,
+        pages=len(recording.pages),
+        consistent=recording.is_consistent,
+        buffers=found.buffers,
+        stacks=found.stacks,
+    )
+    return Fields(_COLUMNS, row, remarks=remarks)
 
 
 COMMAND: Final = Command(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -607,7 +607,7 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
     shown = rows[:_MOST_OBSTACLES] if question.is_all else rows
     if len(shown) < len(rows):
         left = rows[len(shown) :]
-        lines = sum(row["values"]["lines"] for row in left)
+        lines = sum(row.values["lines"] for row in left)
         remarks.append(f"{len(left)} more places, with {lines} lines: --json shows all")
     drawing = Drawing(len(shown), lambda most: _lines(asked, shown[:most]))
     return Lines(
@@ -702,7 +702,7 @@ class _Row:
     code: str
     answer: str
     evidence: Sequence[str]
-    values: Mapping[str, AnswerValue]
+    values: Mapping[str, Any]
     guard: Mapping[str, object] | None
     path: Sequence[str] | None
     operands: Sequence[Compared] | None
