@@ -314,6 +314,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using patch; and test $_shtab_kcovdbg_npo
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a points -d 'list the coverage points of a function, file or directory'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l uncovered -d 'only the points that the buffers could have and lack'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l by -xka "directory file function" -d 'show how many lines and functions of each the buffers executed'
+complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l reachable -d 'with --by: only code that system calls may lead to'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions qemu-exec qemu-asm perf gdb" -d 'what a trace file without a side file is; default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l pc -xka "auto raw call minus1 twice exact" -d 'what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1) or twice (the call subtracted twice); default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l kaslr-offset -x -d 'the KASLR offset that its PCs include; 0 for none; default is to find out'

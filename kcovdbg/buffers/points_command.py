@@ -61,6 +61,7 @@ from kcovdbg.records.source_coverage import (
     SourceCoverage,
     find_function_lines,
     merge_traces,
+    select_reachable,
     sum_up,
 )
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
@@ -409,7 +410,16 @@ def _run_groups(context: Context, args: Namespace) -> Table:
         partial(matches_source_function if is_function else matches_file, args.place),
     )
     remarks += found.remarks if traces else ()
-    rows = list(_group_files(found.files, args.by))
+    files = found.files
+    if args.reachable:
+        files = select_reachable(table, files, context.kernel.code.call_graph.reachable)
+        totals = sum_up(files)
+        executed = f"{totals.executed_lines} of " if traces else ""
+        remarks.append(
+            f"{executed}{totals.lines} lines are in functions that system calls may reach, by "
+            f"calls or through pointers: only these are counted"
+        )
+    rows = list(_group_files(files, args.by))
     if not rows:
         context.status = 1
     absence = f"'{args.place}' is not instrumented: its code has no coverage point"
@@ -423,6 +433,8 @@ def _run(context: Context, args: Namespace) -> Table:
         if args.uncovered:
             raise UsageError("points: --by has no points", hint="leave out --by or --uncovered")
         return _run_groups(context, args)
+    if args.reachable:
+        raise UsageError("points: --reachable is of --by", hint="add --by directory")
     if args.uncovered and not args.what:
         raise UsageError(
             "points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT"
@@ -542,6 +554,7 @@ COMMAND: Final = Command(
             "show how many lines and functions of each the buffers executed",
             choices=_GROUPS,
         ),
+        Argument("--reachable", Value.FLAG, "with --by: only code that system calls may lead to"),
         *TRACE_OPTIONS,
     ),
     examples=(
@@ -551,6 +564,10 @@ COMMAND: Final = Command(
             "points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"
         ),
         Example("points fs 41 --by file", "how much of each file did task 41 execute?"),
+        Example(
+            "points fs 41 --by directory --reachable",
+            "and how much of what system calls may reach?",
+        ),
         Example("points do_sys_openat2 all --uncovered", "what has nobody covered?"),
     ),
     needs=frozenset({Need.POINTS}),

@@ -282,6 +282,36 @@ def _find_coverage(
     return CodeCoverage(files, columns.contradictions, columns.unmatched)
 
 
+def select_reachable(
+    table: LocationTable, files: Iterable[SourceCoverage], functions: Collection[int]
+) -> Sequence[SourceCoverage]:
+    """Return the coverage of the lines and functions with code of some functions alone.
+
+    :param table: of the image.
+    :param functions: numbers of functions.
+    """
+    nothing = TraceRecords({}, Quality(0), frozenset())
+    columns = make_finder(table).find_columns(nothing, sorted(functions))
+    kept: defaultdict[str, set[int]] = defaultdict(set)
+    for file, line in zip(columns.line_file, columns.line, strict=True):
+        if file < len(columns.names):
+            kept[normpath(columns.names[file])].add(line)
+    return [_select_own(file, kept[file.path]) for file in files if file.path in kept]
+
+
+def _select_own(file: SourceCoverage, kept: Collection[int]) -> SourceCoverage:
+    rows = [(line, hits) for line, hits in zip(file.lines, file.hits, strict=True) if line in kept]
+    lines = array("I", [line for line, _ in rows])
+    unknown = array("I", [line for line in file.unknown_lines if line in kept])
+    own = file._replace(lines=lines, hits=array("Q", [hits for _, hits in rows]))
+    own = own._replace(unknown_lines=unknown)
+    functions = [
+        found.function for found in find_function_lines(own) if found.lines or found.unknown_lines
+    ]
+    branches = [branch for branch in file.branches if branch.line in kept]
+    return own._replace(all_functions=functions, branches=branches)
+
+
 def add_executed(
     files: Sequence[SourceCoverage], executed: Mapping[str, Mapping[int, int]]
 ) -> Sequence[SourceCoverage]:

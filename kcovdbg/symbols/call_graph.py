@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cached_property
@@ -124,6 +125,33 @@ class CallGraph:
     def system_calls(self) -> frozenset[int]:
         """The functions that the entry code calls for system calls."""
         return frozenset(number for number, name in self._names.items() if _SYSTEM_CALL.match(name))
+
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        """The functions that a system call may lead to: by calls, or through a pointer.
+
+        More than what system calls reach, as every pointer to a function counts: code that runs
+        during boot registers many. Pointers in data that is freed after boot, between
+        ``__init_begin`` and ``__init_end``, do not count: these are of the code for boot itself.
+        """
+        ends = [self._symbols.find(name) for name in ("__init_begin", "__init_end")]
+        start, end = (0 if symbol is None else symbol.address for symbol in ends)
+        leads_to: defaultdict[int, list[int]] = defaultdict(list)
+        todo = list(self.system_calls)
+        for function in range(len(self)):
+            for site in self.find_callers(function):
+                leads_to[site.caller].append(function)
+            places = self.find_pointers(function)
+            if any(
+                place.function is not None or not start <= place.address < end for place in places
+            ):
+                todo.append(function)
+        found = set(todo)
+        while todo:
+            following = [one for one in leads_to[todo.pop()] if one not in found]
+            found.update(following)
+            todo += following
+        return frozenset(found)
 
     def _span(self, function: int) -> range:
         return range(self._ends[function - 1] if function else 0, self._ends[function])

@@ -180,3 +180,15 @@ def test_lines_behind_a_place_need_it(
                 wrong.append((call.text, line, node))
     assert checked > 100
     assert wrong == []
+
+
+def test_what_system_calls_reach(truth: Truth, graph: CallGraph) -> None:
+    """Every function that a call ran may be reached, and not every function of the kernel."""
+    executed: set[int] = set()
+    for _, own in truth.calls:
+        executed.update(truth.functions_of(set(own)))
+    assert len(executed) > 1000
+    missing = [graph.name(function) for function in executed - graph.reachable]
+    print(f"{len(graph.reachable)} of {len(graph)} functions are reachable")
+    assert missing == []
+    assert len(graph.reachable) < 0.97 * len(graph)

@@ -223,3 +223,9 @@ def test_compiled_code_by_objdump(tmp_path, level):
         if graph.has_pointers(graph.function_at(address))
     }
     assert pointed >= {"b", "c"}
+
+
+def test_what_system_calls_may_lead_to(calls):
+    """Calls lead on, and so does each pointer; callers of what is reached do not count."""
+    names = {calls.graph.name(function) for function in calls.graph.reachable}
+    assert names == {"__x64_sys_read", "pointed"}

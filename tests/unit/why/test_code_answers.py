@@ -344,3 +344,16 @@ def test_file_that_is_not_built(program):
     assert row["code"] == "code-absent"
     assert "CONFIG_OTHER" in row["answer"]
     assert main([*words, "why", "dir/another.c:1", trace]) == 2
+
+
+def test_lines_that_system_calls_may_reach(program):
+    """Nothing leads to lonely(): its lines do not count in the share of reachable code."""
+    rows = {}
+    for options in ((), ("--reachable",)):
+        words = ["points", FILE, program.record("1"), "--by", "function", *options, "--json"]
+        assert main(["-s", str(program.image), *words]) == 0
+        rows[options] = {row["name"]: row for row in json.loads(program.out())}
+    assert set(rows[()]) - set(rows["--reachable",]) == {"lonely"}
+    assert {"pointed", "deep", "__x64_sys_two"} <= set(rows["--reachable",])
+    for name, row in rows["--reachable",].items():
+        assert row == rows[()][name]
