@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lines that some runs executed and others did not: a run of which it is unknown is neither."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from kcovdbg.buffers.line_diff import _find_rows, _SideStates
 from kcovdbg.inputs.buffer_sources import BufferCounts
+from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.kernel_sources import KernelSources
 from kcovdbg.records.line_states import INCOMPLETE, SET, TraceRecords
 from kcovdbg.records.run_counts import DiffSide
 from kcovdbg.symbols.blocks import BlockFlag
 from kcovdbg.symbols.source_tree import SourceTree
+from tests.support.stub import make_stub
 from tests.unit.records.test_line_states import KINDS, Block, make_finder, point
 
 # The left branch is line 11, the right one line 12; both have points.
@@ -37,8 +38,8 @@ def compare(left, right, files=()):
             yield BufferCounts(trace.counts, (), KINDS, trace=trace)
 
     sides = (_SideStates(finder, [0], lambda runs=runs: read(runs)) for runs in (left, right))
-    build = SimpleNamespace(find_tree=lambda: SourceTree(()))
-    rows, common, unknown = _find_rows(build, *sides, files)
+    kernel = make_stub(Kernel, sources=make_stub(KernelSources, tree=SourceTree(())))
+    rows, common, unknown = _find_rows(kernel, *sides, files)
     return {row.line: (row.side, row.left_runs, row.right_runs) for row in rows}, common, unknown
 
 
