@@ -137,5 +137,5 @@ COMMAND: Final = Command(
         Example("info", "which kernel is this, and which KCOV?"),
         Example("info --json", "the same for a script"),
     ),
-    needs=frozenset({Need.NAMES}),
+    needs=frozenset({Need.KERNEL}),
 )

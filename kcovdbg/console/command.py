@@ -23,6 +23,7 @@ CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 class Need(str, Enum):
     """A necessity of a command."""
 
+    KERNEL = "a kernel"
     NAMES = "a kernel's names"
     POINTS = "a kernel's coverage points"
     CODE = "a kernel's code"

@@ -198,20 +198,24 @@ class Context:
 
         :raises CapabilityError: when it hasn't.
         """
-        name = self.command.name
-        if need in (Need.NAMES, Need.POINTS, Need.CODE):
-            target = self.kernel.target
-            if need is Need.CODE and self.kernel.code.image is None:
-                raise CapabilityError(
-                    f"{name} needs the kernel's code; {target.memory_problem or target.name}",
-                    hint="-s VMLINUX",
-                )
+        needed = f"{self.command.name} needs {need.value}"
+        if need is Need.TERMINAL:
+            if not self.terminal.is_terminal:
+                raise CapabilityError(needed)
+            return
+        target = self.kernel.target
+        if need is Need.NAMES and not self.kernel.names.are_known:
+            raise CapabilityError(f"{needed}; {target.name} has none", hint="-s VMLINUX")
+        if need is Need.POINTS:
+            self.kernel.points.require_known()
+        if need is Need.CODE and self.kernel.code.image is None:
+            raise CapabilityError(
+                f"{needed}; {target.memory_problem or target.name}", hint="-s VMLINUX"
+            )
         if need is Need.MEMORY:
             self.inputs.require_memory()
-        if need is Need.TERMINAL and not self.terminal.is_terminal:
-            raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:
-            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} is not one")
+            raise CapabilityError(f"{needed}; {target.name} is not one")
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:

@@ -44,6 +44,13 @@ class KernelNames:
             return ()
         return (target.names_remark,) if self.table is target.table else ()
 
+    @property
+    def are_known(self) -> bool:
+        """Whether PCs can have names: by debug info, or by a table that is there or awaited."""
+        table = self.awaited_table
+        is_tabled = table is not None and (table.found is not None or table.is_awaited)
+        return is_tabled or self._code.lines is not None
+
     @cached_property
     def awaited_table(self) -> AwaitedTable | None:
         """The location table, which is built in the background where its build lacks one; None

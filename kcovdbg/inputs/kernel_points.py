@@ -41,6 +41,15 @@ class KernelPoints:
         self._code = code
         self._names = names
 
+    def require_known(self) -> None:
+        """Make sure that the coverage points are known, or will be once the table is built.
+
+        :raises CapabilityError: when they are not.
+        """
+        awaited = self._names.awaited_table
+        if awaited is None or not awaited.is_awaited:
+            self.require_table(needs_points=False)
+
     def require_table(self, *, needs_points: bool = True) -> LocationTable:
         """Return the table of the coverage points.
 

@@ -819,5 +819,5 @@ COMMAND: Final = Command(
         ),
         Example("why --all fs/ext4 file:trace.kcov", "which branches to aim at next?"),
     ),
-    needs=frozenset({Need.NAMES}),
+    needs=frozenset({Need.KERNEL}),
 )

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from kcovdbg.frontends.cli import main
+from kcovdbg.inputs.kernel_names import KernelNames
 from tests.support.state import Streams, make_workspace
 from tests.support.traces import names, write_trace
 
@@ -33,10 +34,9 @@ def streams():
 def named_workspace(streams, monkeypatch):
     """A workspace that names the PCs of made-up functions."""
     workspace = make_workspace(streams, monkeypatch)
-    workspace.inputs.kernel.names.locations, workspace.inputs.kernel.names.awaited_table = (
-        names(),
-        None,
-    )
+    known = workspace.inputs.kernel.names
+    known.locations, known.awaited_table = names(), None
+    monkeypatch.setattr(KernelNames, "are_known", True)
     return workspace
 
 
