@@ -58,7 +58,9 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     """
     names = context.names.of(buffer)
     (wanted,) = make_filters(args, names)
-    limit = args.n if args.n is not None else (TAIL if args.tail else None)
+    limit = args.n
+    if limit is None and args.tail:
+        limit = TAIL
     indices = find_indices(buffer, wanted)
     heading, its_remarks = buffer_heading(buffer, is_text=context.format is Format.TEXT)
     remarks = [*its_remarks, *context.kernel.names.remarks]

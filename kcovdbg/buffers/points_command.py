@@ -474,16 +474,15 @@ def _run(context: Context, args: Namespace) -> Table:
         is_incomplete = is_incomplete or any(buffer.is_incomplete for buffer in buffers)
     offset = context.target.kaslr_offset
     table = context.kernel.names.table
+    # Of a point that is not in what could be read, it is unknown.
+    absent = None if is_incomplete else 0
     rows = [
         _Row(
             pc,
             kind,
             address_of(pc, offset),
             Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
-            # Of a point that is not in what could be read, it is unknown.
-            None
-            if counts is None or kind not in kinds
-            else counts.get(pc, None if is_incomplete else 0),
+            None if counts is None or kind not in kinds else counts.get(pc, absent),
         )
         for pc, kind, frames in found
     ]

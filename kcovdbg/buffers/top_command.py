@@ -104,7 +104,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))
-    limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else None
+    limit = args.n
+    if limit is None and context.format is Format.TEXT:
+        limit = _SHOWN
     ranking = rank(
         columns,
         known.records,

@@ -195,7 +195,9 @@ class TraceView:
 
     def source(self, row: ViewRow) -> SourceTree | None:
         """Return what finds source files of a row's record, of two the left one's."""
-        return None if not self._sources else self._sources[0 if row.left is not None else -1]
+        if not self._sources:
+            return None
+        return self._sources[_side_of(row)]
 
     def find_states(self, row: ViewRow, file: str) -> list[Mapping[int, CodeLine]]:
         """Return the lines of a file by each trace of its build.
@@ -204,7 +206,9 @@ class TraceView:
         """
         if self._has_one_build:
             return [find(file) for find in self._states]
-        return [self._states[0 if row.left is not None else -1](file)] if self._states else []
+        if not self._states:
+            return []
+        return [self._states[_side_of(row)](file)]
 
     def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
         """Return a row in so many columns.
@@ -322,6 +326,11 @@ class TraceView:
             return any(index is not None and its[index] in found for index, its, found in sides)
 
         return matches
+
+
+def _side_of(row: ViewRow) -> int:
+    """Return the index of the trace that a row is shown with, of two the left one's."""
+    return 0 if row.left is not None else -1
 
 
 def _words(buffer: Buffer) -> Sequence[int]:

@@ -68,13 +68,11 @@ class RowControl(UIControl):
             row = state.top + number
             if number >= count:
                 return []
-            extra = (
-                "class:cursor"
-                if row == state.row
-                else "class:match"
-                if state.is_highlighted(row)
-                else ""
-            )
+            extra = ""
+            if row == state.row:
+                extra = "class:cursor"
+            elif state.is_highlighted(row):
+                extra = "class:match"
             return style_line(state.line(row, width), extra)
 
         cursor = Point(0, min(max(state.row - state.top, 0), max(count - 1, 0)))

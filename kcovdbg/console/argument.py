@@ -133,9 +133,9 @@ class Argument:
         can_lack = not self.is_required if self.is_option else bool(parts["bracket"])
         if parts["dots"]:
             return Count.ANY if can_lack else Count.SOME
-        return (
-            None if can_lack is self.is_option else Count.ONE if self.is_option else Count.OPTIONAL
-        )
+        if can_lack is self.is_option:
+            return None
+        return Count.ONE if self.is_option else Count.OPTIONAL
 
     @property
     def attribute(self) -> str:

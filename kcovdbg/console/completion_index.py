@@ -183,7 +183,10 @@ def _object_meta(kcov: Kcov) -> str:
 
 
 def _count_meta(counted: Task | Kcov) -> str:
-    return "" if counted.count is None else f"  {counted.count}{' FULL' if counted.full else ''}"
+    if counted.count is None:
+        return ""
+    full = " FULL" if counted.full else ""
+    return f"  {counted.count}{full}"
 
 
 class Harvest:

@@ -68,7 +68,9 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
 
 def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
     columns = table.text_columns
-    room = None if table.is_wide else table.piped_width if width is None else width
+    room = table.piped_width if width is None else width
+    if table.is_wide:
+        room = None
     if room is not None and width is None:
         columns = [column for column in columns if column.priority < DETAIL]
     rows = iter(table.rows)

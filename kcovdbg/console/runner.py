@@ -335,7 +335,9 @@ def find_format(workspace: Workspace, args: Namespace) -> Format:
     """Return the format that the arguments ask for."""
     if args.jsonl:
         return Format.JSONL
-    return Format.JSON if args.json else Format.CSV if args.csv else workspace.format
+    if args.json:
+        return Format.JSON
+    return Format.CSV if args.csv else workspace.format
 
 
 def answer(context: Context, args: Namespace) -> Iterator[Renderable]:

@@ -157,11 +157,11 @@ def _references_text(kcov: Kcov) -> str | None:
         # PID names the task that the object is enabled for.
         if reference.kind != "task" or reference.pid != kcov.pid:
             by_kind.setdefault(reference.kind, []).append(reference_text(reference, owner=kcov.pid))
-    parts = [
+    parts = []
+    for kind, names in by_kind.items():
+        noun = "handle" if kind == "remote" else kind
         # A KCOV_REMOTE_ENABLE can register 257 handles.
-        names[0] if len(names) == 1 else f"{len(names)} {'handle' if kind == 'remote' else kind}s"
-        for kind, names in by_kind.items()
-    ]
+        parts.append(names[0] if len(names) == 1 else f"{len(names)} {noun}s")
     return ", ".join(parts) or (None if kcov.references else "nothing")
 
 

@@ -260,11 +260,17 @@ def stack_frame_line(number: int, frame: StackFrame, mark: str = " ", style: str
     )
 
 
+def _role_text(role: Role | None) -> str:
+    if role is None:
+        return "?"
+    return "-" if role is Role.NONE else role.value
+
+
 def role_text(task: Task) -> str:
     """Return what collects into a task: ``local``, ``softirq-section over local``, ``remote
     owner``.
     """
-    role = "?" if task.role is None else "-" if task.role is Role.NONE else task.role.value
+    role = _role_text(task.role)
     if task.beneath is not None and task.beneath is not Role.NONE:
         role += f" over {task.beneath.value}"
     if task.owns_remote:
@@ -274,11 +280,11 @@ def role_text(task: Task) -> str:
 
 def device_session_text(session: DeviceSession) -> str:
     """Return what a device collects into a task: the device, its role and words."""
-    role = "?" if session.role is None else session.role.value
-    words = (
-        "" if session.count is None else f" {'FULL ' if session.full else ''}{session.count} words"
-    )
-    return f"{session.device}: {role}{words}{'' if session.enabled is not False else ', disabled'}"
+    text = f"{session.device}: {_role_text(session.role)}"
+    if session.count is not None:
+        full = "FULL " if session.full else ""
+        text += f" {full}{session.count} words"
+    return f"{text}, disabled" if session.enabled is False else text
 
 
 def values_text(values: Values) -> str:

@@ -259,12 +259,12 @@ class ViewRows:
             return ViewRow(left, None, Mark.NONE, rounds)
         if part.is_common:
             return ViewRow(left, right, Mark.EQUAL, rounds)
-        return ViewRow(
-            left,
-            right,
-            Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED,
-            rounds,
-        )
+        mark = Mark.CHANGED
+        if left is None:
+            mark = Mark.RIGHT
+        elif right is None:
+            mark = Mark.LEFT
+        return ViewRow(left, right, mark, rounds)
 
     def find(self, index: int, *, right: bool = False) -> int:
         """Return the row that shows a record, or the last one before it if none does.

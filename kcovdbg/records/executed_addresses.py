@@ -146,8 +146,6 @@ def _judge(sample: Sequence[int], code: KernelCode, offset: int) -> ExactReading
 
 def move_words(words: Sequence[int], offset: int) -> array[int]:
     """Return addresses without the KASLR offset; those below it are left as they are."""
-    return (
-        array("Q", [word - offset if word >= offset else word for word in words])
-        if offset
-        else array("Q", words)
-    )
+    if not offset:
+        return array("Q", words)
+    return array("Q", [word - offset if word >= offset else word for word in words])

@@ -305,7 +305,8 @@ def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
     digits = match["offset"] or "0"
     offset = int(digits, 16 if digits.startswith("0x") else 10)
     size = None if match["size"] is None else int(match["size"], 16)
-    end = match.end("size" if match["size"] else "offset" if match["offset"] else "function")
+    last = next(name for name in ("size", "offset", "function") if match[name])
+    end = match.end(last)
     found = _MODULE.match(match.string, end)
     module = None if found is None else found["plain"] or found["perf"] or found["file"]
     if module is not None and _IMAGE.match(module):

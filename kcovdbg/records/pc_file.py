@@ -843,7 +843,11 @@ def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
         if not found:
             continue
         is_branch = b" => " in text
-        wanted = found[: 2 if is_branch else 1] if is_first or is_branch or not has_chains else []
+        wanted: Sequence[int] = ()
+        if is_branch:
+            wanted = found[:2]
+        elif is_first or not has_chains:
+            wanted = found[:1]
         is_first = False
         kept = [address for address in wanted if is_address(address)]
         others += len(found) - len(kept)

@@ -144,11 +144,10 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
             f"{found.others} addresses are left out: of user space or firmware, or of callers"
         )
     encoding = record.make_encoding(PC, 8, found.big_endian)
-    order = (
-        Order(False, found.disorder)
-        if found.disorder and len(words) > 1
-        else _find_order(words if found.places else found.words)
-    )
+    if found.disorder and len(words) > 1:
+        order = Order(False, found.disorder)
+    else:
+        order = _find_order(words if found.places else found.words)
     return Buffer(
         name,
         encoding,

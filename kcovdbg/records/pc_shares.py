@@ -119,11 +119,9 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
         if groups[index] != NO_ID:
             groups[index] += len(frames)
     free = count(2 * len(frames))
-    return (
-        array("I", [next(free) if group == NO_ID else group for group in groups])
-        if NO_ID in groups
-        else groups
-    )
+    if NO_ID not in groups:
+        return groups
+    return array("I", [next(free) if group == NO_ID else group for group in groups])
 
 
 def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:

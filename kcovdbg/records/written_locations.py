@@ -130,11 +130,9 @@ class WordLookup:
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
         lines = self._target.lines
         # A coverage point's row may be of a function that recorded its caller by a tail call.
-        frames = (
-            ()
-            if is_recorded or lines is None
-            else tuple(lines.frames_at(address if word.is_exact else address - 1))
-        )
+        frames: tuple[Frame, ...] = ()
+        if lines is not None and not is_recorded:
+            frames = tuple(lines.frames_at(address if word.is_exact else address - 1))
         if (
             lines is not None
             and word.is_exact

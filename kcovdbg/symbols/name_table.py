@@ -59,7 +59,11 @@ def open_name_target(path: str | os.PathLike[str], name: str) -> TableTarget:
 def _make_name_table(elf: ElfFile) -> NewTable:
     symbols = elf.symbols
     if elf.build_id is None or not len(symbols) or not elf.text_sections():
-        missing = "build ID" if elf.build_id is None else "symbols" if not len(symbols) else "code"
+        missing = "code"
+        if elf.build_id is None:
+            missing = "build ID"
+        elif not len(symbols):
+            missing = "symbols"
         raise CapabilityError(
             f"{elf.name} has no debug info (DWARF) and no {missing}",
             hint="name the vmlinux with debug info: -s VMLINUX",
