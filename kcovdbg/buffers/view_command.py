@@ -33,7 +33,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible",
             str(args.width),
         )
-    has_screen = context.workspace.has_screen
+    has_screen = context.workspace.frontend.has_screen
     has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
     if not has_text and not (has_screen and context.terminal.is_terminal):
         raise CapabilityError(

@@ -241,12 +241,12 @@ def find_jobs(workspace: Workspace) -> Jobs:
     """
     found = next((work for work in workspace.background if isinstance(work, Jobs)), None)
     if found is None:
-        if workspace.find_program is None:
+        if workspace.frontend.find_program is None:
             raise CapabilityError(
                 "cannot run commands in the background here",
                 hint="use kcovdbg's own shell, or collect without &",
             )
-        found = Jobs(workspace, workspace.find_program())
+        found = Jobs(workspace, workspace.frontend.find_program())
         workspace.background.append(found)
     return found
 

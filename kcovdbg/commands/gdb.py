@@ -24,7 +24,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     program = os.environ.get("GDB", "gdb")
     # An early command runs before any file is loaded, and leaves the rest of GDB's command line as
     # it is.
-    target = context.workspace.find_gdb_arguments()
+    target = context.workspace.frontend.find_gdb_arguments()
     load = ["-ix", str(find_gdb_script()), "-iex", "python __import__('kcov_show').announce()"]
     command = [program, *load, *target, *args.arguments]
     context.terminal.stdout.flush()

@@ -36,7 +36,7 @@ def _find_trace(name: str) -> Path:
 
 
 def _run(context: Context, args: Namespace) -> None:
-    serve = context.workspace.serve_tools
+    serve = context.workspace.frontend.serve_tools
     if serve is None:
         raise CapabilityError(
             "mcp: only the program kcovdbg can serve tools", hint="kcovdbg -c VMCORE -s VMLINUX mcp"

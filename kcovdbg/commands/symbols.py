@@ -154,11 +154,11 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
     if args.apply:
-        if context.workspace.move_symbols is None:
+        if context.workspace.frontend.move_symbols is None:
             raise CapabilityError(
                 "symbols --apply moves GDB's symbols", hint="in GDB: kcov-show symbols --apply"
             )
-        return text_lines(context.workspace.move_symbols())
+        return text_lines(context.workspace.frontend.move_symbols())
     if args.action is None:
         raise UsageError("symbols: expected build or info", hint="symbols build VMLINUX -o FILE")
     if args.action == "build":

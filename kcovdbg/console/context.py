@@ -40,16 +40,10 @@ class BackgroundWork(Protocol):
         """End all of it, because the program ends; return what to report."""
 
 
-@dataclass(eq=False)
-class Workspace:
-    """One run of kcovdbg, or one kernel inside another debugger: the user's terminal and settings,
-    and kept buffers.
-    """
+@dataclass(frozen=True)
+class Frontend:
+    """What one way into kcovdbg can do for commands, and others cannot."""
 
-    commands: CommandTable
-    inputs: UserInputs = field(default_factory=UserInputs)
-    """What commands work on; the user waits for the kernel's location table at this terminal."""
-    color: Color = Color.AUTO
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""
     has_screen: bool = False
@@ -62,21 +56,31 @@ class Workspace:
     """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a
     frontend cannot.
     """
-    background: list[BackgroundWork] = field(default_factory=list)
-    """Work of commands that goes on after them."""
-    format: Format = Format.TEXT
-    """The format of answers, unless a command says otherwise."""
-    named_files: Sequence[str] = ()
-    """Files named on the command line: dump, debug info, script."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
     """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
     move_symbols: Callable[[], str] | None = None
     """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the
-    command for that; None where a frontend cannot."""
+    command for that; None where a frontend cannot.
+    """
+
+
+@dataclass(eq=False)
+class Workspace:
+    """One run of kcovdbg, or one kernel inside another debugger: the user's inputs and settings."""
+
+    commands: CommandTable
+    inputs: UserInputs = field(default_factory=UserInputs)
+    """What commands work on."""
+    frontend: Frontend = Frontend()
+    color: Color = Color.AUTO
+    format: Format = Format.TEXT
+    """The format of answers, unless a command says otherwise."""
     settings: Settings = field(default_factory=Settings)
     """The user's configuration file."""
     debug: bool = False
     """Whether errors show where they come from."""
+    background: list[BackgroundWork] = field(default_factory=list)
+    """Work of commands that goes on after them."""
     stop_reason: str | None = None
     """The point at which a command stopped the kernel for the user to look at it: "at the write …";
     None where none did.
@@ -108,7 +112,7 @@ class Workspace:
 
     def terminal(self) -> Terminal:
         """Return the current streams."""
-        return self.find_terminal(self.color)
+        return self.frontend.find_terminal(self.color)
 
 
 @dataclass(slots=True)
@@ -224,7 +228,7 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
     """
     settings = () if workspace.settings.path is None else (str(workspace.settings.path),)
     yield from (
-        *workspace.named_files,
+        *workspace.inputs.named_files,
         *settings,
         *workspace.inputs.kernel.input_files(),
         *workspace.inputs.other_sources,

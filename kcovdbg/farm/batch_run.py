@@ -339,7 +339,7 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     """
     named = [
         name
-        for name in context.workspace.named_files
+        for name in context.workspace.inputs.named_files
         if Path(name).is_dir()
         or (Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF)
     ]

@@ -279,7 +279,7 @@ def _run(context: Context, args: Namespace) -> Table:
 
 def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
     manager, crashes = reader.find(
-        args.workdir, [*(args.symbols or ()), *context.workspace.named_files]
+        args.workdir, [*(args.symbols or ()), *context.workspace.inputs.named_files]
     )
     # A link may lead elsewhere, where answers do not belong either.
     output = make_output(

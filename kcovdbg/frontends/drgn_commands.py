@@ -12,7 +12,7 @@ from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
@@ -43,7 +43,11 @@ def _find_workspace(prog: Program) -> Workspace:
             )
         )
         found = Workspace(
-            COMMANDS, UserInputs(kernel), has_screen=True, color=settings.color, settings=settings
+            COMMANDS,
+            UserInputs(kernel),
+            Frontend(has_screen=True),
+            color=settings.color,
+            settings=settings,
         )
         prog.cache[_WORKSPACE] = found
     return found

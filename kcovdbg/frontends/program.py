@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
@@ -101,14 +101,16 @@ def _make_workspace(
             Kernel(given),
             other_vmlinux=options.other_vmlinux,
             other_sources=options.other_sources,
+            named_files=_find_named_files(options),
+        ),
+        Frontend(
+            has_screen=True,
+            serve_tools=partial(serve_tools, target),
+            find_program=lambda: _background_program(options),
+            find_gdb_arguments=lambda: find_gdb_arguments(target),
         ),
         color=color,
-        has_screen=True,
-        serve_tools=partial(serve_tools, target),
-        find_program=lambda: _background_program(options),
         settings=settings,
-        named_files=_find_named_files(options),
-        find_gdb_arguments=lambda: find_gdb_arguments(target),
         debug=options.debug,
     )
 

@@ -25,6 +25,8 @@ class UserInputs:
     """What the user named for all commands, and what earlier commands have kept."""
 
     kernel: Kernel = field(default_factory=Kernel)
+    named_files: Sequence[str] = ()
+    """Files named on the command line: dump, debug info, script."""
     other_vmlinux: Sequence[str] = ()
     """Images and location tables of other builds, which traces may be of."""
     other_sources: Sequence[str] = ()

@@ -58,7 +58,7 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 
 def _has_screen(context: Context) -> bool:
     return (
-        context.workspace.has_screen
+        context.workspace.frontend.has_screen
         and context.terminal.is_terminal
         and context.format is Format.TEXT
     )
@@ -68,7 +68,7 @@ def _need_screen(context: Context) -> None:
     if not _has_screen(context):
         problem = (
             "standard output is not a terminal"
-            if context.workspace.has_screen
+            if context.workspace.frontend.has_screen
             else "no full-screen view here"
         )
         hint = (

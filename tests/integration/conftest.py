@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.runner import run_reporting
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.kernel_memory import KernelOptions
@@ -69,7 +69,7 @@ class DemoWorkspace:
     def __init__(self) -> None:
         self._streams = Streams()
         kernel = Kernel(KernelOptions(lambda: open_target(TargetOptions(demo=True))))
-        self.workspace = Workspace(COMMANDS, UserInputs(kernel), find_terminal=self._streams.find)
+        self.workspace = Workspace(COMMANDS, UserInputs(kernel), Frontend(self._streams.find))
         self.kernel = self.workspace.inputs.kernel
         # The table is built first.
         assert self.kernel.names.table is not None

@@ -9,13 +9,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kcovdbg.collect.background_jobs import find_jobs
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
@@ -26,14 +27,11 @@ from tests.support.child_process import children_of, is_alive, wait_for
 class Shell:
     def __init__(self):
         self.out = io.StringIO()
-        self.workspace = Workspace(
-            COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out)
+        program = (sys.executable, "-m", "tests.support.collector_process")
+        frontend = Frontend(
+            lambda _color: Terminal(self.out, self.out), find_program=lambda: program
         )
-        self.workspace.find_program = lambda: (
-            sys.executable,
-            "-m",
-            "tests.support.collector_process",
-        )
+        self.workspace = Workspace(COMMANDS, frontend=frontend)
 
     def run(self, line):
         self.out.seek(0)
@@ -154,7 +152,8 @@ def test_what_cannot_run_in_the_background(shell, line, named):
 
 
 def test_not_inside_other_debuggers(shell):
-    shell.workspace.find_program = None
+    frontend = shell.workspace.frontend
+    shell.workspace.frontend = replace(frontend, find_program=None)
     with pytest.raises(CapabilityError):
         shell.run("collect -- true &")
     assert shell.told() == shell.ended() == []

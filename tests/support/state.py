@@ -10,7 +10,7 @@ from typing import Any
 
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
@@ -339,7 +339,7 @@ def make_workspace(
     workspace = Workspace(
         commands,
         UserInputs(Kernel(KernelOptions(lambda: target or make_target()))),
-        find_terminal=streams.find,
+        Frontend(streams.find),
     )
     workspace.inputs.kernel.memory.layout = layout or make_layout()
     shared = reader or StubReader()

@@ -18,7 +18,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.output_files import check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
@@ -240,7 +240,6 @@ class Server:
             open_pipeline=self._open_pipeline,
             spell=spell_hint,
         )
-        workspace.find_terminal = lambda _color: terminal
         moved: list[tuple[str, int]] = []
 
         def move_symbols() -> str:
@@ -251,7 +250,7 @@ class Server:
             moved.append(found)
             return symbol_file_command(*found)
 
-        workspace.move_symbols = move_symbols
+        workspace.frontend = Frontend(lambda _color: terminal, move_symbols=move_symbols)
         try:
             if "words" in request:
                 status = run_words(workspace, request["words"], terminal)

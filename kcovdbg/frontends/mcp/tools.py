@@ -28,7 +28,7 @@ from kcovdbg.console.argument import (
     convert,
 )
 from kcovdbg.console.command import Command, common_defaults
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.json_schema import keys_of, schema_of
 from kcovdbg.console.renderable import Lines, Renderable, Table, find_data
 from kcovdbg.console.runner import answer, explain, guarded, make_context
@@ -397,10 +397,7 @@ class ToolBox:
                 confinement=confinement,
                 kept={},
             ),
-            find_terminal=self._find_terminal,
-            has_screen=False,
-            serve_tools=None,
-            find_program=None,
+            frontend=Frontend(self._find_terminal),
             background=[],
             format=Format.JSON,
         )

@@ -7,7 +7,7 @@ import traceback
 from typing import Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
@@ -29,7 +29,7 @@ class Asker:
         self.workspace = Workspace(
             COMMANDS,
             UserInputs(Kernel(KernelOptions(lambda: target))),
-            find_terminal=self._terminal,
+            Frontend(self._terminal),
         )
 
     def _terminal(self, _color: Color) -> Terminal:

@@ -6,6 +6,7 @@ up.
 import json
 import re
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -344,7 +345,7 @@ def test_view_as_text(trace, ask, workspace, streams, monkeypatch):
         run_line(workspace, f"view {left}")
     assert "--text" in caught.value.hint
     shown = []
-    workspace.has_screen = True
+    workspace.frontend = replace(workspace.frontend, has_screen=True)
     monkeypatch.setattr("kcovdbg.buffers.view_screen.show_view", shown.append)
     streams.width = 80
     run_line(workspace, f"view {left} {right}")

@@ -16,7 +16,7 @@ from prompt_toolkit.output import DummyOutput
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.frontends.shell import pager, progress_word, run_interactively
 from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
@@ -45,7 +45,7 @@ def workspace(streams, kernel):
     return Workspace(
         COMMANDS,
         UserInputs(OpenKernel(KernelOptions(lambda: kernel.target))),
-        find_terminal=streams.find,
+        Frontend(streams.find),
     )
 
 
@@ -190,7 +190,7 @@ def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
 def test_transcript_spares_inputs_and_needs_a_folder(workspace, streams, tmp_path):
     dump = tmp_path / "dump"
     dump.write_text("kept")
-    workspace.named_files = (str(dump),)
+    workspace.inputs.named_files = (str(dump),)
     assert (
         run_keys(
             workspace, f"transcript {dump}\rtranscript {tmp_path}/no/where\rtranscript\rexit\r"

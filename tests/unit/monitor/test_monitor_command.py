@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -196,7 +197,7 @@ def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path, mo
         shown.append((source.activity.looks, source.share))
         viewed.append(view("41"))
 
-    made[0].has_screen = True
+    made[0].frontend = replace(made[0].frontend, has_screen=True)
     monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", show)
     monkeypatch.setattr("kcovdbg.monitor.command.make_followed_view", lambda _context, name: name)
     monkeypatch.setattr("kcovdbg.buffers.view_screen.show_view", viewed.append)
@@ -210,7 +211,7 @@ def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path, mo
 
 def test_errors_of_the_first_look_need_no_screen(kernel, monkeypatch):
     made = kernel(KcovdbgError("it cannot be read"), is_terminal=True)
-    made[0].has_screen = True
+    made[0].frontend = replace(made[0].frontend, has_screen=True)
     monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", lambda *_: pytest.fail("shown"))
     assert "it cannot be read" in str(refuse(made))
 
@@ -236,7 +237,7 @@ def test_summary_of_the_example(kernel):
 
 def test_a_recording_has_no_screen(kernel, monkeypatch):
     made = kernel(is_terminal=True)
-    made[0].has_screen = True
+    made[0].frontend = replace(made[0].frontend, has_screen=True)
     monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", lambda *_: pytest.fail("shown"))
     assert "KCOV_INIT_TRACE, 2048" in run(made, EXAMPLE)[1]
 
