@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols
-set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --patch --pc --qemu --record --remote --repeat --scheduler --script --seconds --since --sort --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --aim --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --patch --pc --qemu --record --remote --repeat --scheduler --script --seconds --since --sort --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -511,6 +511,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_np
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a report -d 'write an HTML page: what fills a buffer, source, records, state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - for standard output; required'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l patch -xka "(__fish_complete_path (commandline -ct))" -d 'begin with the lines that a change adds, and whether they were executed, as for patch'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l aim -x -d 'begin with what stands before its lines that did not run, as for why --all'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l force -d 'also write PCs that hardly fit this kernel'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions qemu-exec qemu-asm perf gdb" -d 'what a trace file without a side file is; default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l pc -xka "auto raw call minus1 twice exact" -d 'what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1) or twice (the call subtracted twice); default is to find out'

@@ -239,34 +239,39 @@ def _check(context: Context) -> Iterator[str]:
         yield from notes_markup([f"check: {error}"])
 
 
-class _PatchAnswer(NamedTuple):
-    """What the command ``patch`` says."""
+class _Answer(NamedTuple):
+    """What another command says of the traces."""
 
     rows: Sequence[Mapping[str, object]]
     """As in JSON."""
     remarks: Sequence[str]
 
 
-def _ask_patch(context: Context, change: str, what: Sequence[str]) -> _PatchAnswer:
-    """Return the lines of a change.
+def _ask_of_traces(
+    context: Context, option: str, words: Sequence[str], what: Sequence[str]
+) -> _Answer:
+    """Return what another command says of the traces.
 
+    :param option: that asks for it.
+    :param words: the command, with its arguments in front of the traces.
     :raises KcovdbgError: when there are no traces, or as the command does.
     """
     if not what:
         raise WordError(
-            "report: --patch needs a trace",
+            f"report: {option} needs a trace",
             None,
-            hint=f"report --patch {change} file:TRACE -o FILE",
+            hint=f"report {option} {words[-1]} file:TRACE -o FILE",
         )
-    command = context.workspace.commands.find("patch")
+    name, *arguments = words
+    command = context.workspace.commands.find(name)
     status = context.status
-    answer = command.run(context, parse_arguments(command, [change, *what]))
+    answer = command.run(context, parse_arguments(command, [*arguments, *what]))
     # That a line was not executed is no failure of the page.
     context.status = status
     assert isinstance(answer, Lines)
     assert isinstance(answer.data, Table)
     encoders = [(column.key, column.encoder()) for column in answer.data.columns]
-    return _PatchAnswer(
+    return _Answer(
         [{key: encode(row) for key, encode in encoders} for row in answer.data.rows],
         list(answer.remarks),
     )
@@ -276,10 +281,13 @@ def _sections(
     context: Context,
     traces: Sequence[CountedTrace],
     assumptions: Sequence[str],
-    patch: _PatchAnswer | None,
+    patch: _Answer | None,
+    aims: _Answer | None,
 ) -> Iterator[PageSection]:
     if patch is not None:
         yield PageSection("patch", "Lines of the patch", patch_markup(patch.rows, patch.remarks))
+    if aims is not None:
+        yield PageSection("aims", "What to aim at next", _aims(aims))
     comparison: BuildComparison | None = None
     if len(traces) > 1:
         kernels = [trace.kernel for trace in traces]
@@ -299,6 +307,24 @@ def _sections(
     if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
+
+
+_MOST_AIMS: Final = 200
+_AIM_COLUMNS: Final = (
+    Column("lines", NUMBER, value=lambda row: row["values"]["lines"]),
+    Column("functions", NUMBER, value=lambda row: row["values"]["functions"]),
+    Column("answer", title="WHAT STANDS BEFORE THEM"),
+    Column("path", value=lambda row: " > ".join(row["path"] or ())),
+)
+
+
+def _aims(answer: _Answer) -> Iterator[str]:
+    """Yield what stands before lines that no trace ran, as ``why --all`` ranks it."""
+    rows = answer.rows[:_MOST_AIMS]
+    yield from table_markup(Table(_AIM_COLUMNS, rows), "Lines that did not run")
+    left = len(answer.rows) - len(rows)
+    notes = [f"{left} more places are left out: why --all --json shows them"] if left else []
+    yield from notes_markup(notes)
 
 
 _COLUMNS: Final = (
@@ -352,14 +378,20 @@ def _run(context: Context, args: Namespace) -> Renderable:
             trace.counts,
             f"report {trace.buffer.name}",
         )
-    patch = None if args.change is None else _ask_patch(context, args.change, args.what)
+    patch = aims = None
+    if args.change is not None:
+        patch = _ask_of_traces(context, "--patch", ["patch", args.change], args.what)
+    if args.aim is not None:
+        aims = _ask_of_traces(context, "--aim", ["why", "--all", args.aim], args.what)
     target = context.kernel.memory.optional_target
     described = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
     others = [kernel for kernel in kernels if kernel is not context.kernel]
     images = [kernel.sources.image for kernel in others]
     subtitle = ", ".join(filter(None, (described, *images))) or "no kernel: PCs have no names"
-    lines = page_lines(heading, subtitle, list(_sections(context, traces, assumptions, patch)))
+    lines = page_lines(
+        heading, subtitle, list(_sections(context, traces, assumptions, patch, aims))
+    )
     if args.output == STDOUT:
         return Text(f"{line}\n" for line in lines)
     size = 0
@@ -407,6 +439,11 @@ COMMAND: Final = Command(
             "begin with the lines that a change adds, and whether they were executed, as for patch",
             key="change",
         ),
+        Argument(
+            "--aim FILE|DIR",
+            Value.FUNCTION,
+            "begin with what stands before its lines that did not run, as for why --all",
+        ),
         FORCE,
         *TRACE_OPTIONS,
     ),
@@ -417,6 +454,7 @@ COMMAND: Final = Command(
             "report --patch fix.diff file:test.kcov -o fix.html",
             "which lines of the patch did the test run?",
         ),
+        Example("report --aim fs/ext4 file:test.kcov -o aims.html", "what to aim at next?"),
         Example("report -o state.html", "the state in a dump, and findings"),
     ),
     needs=frozenset(),

@@ -3,6 +3,7 @@
 the truth.
 """
 
+import html
 import json
 import platform
 import subprocess
@@ -357,3 +358,16 @@ def test_lines_that_system_calls_may_reach(program):
     assert {"pointed", "deep", "__x64_sys_two"} <= set(rows["--reachable",])
     for name, row in rows["--reachable",].items():
         assert row == rows[()][name]
+
+
+def test_report_of_what_to_aim_at(program):
+    """The page has the ranks of why --all."""
+    trace, page = program.record("1"), program.folder / "page.html"
+    image = ["-s", str(program.image)]
+    assert main([*image, "report", "--aim", FILE, trace, "-o", str(page)]) == 0
+    markup = page.read_text()
+    assert "__x64_sys_two" not in markup[: markup.index('id="aims"')]
+    section = markup[markup.index('id="aims"') : markup.index('id="summary"')]
+    for row in program.ask("--all", FILE, trace):
+        assert html.escape(row["answer"]) in section
+    assert main([*image, "report", "--aim", FILE, "-o", str(page)]) == 2
