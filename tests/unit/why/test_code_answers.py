@@ -365,6 +365,7 @@ def test_report_of_what_to_aim_at(program):
     trace, page = program.record("1"), program.folder / "page.html"
     image = ["-s", str(program.image)]
     assert main([*image, "report", "--aim", FILE, trace, "-o", str(page)]) == 0
+    assert str(page) in program.out()
     markup = page.read_text()
     assert "__x64_sys_two" not in markup[: markup.index('id="aims"')]
     section = markup[markup.index('id="aims"') : markup.index('id="summary"')]
