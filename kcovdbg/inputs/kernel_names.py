@@ -91,7 +91,7 @@ class KernelNames:
             return () if name is None else (Frame(name, None, None, None),)
 
         text: ImageText | None = None
-        if self.awaited_table.found is None and self._code.image is not None:
+        if self._code.image is not None:
             text = find_image_text(target.build_id, self._code.image, self._stripped_image)
         return Symbolizer(
             target.kaslr_offset,

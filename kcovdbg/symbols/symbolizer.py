@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle, is_mangled
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import Functions, PointKind
@@ -49,6 +50,10 @@ NO_LINES: Final = "no line information"
 
 _INIT: Final = ".init"
 
+# So many addresses that reading debug info for all of them takes less time than asking the debugger
+# for each.
+_MANY: Final = 200
+
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises
 nothing.
@@ -73,7 +78,9 @@ def demangle_location(location: Location) -> Location:
 
 
 class ImageText(NamedTuple):
-    """The code of an image, whose symbols name PCs while there is no table."""
+    """The code of an image, whose symbols name PCs while there is no table, and whose debug info
+    locates many PCs at once that are not in the table.
+    """
 
     ranges: tuple[TextRange, ...]
     image: str | os.PathLike[str] | None = None
@@ -90,7 +97,7 @@ class Symbolizer:
     :param table: of this build; may still be being built.
     :param fallback: for PCs that are not in the table.
     :param modules: the loaded modules; None when the target does not have them.
-    :param text: the code of the image, for as long as there is no table.
+    :param text: the code of the image; with a table, its ranges are taken from that.
     :param word_size: bytes of the kernel's ``unsigned long``.
     """
 
@@ -170,8 +177,14 @@ class Symbolizer:
         tail, tail_known = int(PointKind.TAIL), int(PointKind.TAIL_KNOWN)
         # Without the named arguments of Location's own constructor, in half the time.
         make = tuple.__new__
+        rows = table.get_rows(pcs)
+        others = [pc for pc, row in zip(pcs, rows, strict=True) if row is None]
+        frames_of = self._locate_many(others) if len(others) >= _MANY else {}
         found: dict[int, Location] = {}
-        for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+        for pc, row in zip(pcs, rows, strict=True):
+            if row is None and pc in frames_of:
+                found[pc] = self._locate_other(table, pc, frames_of[pc])
+                continue
             if row is None:
                 found[pc] = demangle_location(self._locate_without_table(pc))
                 continue
@@ -193,6 +206,30 @@ class Symbolizer:
                 remark = INIT_TEXT
             found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail, mangled))
         return found
+
+    def _locate_many(self, pcs: Iterable[int]) -> Mapping[int, tuple[Frame, ...]]:
+        """Return the frames of PCs in the image's code; of none where it cannot be read."""
+        inside = sorted(pc for pc in pcs if self._section_of(pc) is not None)
+        if self._image is None or not inside:
+            return {}
+        from kcovdbg.symbols.address_locator import locate_addresses
+
+        addresses = array("Q", [pc - 1 for pc in inside])
+        with suppress(KcovdbgError), ElfFile(self._image) as elf:
+            if elf.has_lines:
+                return dict(zip(inside, locate_addresses(elf, addresses), strict=True))
+        return {}
+
+    def _locate_other(self, table: LocationTable, pc: int, frames: tuple[Frame, ...]) -> Location:
+        """Return the location of a PC in the image's code that is not in the table."""
+        address = pc + self._offset & self._mask
+        if not frames:
+            return demangle_location(Location(address, self._by_function(pc), NO_LINES))
+        mangled = table.mangled_at(pc, frames)
+        if self._is_init(pc):
+            return Location(address, frames, INIT_TEXT, False, mangled)
+        remark = NOT_A_POINT if self._has_points else None
+        return Location(address, frames, remark, self._has_points, mangled)
 
     def _is_init(self, pc: int) -> bool:
         text = self._section_of(pc)

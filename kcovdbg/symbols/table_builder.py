@@ -14,25 +14,23 @@ import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import compress, count, groupby
-from operator import attrgetter, not_
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
-from kcovdbg.model.location import Frame
+from kcovdbg.symbols.address_locator import AddressLocator, join_spellings
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
-from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
-from kcovdbg.symbols.dwarf_reader import NO_UNIT, CompileUnit, DwarfReader
+from kcovdbg.symbols.dwarf_reader import CompileUnit, DwarfReader
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import (
@@ -46,211 +44,15 @@ from kcovdbg.symbols.table_cache import (
 )
 from kcovdbg.symbols.table_rows import (
     INVERTED,
-    LocationArrays,
-    Locations,
     MergedPoints,
-    find_run_starts,
-    gather,
     merge_kinds,
     select_addresses,
     select_numbers,
 )
 from kcovdbg.user_folder import make_folder
 
-# Parts are small enough that all cores have work to the end and that little is lost when a build is
-# killed.
-_PART_BYTES: Final = 8 << 20
 # Seconds between two looks at another process that builds the same table.
 _PAUSE: Final = 0.05
-
-
-def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
-    """Return the name, as in DWARF, of the function that an address is in, or of the label before
-    it in assembly.
-    """
-    function = symbols.find_before(address, functions_only=True)
-    if function is not None and address < function.address + function.size:
-        return demangle(strip_clone_suffix(function.name))
-    label = symbols.find_before(address) if is_assembly else None
-    return None if label is None else label.name
-
-
-class _Part(NamedTuple):
-    """Addresses that are located together."""
-
-    units: Sequence[int]
-    """Numbers of units, for the reader of DWARF."""
-    ends: Sequence[int]
-    """The end of each unit's addresses."""
-    addresses: array[int]
-
-
-class _Run(NamedTuple):
-    """Neighbors that are in the same unit."""
-
-    unit: int
-    start: int
-    """Index of the first address."""
-    end: int
-
-
-def _find_runs(units: array[int]) -> list[_Run]:
-    """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than
-    items.
-    """
-    starts = find_run_starts(units)
-    ends = [*starts[1:], len(units)][: len(starts)]
-    return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
-
-
-def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
-    """Return parts of whole units, and in their order all addresses, with those in no unit after
-    the last part.
-    """
-    runs = _find_runs(reader.find_units(addresses))
-    parts: list[_Part] = []
-    units: list[int] = []
-    ends: list[int] = []
-    part = array("Q")
-    size = 0
-    for unit, group in groupby(
-        (run for run in runs if run.unit != NO_UNIT), key=attrgetter("unit")
-    ):
-        for run in group:
-            part.extend(addresses[run.start : run.end])
-        units.append(unit)
-        ends.append(len(part))
-        size += reader.unit_size(unit)
-        if size >= _PART_BYTES:
-            parts.append(_Part(units, ends, part))
-            units, ends, part, size = [], [], array("Q"), 0
-    if units:
-        parts.append(_Part(units, ends, part))
-    return parts, runs
-
-
-def _find_outermost(locations: LocationArrays) -> array[int]:
-    """Return the function of the outermost frame of each location, 0 for none; 1 for a location
-    without frames.
-    """
-    # It is the frame before the end; only the first location has none.
-    frames = gather(locations.chain_ends, array("I", [NO_UNIT]) + locations.chain_frames, NO_UNIT)
-    return gather(frames, locations.frames[0::4], 1)
-
-
-def _demangle(locations: LocationArrays) -> LocationArrays:
-    """Return locations with the names of Rust functions as LLVM's tools print them; two may become
-    equal.
-    """
-    if not any(
-        prefix in locations.text or locations.text.startswith(prefix[1:])
-        for prefix in (b"\0_R", b"\0_ZN")
-    ):
-        return locations
-    text = "".join(f"{demangle(string)}\0" for string in locations.strings())
-    return locations._replace(text=text.encode("utf-8", "replace"))
-
-
-def _join_spellings(locations: LocationArrays) -> LocationArrays:
-    """Return locations in which a file has one name.
-
-    What is include/a.h by way of a unit's "../include" is ./include/a.h for most.
-    """
-    strings = locations.strings()
-    numbers = dict(zip(strings, count(1)))
-    # The number that stands for each; 0 for none.
-    dotted = array("I", range(len(strings) + 1))
-    for text, number in numbers.items():
-        if text.startswith("./"):
-            dotted[numbers.get(text[2:], number)] = number
-    frames = locations.frames[:]
-    frames[1::4] = gather(frames[1::4], dotted, 0)
-    return locations._replace(frames=frames)
-
-
-class _Locator:
-    """Locates addresses of an image, in threads that begin at once.
-
-    :param reader: of its debug info.
-    :param symbols: its symbols.
-    :param addresses: ascending.
-    :param report: called with the progress, after each part.
-    """
-
-    def __init__(
-        self,
-        reader: DwarfReader,
-        symbols: SymbolTable,
-        addresses: array[int],
-        report: Callable[[Progress], None],
-    ) -> None:
-        self._reader = reader
-        self._symbols = symbols
-        self._report = report
-        self._addresses = addresses
-        self._parts, self._runs = _plan_by_units(reader, addresses)
-        self._pool = ThreadPoolExecutor(core_count())
-        # C code runs in parallel.
-        self._made = self._pool.map(self._locate, self._parts)
-        self.locations = Locations()
-
-    def _locate(self, part: _Part) -> tuple[array[int], LocationArrays]:
-        """Return the location of each address of a part, by its number, and the locations."""
-        chains, locations = self._reader.locate(*part)
-        return chains, _demangle(locations)
-
-    def finish(self) -> array[int]:
-        """Return the location of each address, by its number in ``locations``."""
-        # Number 0.
-        chains = self.locations.add_frames([()]) * len(self._addresses)
-        located = array("I")
-        with self._pool:
-            for done, (numbers, locations) in enumerate(self._made, 1):
-                located += gather(numbers, self.locations.add(locations), 0)
-                self._report(Progress(done, len(self._parts)))
-        at = 0
-        for _, start, end in self._runs:
-            if at == len(located):
-                break
-            chains[start:end] = located[at : at + end - start]
-            at += end - start
-        for index, number in self._complete_names(chains):
-            chains[index] = number
-        return chains
-
-    def _complete_names(self, chains: array[int]) -> Iterator[tuple[int, int]]:
-        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF
-        symbols.
-
-        :return: the indices of their addresses, with new locations.
-        """
-        found = self.locations.arrays()
-        wanted = list(compress(count(), map(not_, gather(chains, _find_outermost(found), 1))))
-        strings = [None, *found.strings()]
-
-        def complete(index: int) -> list[Frame]:
-            chain = chains[index]
-            start = found.chain_ends[chain - 1] if chain else 0
-            frames = [
-                Frame(
-                    strings[found.frames[at]],
-                    strings[found.frames[at + 1]],
-                    found.frames[at + 2],
-                    found.frames[at + 3],
-                )
-                for at in (
-                    4 * number for number in found.chain_frames[start : found.chain_ends[chain]]
-                )
-            ]
-            is_assembly = (frames[-1].file or "").endswith(".S")
-            frames[-1] = frames[-1]._replace(
-                function=_function_name(
-                    self._symbols, self._addresses[index], is_assembly=is_assembly
-                )
-            )
-            return frames
-
-        return zip(wanted, self.locations.add_frames(map(complete, wanted)), strict=True)
 
 
 # Of each kind, whether the location of a PC is that of the byte before.
@@ -269,7 +71,7 @@ def _locate_rows(
     rows: MergedPoints,
     jumps: Mapping[int, tuple[int, ...]],
     addresses: MergedPoints,
-    locator: _Locator,
+    locator: AddressLocator,
 ) -> array[int]:
     """Return the location of each PC.
 
@@ -393,7 +195,7 @@ def make_table(
     points = find_points(code, symbols)
     rows = merge_points(points)
     addresses = _list_addresses(rows, points.jumps)
-    locator = _Locator(reader, symbols, addresses.pcs, report)
+    locator = AddressLocator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     functions = list(_list_functions(symbols, reader, ranges))
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
@@ -414,7 +216,7 @@ def make_table(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
             hint="it is damaged or in the 64-bit format, which is not read",
         )
-    locations = _join_spellings(locator.locations.arrays())
+    locations = join_spellings(locator.locations.arrays())
     return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
 
 

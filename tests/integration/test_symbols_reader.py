@@ -6,11 +6,14 @@ import subprocess
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import normalize_path
 from kcovdbg.symbols import table_builder
+from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, find_image_text
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import TableBuild, find_table_key, lock_path, table_path
 from tests.support.compiled_image import HEADER, VARIANTS, compile_image, find_compilers
@@ -60,6 +63,40 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
         for pc in pcs
     ]
     assert list(map(list, mine)) == theirs
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_many_other_addresses_are_located_at_once(tmp_path, compiler):
+    """Those of all instructions, most of which are no points; the debugger is not asked."""
+    image = compile_image(tmp_path, compiler)
+    table = LocationTable(build_table_file(image, folder=tmp_path / "reader"))
+    (text,) = (part for part in table.text_ranges() if part.name == ".text")
+    pcs = [pc + 1 for pc in range(text.start, text.end) if table.get_rows([pc + 1]) == [None]]
+    assert len(pcs) > 200
+    from kcovdbg.target.drgn.lines import frames_at, open_image_program
+
+    program = open_image_program(image, text.start, text.end)
+
+    def by_debugger(address):
+        # For some files of clang drgn has the whole path.
+        frames = frames_at(program, address)
+        return tuple(
+            frame._replace(file=normalize_path(frame.file.removeprefix(f"{tmp_path}/")))
+            for frame in frames
+        )
+
+    asked = []
+    awaited = AwaitedTable(table)
+    one_by_one = Symbolizer(table=awaited, fallback=by_debugger).locate_all(pcs)
+    with ElfFile(image) as elf:
+        code = find_image_text(elf.build_id, image)
+    at_once = Symbolizer(table=awaited, fallback=asked.append, text=code).locate_all(pcs)
+    assert at_once == one_by_one
+    assert not asked
+    # An image that is gone leaves them to the debugger.
+    gone = ImageText(table.text_ranges(), tmp_path / "none")
+    alone = Symbolizer(table=awaited, fallback=by_debugger, text=gone)
+    assert alone.locate_all(pcs) == one_by_one
 
 
 def test_debug_info_in_a_file_of_its_own(image, tmp_path):
