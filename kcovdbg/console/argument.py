@@ -132,10 +132,14 @@ class Argument:
             return Count.REST
         can_lack = not self.is_required if self.is_option else bool(parts["bracket"])
         if parts["dots"]:
-            return Count.ANY if can_lack else Count.SOME
+            if can_lack:
+                return Count.ANY
+            return Count.SOME
         if can_lack is self.is_option:
             return None
-        return Count.ONE if self.is_option else Count.OPTIONAL
+        if self.is_option:
+            return Count.ONE
+        return Count.OPTIONAL
 
     @property
     def attribute(self) -> str:
@@ -155,16 +159,16 @@ class Argument:
     @property
     def heading(self) -> str:
         """The argument in the list of arguments: ``-n, --count N``, ``PATTERN|TID``."""
-        return (
-            f"{', '.join(self.names)} {self.placeholder}".rstrip()
-            if self.is_option
-            else self.placeholder
-        )
+        if not self.is_option:
+            return self.placeholder
+        return f"{', '.join(self.names)} {self.placeholder}".rstrip()
 
     @property
     def full_help(self) -> str:
         """The help, which marks a required option."""
-        return f"{self.help}; required" if self.is_required else self.help
+        if not self.is_required:
+            return self.help
+        return f"{self.help}; required"
 
     @property
     def usage(self) -> str:
@@ -174,7 +178,9 @@ class Argument:
             text = f"{self.names[0]} {self.placeholder}".rstrip()
             return (text if self.is_required else f"[{text}]") + dots
         text = self.placeholder + dots
-        return f"[{text}]" if self.count in (Count.OPTIONAL, Count.ANY) else text
+        if self.count in (Count.OPTIONAL, Count.ANY):
+            return f"[{text}]"
+        return text
 
 
 _FORM: Final = re.compile(

@@ -204,7 +204,9 @@ class Column:
     @property
     def heading(self) -> str:
         """The heading of the column."""
-        return self.key.upper() if self.title is None else self.title
+        if self.title is not None:
+            return self.title
+        return self.key.upper()
 
     def reader(self) -> Callable[[Any], Any]:
         """Return the function from a row to this column's value."""
@@ -230,7 +232,9 @@ class Column:
     @property
     def cell_style(self) -> str | Callable[[Any], str]:
         """The style class of cells, or the function from a row to it."""
-        return self.kind.style if self.style is None else self.style
+        if self.style is not None:
+            return self.style
+        return self.kind.style
 
     def encoder(self) -> Callable[[Any], object]:
         """Return the function from a row to its value in JSON."""

@@ -109,14 +109,7 @@ def parse_line(source: str) -> CommandLine:
     if stripped.startswith("!"):
         return CommandLine(source, shell=stripped[1:].strip())
     if stripped.startswith("<"):
-        (path, *others) = parse_line(source.replace("<", " ", 1)).words or (None,)
-        if path is None or others:
-            raise LineError(
-                "missing file after '<'" if path is None else _REFUSALS["<"],
-                source,
-                len(source) - len(stripped),
-            )
-        return CommandLine(source, script=path)
+        return _parse_script(source, len(source) - len(stripped))
     if stripped.startswith("?"):
         # Parse the rest as that of any other command.
         line = parse_line(source.replace("?", " ", 1))
@@ -165,6 +158,15 @@ def parse_line(source: str) -> CommandLine:
     return CommandLine(source, _expand_help(words), redirection)
 
 
+def _parse_script(source: str, column: int) -> CommandLine:
+    words = parse_line(source.replace("<", " ", 1)).words
+    if not words:
+        raise LineError("missing file after '<'", source, column)
+    if len(words) > 1:
+        raise LineError(_REFUSALS["<"], source, column)
+    return CommandLine(source, script=words[0])
+
+
 def _pipe(
     source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]
 ) -> CommandLine:
@@ -196,9 +198,9 @@ def _refuse_open_quote(source: str, word: re.Match[str]) -> None:
     end = 0 if closed is None else closed.end()
     if end < len(word[0]):
         mark = word[0][end]
-        message = (
-            "unexpected end of line after '\\'" if mark == "\\" else f"unterminated quote: {mark}"
-        )
+        message = f"unterminated quote: {mark}"
+        if mark == "\\":
+            message = "unexpected end of line after '\\'"
         raise LineError(message, source, word.start() + end)
 
 

@@ -164,11 +164,9 @@ class Context:
         from kcovdbg.target.local_kernel import is_this_machine
 
         target = self.kernel.memory.optional_target
-        return (
-            None
-            if target is None or not is_this_machine(target)
-            else self.layout.generation.features
-        )
+        if target is None or not is_this_machine(target):
+            return None
+        return self.layout.generation.features
 
     @property
     def width(self) -> int | None:
@@ -226,20 +224,15 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
     """Iterate over the files that a command reads: the target's, the settings, source files, and
     traces in its arguments.
     """
-    settings = () if workspace.settings.path is None else (str(workspace.settings.path),)
-    yield from (
-        *workspace.inputs.named_files,
-        *settings,
-        *workspace.inputs.kernel.input_files(),
-        *workspace.inputs.other_sources,
-    )
+    yield from workspace.inputs.named_files
+    if workspace.settings.path is not None:
+        yield str(workspace.settings.path)
+    yield from workspace.inputs.kernel.input_files()
+    yield from workspace.inputs.other_sources
     for argument in command.arguments:
         value = getattr(args, argument.attribute, None)
-        words = [
-            word
-            for word in (value if isinstance(value, list) else [value])
-            if isinstance(word, str)
-        ]
+        given = value if isinstance(value, list) else [value]
+        words = [word for word in given if isinstance(word, str)]
         if argument.value is Value.BUFFER:
             from kcovdbg.inputs.trace_paths import find_input_traces
 

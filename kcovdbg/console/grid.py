@@ -76,11 +76,11 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
     rows = iter(table.rows)
     sample = list(islice(rows, _SAMPLE))
     if not sample and table.empty is not None:
-        yield from (
-            wrap_line((("remark", table.empty),), width)
-            if table.unread
-            else ((("remark", table.empty),),)
-        )
+        remark = (("remark", table.empty),)
+        if table.unread:
+            yield from wrap_line(remark, width)
+        else:
+            yield remark
     else:
         formatters = [column.formatter() for column in columns]
         cells = [[formatter(row) for formatter in formatters] for row in sample]
@@ -151,9 +151,10 @@ def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
         if not (column.hide_empty and column.formatter()(fields.row) in _EMPTY)
     ]
     yield from _value_lines(shown, fields.row, width)
-    for remark in chain(
-        fields.remarks, fields.errors(fields.row) if fields.errors is not None else ()
-    ):
+    remarks = [*fields.remarks]
+    if fields.errors is not None:
+        remarks += fields.errors(fields.row)
+    for remark in remarks:
         yield from wrap_line(remark_line(remark), width)
 
 

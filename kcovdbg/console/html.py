@@ -201,10 +201,11 @@ def notes_markup(remarks: Iterable[str]) -> Iterator[str]:
 def _classes(style: str | Callable[[Any], str], *, right: bool) -> Callable[[Any], str]:
     def attribute(row: Any) -> str:
         name = style(row) if callable(style) else style
-        classes = [
-            *(["right"] if right else []),
-            *([f"s-{name.replace('.', '-')}"] if name else []),
-        ]
-        return f' class="{" ".join(classes)}"' if classes else ""
+        classes = ["right"] if right else []
+        if name:
+            classes.append(f"s-{name.replace('.', '-')}")
+        if not classes:
+            return ""
+        return f' class="{" ".join(classes)}"'
 
     return attribute

@@ -135,11 +135,9 @@ _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 def keys_of(row_type: RowType) -> tuple[JsonKey, ...]:
     """Return the keys of a row, in order."""
     keys = _keys_of_columns(row_type.columns, row_type.meanings, "")
-    return (
-        (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ()))
-        if row_type.errors
-        else keys
-    )
+    if not row_type.errors:
+        return keys
+    return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ()))
 
 
 def _keys_of_columns(

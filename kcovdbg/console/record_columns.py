@@ -86,23 +86,12 @@ def make_record_columns(
         ),
     ]
     if is_comparison:
-
-        def operand(name: str) -> Column:
-            return Column(
-                name,
-                WORD,
-                value=lambda row: getattr(row.record.comparison, name),
-                text=lambda row: format_operand(
-                    getattr(row.record.comparison, name), row.record.comparison, big_endian
-                ),
-            )
-
         columns += [
             Column("type", WORD, value=lambda row: row.record.comparison.type, json_only=True),
             Column("size", NUMBER, value=lambda row: row.record.comparison.size),
             Column("const", BOOL, value=lambda row: row.record.comparison.const),
-            operand("arg1"),
-            operand("arg2"),
+            _operand_column("arg1", big_endian),
+            _operand_column("arg2", big_endian),
         ]
     if has_values:
         columns += [
@@ -122,6 +111,15 @@ def make_record_columns(
         where_column(record_place, priority=1),
         frames_column(lambda row: () if row.location is None else row.location.frames),
     )
+
+
+def _operand_column(name: str, big_endian: bool) -> Column:
+    def text(row: LocatedRecord) -> str:
+        comparison = row.record.comparison
+        assert comparison is not None
+        return format_operand(getattr(comparison, name), comparison, big_endian)
+
+    return Column(name, WORD, value=lambda row: getattr(row.record.comparison, name), text=text)
 
 
 def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
@@ -177,11 +175,9 @@ RECORD_ROWS: Final = (
 
 def approximate_errors(location: Location | None) -> tuple[str, ...]:
     """Return what is wrong with a location that is only approximate, for the key ``errors``."""
-    return (
-        (location.remark,)
-        if location is not None and location.approximate and location.remark
-        else ()
-    )
+    if location is None or not location.approximate or not location.remark:
+        return ()
+    return (location.remark,)
 
 
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:

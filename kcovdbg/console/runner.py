@@ -76,7 +76,7 @@ def run_script(
             continue
         outcome = _run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
         status = max(status, outcome.status)
-        (workspace.terminal() if terminal is None else terminal).show(workspace.announce())
+        (terminal or workspace.terminal()).show(workspace.announce())
         if stops and outcome.has_failed:
             break
     return status
@@ -98,13 +98,15 @@ def _run_file(workspace: Workspace, path: str, terminal: Terminal) -> int:
 
 
 def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None) -> int:
-    terminal = workspace.terminal() if terminal is None else terminal
+    terminal = terminal or workspace.terminal()
     if workspace.reads_only:
         _refuse_actions(line)
     if line.shell is not None:
         from kcovdbg.console.output_files import run_shell
 
-        return FAILED if run_shell(line.shell, terminal.stdout) else 0
+        if run_shell(line.shell, terminal.stdout):
+            return FAILED
+        return 0
     if line.script is not None:
         return _run_file(workspace, line.script.text, terminal)
     if not line.words:
@@ -201,9 +203,7 @@ def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | N
     :raises KcovdbgError: when the words are wrong or the command fails.
     """
     command, args = find_command(workspace, words)
-    return run_command(
-        workspace, command, args, workspace.terminal() if terminal is None else terminal
-    )
+    return run_command(workspace, command, args, terminal or workspace.terminal())
 
 
 def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, Namespace]:
@@ -337,7 +337,9 @@ def find_format(workspace: Workspace, args: Namespace) -> Format:
         return Format.JSONL
     if args.json:
         return Format.JSON
-    return Format.CSV if args.csv else workspace.format
+    if args.csv:
+        return Format.CSV
+    return workspace.format
 
 
 def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -388,7 +390,9 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
         if lack.lines[0] not in empty:
             empty = f"{context.command.name}: unknown: {lack.lines[0]}"
         data = replace(data, unread=lack.lines, empty=empty, remarks=remarks)
-    return replace(part, data=data) if isinstance(part, Lines) else data
+    if isinstance(part, Lines):
+        return replace(part, data=data)
+    return data
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
@@ -443,7 +447,7 @@ def report(
     terminal: Terminal | None = None,
 ) -> None:
     """Write an error and its hint; with ``--debug``, also where it comes from."""
-    terminal = workspace.terminal() if terminal is None else terminal
+    terminal = terminal or workspace.terminal()
     if workspace.debug:
         import traceback
 

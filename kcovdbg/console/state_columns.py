@@ -42,7 +42,9 @@ def _object_text(task: Task) -> str | None:
     remote coverage is NULL.
     """
     remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
-    return ADDRESS.text(remote) if remote else _kcov_text(task)
+    if remote:
+        return ADDRESS.text(remote)
+    return _kcov_text(task)
 
 
 _COUNT_COLUMNS: Final = (
@@ -148,7 +150,9 @@ def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
     if refcount is None:
         return None
     text = str(refcount) if is_whole or abs(refcount) < _IMPOSSIBLE_REFCOUNT else "…"
-    return text if refcount == kcov.counted else f"{text}, found {kcov.counted}"
+    if refcount == kcov.counted:
+        return text
+    return f"{text}, found {kcov.counted}"
 
 
 def _references_text(kcov: Kcov) -> str | None:

@@ -79,9 +79,13 @@ def _character_width(character: str) -> int:
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Pad text with blanks to a width, on the left if ``right``."""
     if text.isascii():
-        return text.rjust(width) if right else text.ljust(width)
+        if right:
+            return text.rjust(width)
+        return text.ljust(width)
     blanks = " " * (width - text_width(text))
-    return blanks + text if right else text + blanks
+    if right:
+        return blanks + text
+    return text + blanks
 
 
 def elide(text: str, width: int) -> str:

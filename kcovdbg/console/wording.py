@@ -51,15 +51,13 @@ def buffer_title(buffer: Buffer) -> str:
         parts.append(name_kcov(buffer.kcov))
     if buffer.mode is not None:
         parts.append(buffer.mode)
-    records = (
-        f"{buffer.count} records"
-        if buffer.capacity is None
-        else f"{buffer.count} of {buffer.capacity} records"
-    )
+    records = f"{buffer.count} records"
+    if buffer.capacity is not None:
+        records = f"{buffer.count} of {buffer.capacity} records"
     if buffer.encoding.codec.is_variable:
-        words = f"{len(buffer.words)}" + (
-            "" if buffer.capacity is None else f" of {buffer.capacity}"
-        )
+        words = f"{len(buffer.words)}"
+        if buffer.capacity is not None:
+            words += f" of {buffer.capacity}"
         records = f"{buffer.count} records in {words} words"
     elif buffer.bits_set is not None:
         records += f", {buffer.bits_set} bits of its bitmap"
@@ -92,7 +90,9 @@ def _argument_text(value: int) -> str:
         if (1 << bits) - _SMALL <= value < 1 << bits:
             # AT_FDCWD, -1.
             return str(value - (1 << bits))
-    return str(value) if value < _SMALL else f"{value:#x}"
+    if value < _SMALL:
+        return str(value)
+    return f"{value:#x}"
 
 
 def place_text(frame: Frame) -> str:
@@ -125,14 +125,18 @@ def function_text(location: Location) -> str:
     if not location.frames:
         return location.remark or "?"
     text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
-    return f"{text} {APPROXIMATE}" if location.approximate else text
+    if location.approximate:
+        text += f" {APPROXIMATE}"
+    return text
 
 
 def inlined_text(inner: str, outer: str) -> str:
     """Return a function and the one that it was inlined into, or only one where both are the
     same.
     """
-    return inner if inner == outer else f"{inner} ← {outer}"
+    if inner == outer:
+        return inner
+    return f"{inner} ← {outer}"
 
 
 class RecordText(NamedTuple):
@@ -185,7 +189,9 @@ def record_function(row: LocatedRecord) -> str:
     if found.partial is not None:
         return found.partial.function
     if found.pc is None:
-        return f"{NO_ADDRESS}: {found.word:#x}" if found.word else f"{NO_ADDRESS}: not written"
+        if not found.word:
+            return f"{NO_ADDRESS}: not written"
+        return f"{NO_ADDRESS}: {found.word:#x}"
     if row.location is None or not row.location.frames:
         return f"{row.address:#x}"
     return function_text(row.location)
@@ -212,7 +218,9 @@ def short_comparison_text(comparison: Comparison) -> str:
 
 
 def _short_number(value: int) -> str:
-    return str(value) if -1000 < value < 1000 else f"{value:#x}"
+    if -1000 < value < 1000:
+        return str(value)
+    return f"{value:#x}"
 
 
 def format_operand(value: int, comparison: Comparison, big_endian: bool = False) -> str:
@@ -224,7 +232,9 @@ def format_operand(value: int, comparison: Comparison, big_endian: bool = False)
     if not 0 <= signed < 10:
         text += f" ({signed})"
     characters = record.operand_text(value, comparison.size, big_endian)
-    return text if characters is None else f'{text} "{characters}"'
+    if characters is None:
+        return text
+    return f'{text} "{characters}"'
 
 
 _IMPOSSIBLE_COUNT: Final = 10**10
@@ -244,7 +254,9 @@ def count_text(
     # No buffer has so many records: something else was written there.
     shown = str(count) if is_whole or count < _IMPOSSIBLE_COUNT else "…"
     text = shown if capacity is None else f"{shown}/{capacity}"
-    return f"FULL {text}" if full else text
+    if full:
+        return f"FULL {text}"
+    return text
 
 
 def stack_frame_line(number: int, frame: StackFrame, mark: str = " ", style: str = "") -> Line:
@@ -284,7 +296,9 @@ def device_session_text(session: DeviceSession) -> str:
     if session.count is not None:
         full = "FULL " if session.full else ""
         text += f" {full}{session.count} words"
-    return f"{text}, disabled" if session.enabled is False else text
+    if session.enabled is False:
+        text += ", disabled"
+    return text
 
 
 def values_text(values: Values) -> str:
@@ -293,14 +307,18 @@ def values_text(values: Values) -> str:
     words = [
         _value_text(value, values.size if len(values.values) == 1 else 8) for value in values.values
     ]
-    return f"{name} {words[0]}" if len(words) == 1 else f"{name} {{{', '.join(words)}}}"
+    if len(words) == 1:
+        return f"{name} {words[0]}"
+    return f"{name} {{{', '.join(words)}}}"
 
 
 def _value_text(value: int | None, size: int) -> str:
     if value is None:
         return "?"
     signed = record.signed_value(value, size) if 0 < size <= 8 else value
-    return hex(value) if 0 <= signed < 10 else f"{value:#x} ({signed})"
+    if 0 <= signed < 10:
+        return hex(value)
+    return f"{value:#x} ({signed})"
 
 
 def reference_text(reference: Reference, *, owner: int | None = None) -> str:
@@ -315,7 +333,11 @@ def reference_text(reference: Reference, *, owner: int | None = None) -> str:
     if reference.kind == "fd":
         if reference.fd is None:
             return f"file {reference.file or 0:#x}"
-        return f"fd {reference.fd}" if is_owner else f"fd {pid}/{reference.fd}"
+        if is_owner:
+            return f"fd {reference.fd}"
+        return f"fd {pid}/{reference.fd}"
     if reference.kind == "saved" and reference.pid is None:
         return f"saved on CPU {reference.cpu}"
-    return reference.kind if is_owner else f"{reference.kind} {pid}"
+    if is_owner:
+        return reference.kind
+    return f"{reference.kind} {pid}"

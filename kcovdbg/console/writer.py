@@ -86,11 +86,9 @@ class ColumnChoice:
             return data
         drawn = answer.lines
         most = self.most_rows
-        lines = (
-            replace(drawn, most=most)
-            if isinstance(drawn, Drawing)
-            else _Limited(drawn, most, "lines")
-        )
+        lines: Drawing | _Limited = _Limited(drawn, most, "lines")
+        if isinstance(drawn, Drawing):
+            lines = replace(drawn, most=most)
         return replace(
             answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks())
         )
@@ -269,7 +267,9 @@ def rows_of(table: Table | Fields) -> Iterable[Any]:
     """Return the rows that JSON has; those that could not be read are one."""
     if isinstance(table, Fields):
         return (table.row,)
-    return (_UNREAD,) if table.unread and table.errors is not None else table.rows
+    if table.unread and table.errors is not None:
+        return (_UNREAD,)
+    return table.rows
 
 
 def json_lines(table: Table | Fields) -> Iterator[str]:

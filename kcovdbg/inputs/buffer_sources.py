@@ -20,7 +20,7 @@ from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Role
+from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.joined_buffers import merge_buffers
 from kcovdbg.records.kept_buffer import Kept, restore
@@ -137,7 +137,9 @@ def _refuse_file(inputs: CommandInputs, what: str) -> None:
     :raises UsageError: when there is a file.
     """
     # Another program must not ask what is at a path.
-    hint = None if inputs.user.confinement is not None else find_hint(what)
+    if inputs.user.confinement is not None:
+        return
+    hint = find_hint(what)
     if hint is not None:
         raise UsageError(f"'{what}' is a file, not a buffer", hint=hint)
 
@@ -146,9 +148,9 @@ def list_buffers(state: State) -> Iterator[tuple[str, str]]:
     """Iterate over all buffers that hold records: their names, and whose coverage they hold."""
     for session in state.sessions:
         if session.is_section and not session.is_saved and session.area:
-            kind = (
-                "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
-            )
+            kind = "a remote section"
+            if session.role is Role.SOFTIRQ_SECTION:
+                kind = "a softirq section"
             yield (
                 f"area:{session.area:#x}",
                 f"in {kind} on {name_task(state.task_by_address[session.task or 0])}",
@@ -199,12 +201,9 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
         unread += state.unread(Part.TASKS)
     if not names:
         absent = f"'{what}': no such task has a buffer"
-        problem = (
-            f"{absent} in what could be read; unknown: {name_some(unread, _NAMED)}"
-            if unread
-            else absent
-        )
-        raise KcovdbgError(problem, hint="tasks lists those that have")
+        if unread:
+            absent += f" in what could be read; unknown: {name_some(unread, _NAMED)}"
+        raise KcovdbgError(absent, hint="tasks lists those that have")
     buffers: list[Buffer] = []
     others: list[str] = []
     for name in names:
@@ -324,11 +323,9 @@ def order_remarks(buffer: Buffer) -> tuple[str, ...]:
     """Return a remark where the records of a buffer have no order, or may have none."""
     if buffer.order.is_known:
         return ()
-    problem = (
-        "unknown whether the records have an order"
-        if buffer.order.is_known is None
-        else "the records have no order"
-    )
+    problem = "the records have no order"
+    if buffer.order.is_known is None:
+        problem = "unknown whether the records have an order"
     return (f"{problem}: {buffer.order.reason}",)
 
 
@@ -340,11 +337,9 @@ def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
     fit = buffer.fit
     if fit is None or not fit.is_low or is_forced:
         return
-    better = (
-        f"{fit.hint} reads them so; "
-        if fit.hint is not None
-        else "-s VMLINUX names their own kernel; "
-    )
+    better = "-s VMLINUX names their own kernel; "
+    if fit.hint is not None:
+        better = f"{fit.hint} reads them so; "
     raise CapabilityError(
         f"{command}: {buffer.name}: {fit.remark}", hint=f"{better}--force goes on"
     )
@@ -367,13 +362,10 @@ def require_names(
             return
         count += len(some)
     if count:
-        has_kernel = inputs.kernel.memory.optional_target is not None
-        raise CapabilityError(
-            f"{what}: none of {count:,} PCs has a name",
-            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
-            if has_kernel
-            else inputs.kernel.names.problem,
-        )
+        hint = "is the trace of another kernel? name its vmlinux: -s VMLINUX"
+        if inputs.kernel.memory.optional_target is None:
+            hint = inputs.kernel.names.problem
+        raise CapabilityError(f"{what}: none of {count:,} PCs has a name", hint=hint)
 
 
 def require_named_names(
@@ -435,14 +427,23 @@ def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int |
     :param is_any: whether the task may also have no KCOV state.
     :raises UsageError: when several tasks have this name.
     """
-    state = inputs.state(Part.TASKS)
-    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
-    found = [task.pid for task in tasks if task.comm == comm]
+    found = [task.pid for task in _list_tasks(inputs, is_any=is_any) if task.comm == comm]
+    if not found:
+        return None
     if len(found) > 1:
-        more = ", …" if len(found) > _NAMED else ""
-        hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
+        named = [str(tid) for tid in found[:_NAMED]]
+        if len(found) > _NAMED:
+            named.append("…")
+        hint = f"use a thread id: {', '.join(named)}"
         raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
-    return found[0] if found else None
+    return found[0]
+
+
+def _list_tasks(inputs: CommandInputs, *, is_any: bool) -> Sequence[TaskFields]:
+    state = inputs.state(Part.TASKS)
+    if is_any:
+        return state.task_fields
+    return [task.fields for task in state.tasks]
 
 
 def suggest_task(inputs: CommandInputs, wrong: str, *, is_any: bool = False) -> str | None:
@@ -451,8 +452,7 @@ def suggest_task(inputs: CommandInputs, wrong: str, *, is_any: bool = False) -> 
 
     :param is_any: whether the tasks may also have no KCOV state.
     """
-    state = inputs.state(Part.TASKS)
-    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    tasks = _list_tasks(inputs, is_any=is_any)
     return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
 
 
@@ -713,7 +713,9 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
 
 def _name_records(buffer: Buffer) -> str:
     noun = buffer.encoding.codec.noun
-    return f"{noun} ({buffer.mode})" if buffer.mode is not None else noun
+    if buffer.mode is None:
+        return noun
+    return f"{noun} ({buffer.mode})"
 
 
 def require_same_kinds(

@@ -34,7 +34,9 @@ def unknown_function(
     """Return the error for a name of a function that a kernel does not have."""
     known = {known for table in tables for known in table.function_names()}
     source_name = strip_clone_suffix(name)
-    hint = f"did you mean {source_name}?" if source_name in known else suggest(name, sorted(known))
+    hint = suggest(name, sorted(known))
+    if source_name in known:
+        hint = f"did you mean {source_name}?"
     return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _OF_MODULE)
 
 

@@ -36,7 +36,9 @@ def find_commands(path: str, found: FoundKind) -> Sequence[Sequence[str]]:
         return (("syzkaller", path),)
     if kind is InputKind.SIDE_FILE and Path(find_trace(path)).is_file():
         return (("top", f"{FILE}{find_trace(path)}"),)
-    return (("monitor", path, "--summary"),) if kind is InputKind.RECORDING else ()
+    if kind is InputKind.RECORDING:
+        return (("monitor", path, "--summary"),)
+    return ()
 
 
 def find_trace(side_file: str) -> str:

@@ -71,7 +71,9 @@ class Kernel:
     def build_id(self) -> str | None:
         """The build ID in lower case, None where it is unknown."""
         target = self.memory.optional_target
-        return None if target is None or target.build_id is None else target.build_id.lower()
+        if target is None or target.build_id is None:
+            return None
+        return target.build_id.lower()
 
     @property
     def trace_kernel(self) -> TraceKernel | None:

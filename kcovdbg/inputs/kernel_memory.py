@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -62,7 +62,9 @@ class KernelMemory:
     @cached_property
     def optional_target(self) -> Target | None:
         """The kernel, None where there is none or it cannot be opened."""
-        return None if self._error is not None else self.target
+        if self._error is not None:
+            return None
+        return self.target
 
     @cached_property
     def _error(self) -> KcovdbgError | None:
@@ -92,6 +94,6 @@ class KernelMemory:
         return 0 if target is None else target.kaslr_offset
 
     @property
-    def files(self) -> Sequence[str]:
+    def files(self) -> Iterable[str]:
         """The files that the target reads, none before it is open."""
-        return getattr(self._opened, "files", ())
+        return () if self._opened is None else self._opened.files

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from kcovdbg.inputs.kernel_code import LoadedCode
 from kcovdbg.inputs.kernel_memory import KernelMemory, KernelOptions
@@ -17,6 +17,15 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, find_image_text
 from kcovdbg.symbols.table_cache import choose_table_file, open_table_file
 from kcovdbg.symbols.table_target import TableTarget
+from kcovdbg.target.target import Target
+
+
+def _find_symbol(target: Target, address: int) -> Sequence[Frame]:
+    """Return the symbol that an address is in as a frame, none when it is in none."""
+    name = target.symbol_name(address)
+    if name is None:
+        return ()
+    return (Frame(name, None, None, None),)
 
 
 class KernelNames:
@@ -32,7 +41,9 @@ class KernelNames:
     @property
     def problem(self) -> str:
         """Why PCs have no names where there is no target."""
-        return self._memory.problem if self._options.is_named else "no vmlinux is named: -s VMLINUX"
+        if not self._options.is_named:
+            return "no vmlinux is named: -s VMLINUX"
+        return self._memory.problem
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -42,7 +53,9 @@ class KernelNames:
             return (f"no names: {self.problem}",)
         if not isinstance(target, TableTarget) or target.names_remark is None:
             return ()
-        return (target.names_remark,) if self.table is target.table else ()
+        if self.table is not target.table:
+            return ()
+        return (target.names_remark,)
 
     @property
     def are_known(self) -> bool:
@@ -86,17 +99,13 @@ class KernelNames:
         if target is None or self.awaited_table is None:
             return None
 
-        def name_at(address: int) -> Sequence[Frame]:
-            name = target.symbol_name(address)
-            return () if name is None else (Frame(name, None, None, None),)
-
         text: ImageText | None = None
         if self._code.image is not None:
             text = find_image_text(target.build_id, self._code.image, self._stripped_image)
         return Symbolizer(
             target.kaslr_offset,
             table=self.awaited_table,
-            fallback=name_at if lines is None else lines.frames_at,
+            fallback=partial(_find_symbol, target) if lines is None else lines.frames_at,
             modules=lines,
             text=text,
             word_size=target.word_size,

@@ -86,7 +86,9 @@ class KernelPoints:
         of them yet.
         """
         table = self._names.table
-        image = None if table is None else table_points(table)
+        if table is None:
+            return None
+        image = table_points(table)
         if image is None:
             return None
         modules = self._code.modules or ()
@@ -95,13 +97,15 @@ class KernelPoints:
     @property
     def of_modules(self) -> Mapping[int, PointKind]:
         """The points of modules that traces have records in, where they are known."""
-        lines = self._code.lines
-        return lines.find_points() if isinstance(lines, TraceModules) else {}
+        if not isinstance(self._code.lines, TraceModules):
+            return {}
+        return self._code.lines.find_points()
 
     @cached_property
     def blocks(self) -> KernelCode | None:
         """The blocks of the image's code; None where they are unknown."""
-        return None if self._names.table is None else table_code(self._names.table)
+        table = self._names.table
+        return None if table is None else table_code(table)
 
     @cached_property
     def proof(self) -> PointProof:

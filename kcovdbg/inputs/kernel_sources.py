@@ -67,8 +67,12 @@ class KernelSources:
             is_older = path.stat().st_mtime <= Path(self.image).stat().st_mtime
         except OSError:
             return None
-        return path if is_older else None
+        if not is_older:
+            return None
+        return path
 
     def read_as_built(self, file: str) -> Sequence[str]:
         """Return the lines of a source file, none where it is not at hand as it was built."""
-        return () if self.find_as_built(file) is None else self.tree.read(file).lines
+        if self.find_as_built(file) is None:
+            return ()
+        return self.tree.read(file).lines

@@ -129,7 +129,9 @@ def _open_named_table(user: UserInputs, build_id: str) -> _NamedBuild | MissingT
         key = find_table_key(image)
         assert key is not None
         built = open_table(key)
-        return MissingTable(image, key) if built is None else _NamedBuild(built, source)
+        if built is None:
+            return MissingTable(image, key)
+        return _NamedBuild(built, source)
     return None
 
 
@@ -139,7 +141,9 @@ def _find_sources(kernel: Kernel, own: Target | None, named: _NamedBuild | None)
     """
     if named is not None and named.source is not None:
         return (named.source,)
-    return () if own is not None else kernel.options.source_folders
+    if own is not None:
+        return ()
+    return kernel.options.source_folders
 
 
 def _open_table_target(
@@ -187,8 +191,14 @@ def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str
     """Yield the build IDs of the traces that a word names; None for one that has none."""
     if not word.startswith(FILE):
         kept = user.kept.get(word)
-        yield own if kept is None else kept.empty.build_id or own
+        if kept is not None and kept.empty.build_id:
+            own = kept.empty.build_id
+        yield own
     for header in read_headers(user, word):
-        build_id = None if header is None or header.build_id is None else header.build_id.lower()
-        # Tables are found by it: a path would lead elsewhere.
-        yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
+        build_id: str | None = None
+        if header is not None and header.build_id is not None:
+            build_id = header.build_id.lower()
+            # Tables are found by it: a path would lead elsewhere.
+            if not _BUILD_ID.fullmatch(build_id):
+                build_id = None
+        yield build_id

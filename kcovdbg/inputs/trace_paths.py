@@ -96,15 +96,15 @@ class FileConfinement:
         return self.folder is not None and path.is_relative_to(self.folder)
 
     def _hint(self) -> str:
-        inside = (
-            ()
-            if self.folder is None
-            else (path.name for path in self.folder.glob("*.kcov") if path.is_file())
-        )
-        names = sorted((*map(str, self.traces), *inside))
+        names = [str(path) for path in self.traces]
+        if self.folder is not None:
+            names += (path.name for path in self.folder.glob("*.kcov") if path.is_file())
+        names.sort()
         if not names:
             return "kcovdbg mcp -o DIR TRACE… names a directory and trace files"
-        return f"one of {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
+        if len(names) > _NAMED:
+            names[_NAMED:] = ["…"]
+        return f"one of {', '.join(names)}"
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:
@@ -114,12 +114,14 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
     :raises KcovdbgError: when arguments may not name it.
     """
     if confinement is None:
-        return str(expand_user(path)) if path.startswith("~") else path, None
+        if path.startswith("~"):
+            path = str(expand_user(path))
+        return path, None
     found = confinement.find_input(path)
     folder = confinement.folder
-    return str(found), folder if folder is not None and found.is_relative_to(
-        folder
-    ) else found.parent
+    if folder is None or not found.is_relative_to(folder):
+        folder = found.parent
+    return str(found), folder
 
 
 def find_input_traces(word: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ then None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -234,6 +234,11 @@ class Target:
     """Hardware watchpoints."""
     read_count: int | None = None
     """How often memory was read; None where it is not counted."""
+
+    @property
+    def files(self) -> Iterable[str]:
+        """The files that are read."""
+        return ()
 
     @property
     def byte_order(self) -> Literal["little", "big"]:

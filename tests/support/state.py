@@ -281,6 +281,7 @@ def make_target(**values):
         "is_gone": lambda: False,
         "connection": Connection(),
         "notes": (),
+        "files": (),
         "damage": (),
         "word_size": 8,
         "big_endian": False,
