@@ -128,17 +128,13 @@ def index_state(
     # Those with KCOV state first.
     tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks]
     tids += [Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields]
-    collecting = [
-        Candidate(str(task.fields.pid), _task_meta(task))
-        for task in state.tasks
-        if task.count is not None
-    ]
+    collecting: list[Candidate] = []
     addresses = [Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in known]
-    addresses += [
-        Candidate(f"{task.fields.kcov:#x}", _task_meta(task))
-        for task in state.tasks
-        if task.fields.kcov
-    ]
+    for task in state.tasks:
+        if task.count is not None:
+            collecting.append(Candidate(str(task.fields.pid), _task_meta(task)))
+        if task.fields.kcov:
+            addresses.append(Candidate(f"{task.fields.kcov:#x}", _task_meta(task)))
     handles = [
         Candidate(
             str(decode_handle(entry.handle)),
@@ -161,15 +157,16 @@ def index_state(
         ],
         Value.BUFFER: collecting,
         "kcov:": addresses,
-        "fd:": [
-            Candidate(
-                f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}"
-            )
-            for kcov in known
-            for reference in kcov.references
-            if reference.kind == "fd" and reference.fd is not None
-        ],
+        "fd:": list(_index_descriptors(known)),
     }
+
+
+def _index_descriptors(objects: Iterable[Kcov]) -> Iterator[Candidate]:
+    for kcov in objects:
+        meta = f"{kcov.mode or '?'}  kcov {kcov.address:#x}"
+        for reference in kcov.references:
+            if reference.kind == "fd" and reference.fd is not None:
+                yield Candidate(f"{reference.pid}/{reference.fd}", meta)
 
 
 def _task_meta(task: Task) -> str:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -130,23 +131,6 @@ def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem
 def _read(
     path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable
 ) -> Settings:
-    def read_columns(name: str, word: str, value: Any) -> tuple[str, ...]:
-        if word not in commands:
-            raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
-        return _texts(name, value)
-
-    def read_alias(name: str, alias: str, value: Any) -> tuple[str, ...]:
-        line = parse_line(_text(name, value))
-        words = tuple(word.text for word in line.words)
-        if alias in commands:
-            raise KcovdbgError(f"alias '{alias}' is the name of a command")
-        if not words or line.pipeline or line.redirection or line.is_background:
-            raise KcovdbgError(
-                f"alias '{alias}': expected a command with arguments, without pipe or redirection"
-            )
-        commands.find(words[0])
-        return words
-
     readers: Mapping[str, Callable[[str, Any], Any]] = {
         "color": lambda name, value: Color(_choice(name, value, [color.value for color in Color])),
         "pager": _text,
@@ -156,8 +140,8 @@ def _read(
     }
     table_readers: Mapping[str, Callable[[str, str, Any], Any]] = {
         "substitute-paths": lambda name, _, value: _text(name, value),
-        "columns": read_columns,
-        "aliases": read_alias,
+        "columns": partial(_columns, commands),
+        "aliases": partial(_alias, commands),
         "limits": lambda _, limit, value: parse_limit(limit, str(value)),
     }
 
@@ -193,6 +177,25 @@ def _read(
     return Settings(
         path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values
     )
+
+
+def _columns(commands: CommandTable, name: str, word: str, value: Any) -> tuple[str, ...]:
+    if word not in commands:
+        raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
+    return _texts(name, value)
+
+
+def _alias(commands: CommandTable, name: str, alias: str, value: Any) -> tuple[str, ...]:
+    line = parse_line(_text(name, value))
+    words = tuple(word.text for word in line.words)
+    if alias in commands:
+        raise KcovdbgError(f"alias '{alias}' is the name of a command")
+    if not words or line.pipeline or line.redirection or line.is_background:
+        raise KcovdbgError(
+            f"alias '{alias}': expected a command with arguments, without pipe or redirection"
+        )
+    commands.find(words[0])
+    return words
 
 
 def _text(name: str, value: Any) -> str:
