@@ -27,12 +27,17 @@ static inline struct hash_key new_hash_key(void)
 	return key;
 }
 
-/* Add a word to a hash that begins with the key's start: both halves of a product, so that each bit of it changes the lowest. */
+/*
+ * Add a word to a hash that begins with the key's start. The products of words that ascend, as numbers of lines do, ascend by the same
+ * difference, and with one key of thirty many of them have the same lowest bits: these take those of another product.
+ */
 static inline uint64_t mix(struct hash_key key, uint64_t hash, uint64_t word)
 {
 	unsigned __int128 product = (unsigned __int128)(hash ^ word) * key.factor;
 
-	return (uint64_t)(product >> 64) ^ (uint64_t)product ^ key.start;
+	hash = (uint64_t)(product >> 64) ^ (uint64_t)product;
+	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ hash >> 32 ^ key.start;
 }
 
 static inline uint64_t hash_bytes(struct hash_key key, const void *data, size_t size)

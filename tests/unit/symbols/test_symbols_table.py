@@ -21,7 +21,7 @@ from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TextRange
 from kcovdbg.symbols.table_cache import Progress
-from kcovdbg.symbols.table_rows import LocationError, Locations
+from kcovdbg.symbols.table_rows import LocationArrays, LocationError, Locations
 from tests.support.table_writer import TableWriter
 
 BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
@@ -225,6 +225,21 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
         number == 3 for number in range(len(shown))
     ]
     assert len(shown) == (7 if width else 1)
+
+
+def test_lines_that_ascend_are_found_at_once():
+    """Each set of locations has a key of its own; with one of thirty, ascending lines collided."""
+    count = 1 << 14
+    frames = array("I")
+    for line in range(count):
+        frames.extend((1, 1, line, 0))
+    given = LocationArrays(
+        b"a.c\0", frames, array("I", range(1, count + 1)), array("I", range(count))
+    )
+    for _ in range(200):
+        made = Locations()
+        made.add(given)
+        assert made.probes < 4 * count
 
 
 def test_locations_are_numbered():
