@@ -12,8 +12,9 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -38,6 +39,7 @@ from kcovdbg.symbols.dwarf_reader import NO_UNIT, SECTIONS, DwarfReader
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.table_rows import Locations
 from kcovdbg.target.dump_file import unpack_dump
+from tests.support import input_cost
 from tests.support.input_cost import check_cost
 from tests.support.table_writer import TableWriter
 
@@ -85,6 +87,35 @@ _LISTS: Final[dict[str, tuple[bytes, bytes, bytes]]] = {
     "sancov": (struct.pack("<Q", 0xC0BFFFFFFFFFFF64), struct.pack("<Q", 0xFFFFFFFF81000000), b""),
     "UTF-16": (b"\xff\xfe", "0xffffffff81000000\n".encode("utf-16-le"), b""),
 }
+
+
+_COSTS: Final[dict[str, tuple[Callable[[int], float], bool]]] = {
+    # Seconds by number of parts, and whether that is in proportion.
+    "linear": (lambda size: 1e-6 * size, True),
+    "logarithmic": (lambda size: 1e-7 * size * size.bit_length(), True),
+    "cache": (lambda size: 1e-7 * size * (1 if size < 1 << 17 else 3), True),
+    "square beside": (lambda size: 1e-7 * size + 1e-11 * size**2, False),
+    "power": (lambda size: 1e-7 * size**1.5, False),
+    "square": (lambda size: 1e-7 * size**2, False),
+}
+
+
+@pytest.mark.parametrize("name", _COSTS)
+def test_measured_costs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs are compared by a clock that readers move, on which every third reading is slow."""
+    cost, is_proportional = _COSTS[name]
+    clock = [0.0]
+    calls = itertools.count()
+    monkeypatch.setattr(input_cost, "time", SimpleNamespace(process_time=lambda: clock[0]))
+
+    def prepare(size: int) -> Callable[[], None]:
+        def read() -> None:
+            clock[0] += cost(size) * (1 if next(calls) % 3 else 4)
+
+        return read
+
+    with nullcontext() if is_proportional else pytest.raises(AssertionError):
+        check_cost(prepare)
 
 
 @pytest.mark.parametrize("name", _LISTS)

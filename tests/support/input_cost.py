@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a reader costs on an input, and on one that is twice as large."""
+"""What a reader costs on an input, and on larger ones."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-# An input is made larger until its reader takes so many seconds, or has so many parts.
-_SECONDS: Final = 0.03
+# An input is made larger until its reader takes so many seconds, or has so many parts. That is time
+# enough to measure, and what is read still fits a cache of the processor, more or less.
+_SECONDS: Final = 0.005
 _MOST: Final = 1 << 20
 _RATIO: Final = 2.5
-_DOUBLINGS: Final = 3
+_DOUBLINGS: Final = 4
+_RUNS: Final = 5
 # Of Python's own memory, in bytes: smaller differences are of its caches.
 _SMALL: Final = 1 << 20
+
+# Of mallopt(3).
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_DEFAULT_THRESHOLD: Final = 128 << 10
 
 Prepare = Callable[[int], Callable[[], object]]
 """Makes an input of so many parts; returns what reads it."""
 
 
-def _measure_time(prepare: Prepare, size: int, times: int) -> float:
-    read = prepare(size)
-    least = float("inf")
-    for _ in range(times):
-        # Its cost depends on what earlier tests left.
-        gc.collect()
-        gc.disable()
-        start = time.process_time()
-        try:
-            read()
-        finally:
-            least = min(least, time.process_time() - start)
-            gc.enable()
-    return least
+def _measure_time(read: Callable[[], object]) -> float:
+    start = time.process_time()
+    read()
+    return time.process_time() - start
 
 
 def _measure_memory(prepare: Prepare, size: int) -> int:
@@ -54,18 +53,54 @@ def check_cost(prepare: Prepare, start: int = 64) -> None:
     memory.
     """
     size = start
-    while size < _MOST and _measure_time(prepare, size, 1) < _SECONDS:
-        size *= 2
-    # The step from one of the processor's caches to the next is one doubling only, and a busy
-    # machine may disturb one.
-    for _ in range(_DOUBLINGS):
-        once, twice = _measure_time(prepare, size, 4), _measure_time(prepare, 2 * size, 4)
-        if twice <= _RATIO * once:
-            break
-        size *= 2
-    else:
-        raise AssertionError(f"{size} parts take {twice:.3f} s, half of them {once:.3f} s")
+    with _steady_memory():
+        while size < _MOST and _measure_time(prepare(size)) < _SECONDS:
+            size *= 2
+        _check_time(prepare, size)
     few, many = _measure_memory(prepare, size), _measure_memory(prepare, 2 * size)
     assert many <= _RATIO * few or many < _SMALL, (
         f"{2 * size} parts take {many:,} bytes, {size} take {few:,}"
+    )
+
+
+@contextmanager
+def _steady_memory() -> Iterator[None]:
+    """Keep what the memory of a reader costs in proportion to its size.
+
+    A collection costs as much as earlier tests left. malloc() gets large blocks from the kernel and
+    returns them each time, and then each page costs a fault: as much as reading what is on it.
+    """
+    libc = ctypes.CDLL(None)
+    gc.collect()
+    gc.disable()
+    libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
+    libc.mallopt(_TRIM_THRESHOLD, 1 << 30)
+    try:
+        yield
+    finally:
+        libc.mallopt(_MMAP_THRESHOLD, _DEFAULT_THRESHOLD)
+        libc.mallopt(_TRIM_THRESHOLD, _DEFAULT_THRESHOLD)
+        libc.malloc_trim(0)
+        gc.enable()
+
+
+def _check_time(prepare: Prepare, size: int) -> None:
+    """Compare an input with larger ones, each twice as large as the last.
+
+    A busy machine, or a cache that becomes too small, slows one doubling down or two. What takes
+    more than its share does so at each.
+    """
+    few = prepare(size)
+    once = _measure_time(few)
+    for doublings in range(1, _DOUBLINGS + 1):
+        many = prepare(size << doublings)
+        more = _measure_time(many)
+        for _ in range(_RUNS):
+            # In turns, so that both have quiet moments.
+            once = min(once, _measure_time(few))
+            more = min(more, _measure_time(many))
+        if more <= _RATIO**doublings * once:
+            return
+    raise AssertionError(
+        f"{size << doublings} parts take {more:.3f} s, {size} of them take {once:.3f} s"
     )
