@@ -6,10 +6,9 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi.address import pc_of
-from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import PC_CONVENTION
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
@@ -25,10 +24,15 @@ from kcovdbg.inputs.input_commands import find_hint
 from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.records.log_text import LogLine, decode_log, split_log
-from kcovdbg.records.oops_words import CodeWord, find_code_words, find_log_words, parse_words
-from kcovdbg.records.pc_convention import Convention, PointSet, recognize_pc
+from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
+from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_list import AUTO
-from kcovdbg.records.written_locations import WordLookup, WrittenLocation
+from kcovdbg.records.written_locations import (
+    FoundWord,
+    WordLookup,
+    WrittenLocation,
+    find_log_locations,
+)
 
 
 class UnknownWordError(KcovdbgError):
@@ -107,26 +111,11 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     if len(args.pcs) == 1 and (args.pcs[0] == _STDIN or args.pcs[0].startswith(FILE)):
         return _annotate(context, lookup, split_log(_read_text(context, args.pcs[0])))
     words = _parse_words(context, args.pcs)
-    if args.exact:
+    if args.exact or args.pc == Convention.EXACT.value:
         words = [word._replace(is_exact=True) for word in words]
-    context.names.prefetch(
-        pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
-        for word in words
-        if word.address is not None
-    )
+    convention = None if args.pc == AUTO else Convention(args.pc)
     points = context.kernel.points.find_sets() or ()
-    rows: list[WrittenLocation] = []
-    for word in words:
-        if args.pc == Convention.EXACT.value:
-            word = word._replace(is_exact=True)
-        correction, remark = _find_correction(context, args, word, points)
-        address = None if word.address is None else word.address + correction
-        found = lookup.find(word._replace(address=address))
-        rows += (
-            found
-            if remark is None
-            else (row._replace(errors=(*row.errors, remark)) for row in found)
-        )
+    rows = list(lookup.find_recorded(words, convention, points))
     missing = [row for row in rows if row.is_missing]
     if len(missing) == len(words):
         more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
@@ -135,38 +124,6 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         )
     remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
     return _make_table(context, rows, [*remarks, *context.kernel.names.remarks])
-
-
-def _find_correction(
-    context: Context, args: Namespace, word: CodeWord, points: Sequence[PointSet]
-) -> tuple[int, str | None]:
-    """Return what to add to an address for the return address, and a remark where that was found
-    out.
-
-    :param points: of the kernel.
-    :raises KcovdbgError: when the convention that the user names needs the length of a call.
-    """
-    if word.address is None or word.is_exact or word.is_oops:
-        return 0, None
-    call_length = CALL_LENGTHS.get(context.target.machine, 0)
-    if args.pc != AUTO:
-        if args.pc == Convention.CALL.value and not call_length:
-            raise KcovdbgError(
-                "--pc call: the length of a call is unknown for this kernel's machine",
-                hint="--pc raw",
-            )
-        return Convention(args.pc).correction(call_length), None
-    pc = pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
-    convention = recognize_pc(pc, points, call_length)
-    if convention in (None, Convention.RAW):
-        return 0, None
-    what = {
-        Convention.CALL: "the address of a call",
-        Convention.MINUS1: "a return address minus 1",
-    }[convention]
-    return convention.correction(
-        call_length
-    ), f"{word.text} is {what} (--pc {convention.value}), shown by its return address"
 
 
 def _find_hint(context: Context, word: str) -> str | None:
@@ -232,49 +189,15 @@ def _read_text(context: Context, what: str) -> str:
     return decode_log(name, data)
 
 
-class _FoundWord(NamedTuple):
-    """A word of a log, and the locations that it can mean."""
-
-    word: CodeWord
-    choices: Sequence[WrittenLocation]
-    """None of one that another CPU's message cut off."""
-
-
-def _find_words(lookup: WordLookup, lines: Sequence[LogLine]) -> list[list[_FoundWord]]:
-    """Return the words in each line of a log, without those that only look like one."""
-    found: list[list[_FoundWord]] = []
-    for words in find_log_words(lines):
-        of_line = [_FoundWord(word, _find_choices(lookup, word)) for word in words]
-        found.append([one for one in of_line if not _is_other_text(one)])
-    return found
-
-
-def _find_choices(lookup: WordLookup, word: CodeWord) -> Sequence[WrittenLocation]:
-    choices = () if word.is_torn else tuple(lookup.find(word))
-    return () if any(row.is_cut for row in choices) else choices
-
-
-def _is_other_text(found: _FoundWord) -> bool:
-    """Return whether a word is none of the kernel's, and looks like one: UTC+2, an address of a
-    user's program.
-    """
-    return (
-        bool(found.choices)
-        and not found.word.is_sure
-        and not any(row.location.frames for row in found.choices)
-    )
-
-
 def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) -> Lines:
     """Return the lines of a log with source lines for the functions in them."""
-    found = _find_words(lookup, lines)
+    found = find_log_locations(lookup, lines)
     known = [one for line in found for one in line]
     rows = [row for one in known for row in one.choices]
     remarks = [*context.kernel.names.remarks]
-    for group in (
-        [row for row in rows if row.is_other_build],
-        [row for row in rows if row.is_missing],
-    ):
+    others = [row for row in rows if row.is_other_build]
+    missing = [row for row in rows if row.is_missing]
+    for group in (others, missing):
         if group:
             more = f", and of {len(group) - 1} more" if len(group) > 1 else ""
             remarks.append(f"{group[0].word.text}{more}: {group[0].errors[0]}")
@@ -293,18 +216,16 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
     return Lines(text, data=_make_table(context, rows), remarks=remarks)
 
 
-def _annotate_line(text: str, words: Sequence[_FoundWord]) -> str:
+def _annotate_line(text: str, words: Sequence[FoundWord]) -> str:
     """Return a line as scripts/decode_stacktrace.sh shows it: lines of inlined functions first,
     unknown functions unchanged.
     """
     pieces, at = [], 0
     for word, choices in words:
-        where = (
-            ""
-            if not choices
-            else " ".join(filter(None, map(place_text, choices[0].location.frames)))
-        )
-        if not where or choices[0].is_other_build or word.is_located:
+        if not choices or choices[0].is_other_build or word.is_located:
+            continue
+        where = " ".join(filter(None, map(place_text, choices[0].location.frames)))
+        if not where:
             continue
         start, end = word.span
         name = word.function or text[start:end].strip()

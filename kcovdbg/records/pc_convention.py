@@ -22,7 +22,7 @@ from itertools import filterfalse
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, LoadedModule
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
@@ -59,6 +59,17 @@ class Convention(str, Enum):
             "twice": f"calls minus {call_length}: the call was subtracted twice",
             "exact": "addresses of executed code",
         }[self.value]
+
+
+def require_call_length(convention: Convention, call_length: int) -> None:
+    """Make sure that the length of a call is known where a convention needs it.
+
+    :raises KcovdbgError: when it is not.
+    """
+    if convention is Convention.CALL and not call_length:
+        raise KcovdbgError(
+            "--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw"
+        )
 
 
 _OF_POINTS: Final = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)

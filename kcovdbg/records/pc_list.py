@@ -32,6 +32,7 @@ from kcovdbg.records.pc_convention import (
     WordReading,
     count_points,
     find_convention,
+    require_call_length,
 )
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, is_upper, read_pc_file
 
@@ -257,17 +258,16 @@ def interpret(
     """
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
-    if options.pc == Convention.CALL.value and not call_length:
-        raise KcovdbgError(
-            "--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw"
-        )
-    if options.pc == Convention.EXACT.value or (options.pc == AUTO and is_exact):
+    named = None if options.pc == AUTO else Convention(options.pc)
+    if named is not None:
+        require_call_length(named, call_length)
+    if named is Convention.EXACT or (named is None and is_exact):
         return _read_as_exact(buffer, kernel, options)
     points = None if kernel is None else kernel.find_points()
     offset = options.kaslr_offset or 0
-    if options.pc != AUTO:
-        shifted = _shift(buffer, Convention(options.pc).correction(call_length) - offset)
-        return _judge(shifted, points, options.pc) if points else shifted
+    if named is not None:
+        shifted = _shift(buffer, named.correction(call_length) - offset)
+        return _judge(shifted, points, named.value) if points else shifted
     buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
     assumed = None if is_buffer else options.assumed

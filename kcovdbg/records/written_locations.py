@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
+from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.oops_words import CodeWord
+from kcovdbg.records.log_text import LogLine
+from kcovdbg.records.oops_words import CodeWord, find_log_words
+from kcovdbg.records.pc_convention import Convention, PointSet, recognize_pc, require_call_length
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.report_table import CALL_MACHINES
 from kcovdbg.symbols.function_starts import FunctionFinder, FunctionStart
@@ -32,6 +35,13 @@ class WrittenLocation(NamedTuple):
     """Whether this kernel has no such function."""
     is_cut: bool = False
     """Whether the size is the start of the right one, and the rest of it may be lost."""
+
+
+# What an address is that KCOV does not record.
+_NOT_RECORDED: Final = {
+    Convention.CALL: "the address of a call",
+    Convention.MINUS1: "a return address minus 1",
+}
 
 
 def _has_line(frames: Sequence[Frame], line: int) -> bool:
@@ -97,6 +107,42 @@ class WordLookup:
                 word, None, None, Location(0, ()), (self._explain_missing(word),), is_missing=True
             )
 
+    def find_recorded(
+        self, words: Sequence[CodeWord], convention: Convention | None, points: Sequence[PointSet]
+    ) -> Iterator[WrittenLocation]:
+        """Yield the locations of words whose addresses are those of a list of PCs.
+
+        :param convention: what the addresses are; None to find that out by the points.
+        :param points: of the kernel.
+        :raises KcovdbgError: when the convention needs the length of a call, which is unknown.
+        """
+        self._names.prefetch(
+            self._to_pc(word.address) for word in words if word.address is not None
+        )
+        call_length = CALL_LENGTHS.get(self._target.machine, 0)
+        for word in words:
+            if word.address is None or word.is_exact or word.is_oops:
+                yield from self.find(word)
+                continue
+            chosen = convention
+            errors: tuple[str, ...] = ()
+            if chosen is None:
+                found = recognize_pc(self._to_pc(word.address), points, call_length)
+                chosen = found or Convention.RAW
+                if chosen in _NOT_RECORDED:
+                    remark = (
+                        f"{word.text} is {_NOT_RECORDED[chosen]} (--pc {chosen.value}), shown by "
+                        f"its return address"
+                    )
+                    errors = (remark,)
+            require_call_length(chosen, call_length)
+            address = word.address + chosen.correction(call_length)
+            for row in self.find(word._replace(address=address)):
+                yield row._replace(errors=(*row.errors, *errors))
+
+    def _to_pc(self, address: int) -> int:
+        return pc_of(address, self._target.kaslr_offset) if self._is_running else address
+
     def _make_start(
         self, word: CodeWord, start: FunctionStart, errors: tuple[str, ...], *, is_other_build: bool
     ) -> WrittenLocation:
@@ -113,7 +159,7 @@ class WordLookup:
 
     def _find_address(self, word: CodeWord, address: int) -> WrittenLocation:
         offset = self._target.kaslr_offset
-        pc = pc_of(address, offset) if self._is_running else address
+        pc = self._to_pc(address)
         if (
             word.is_oops
             and offset
@@ -165,3 +211,36 @@ class WordLookup:
                 f"missing: -s {word.module}.ko"
             )
         return f"module {word.module} is unknown: -s {word.module}.ko"
+
+
+class FoundWord(NamedTuple):
+    """A word of a log, and the locations that it can mean."""
+
+    word: CodeWord
+    choices: Sequence[WrittenLocation]
+    """None of one that another CPU's message cut off."""
+
+    @property
+    def is_other_text(self) -> bool:
+        """Whether it is no word of the kernel's, and looks like one: UTC+2, an address of a user's
+        program.
+        """
+        if not self.choices or self.word.is_sure:
+            return False
+        return not any(row.location.frames for row in self.choices)
+
+
+def find_log_locations(lookup: WordLookup, lines: Sequence[LogLine]) -> list[list[FoundWord]]:
+    """Return the words in each line of a log, without those that only look like one."""
+    found: list[list[FoundWord]] = []
+    for words in find_log_words(lines):
+        of_line = [FoundWord(word, _find_choices(lookup, word)) for word in words]
+        found.append([one for one in of_line if not one.is_other_text])
+    return found
+
+
+def _find_choices(lookup: WordLookup, word: CodeWord) -> Sequence[WrittenLocation]:
+    if word.is_torn:
+        return ()
+    choices = tuple(lookup.find(word))
+    return () if any(row.is_cut for row in choices) else choices
