@@ -7,8 +7,9 @@ import posixpath
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
@@ -64,7 +65,7 @@ from kcovdbg.records.source_coverage import (
     select_reachable,
     sum_up,
 )
-from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.function_starts import FunctionStart
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable
 
@@ -293,8 +294,22 @@ def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
         )
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _make_share_column(noun: str, *, hidden: bool) -> Column:
+    """Return the column for the share of the lines or functions that were executed."""
+
+    def find_share(row: Any) -> float | None:
+        whole = getattr(row, f"{noun}s")
+        return getattr(row, f"executed_{noun}s") / whole if whole else None
+
+    return Column(
+        f"{noun}_share",
+        SHARE,
+        title="%",
+        value=find_share,
+        json_only=hidden,
+        meaning=f"share of these {noun}s that were executed",
+        null=f"there is no such {noun}",
+    )
 
 
 def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
@@ -322,15 +337,7 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
             meaning="lines that were executed",
             unit="lines",
         ),
-        Column(
-            "line_share",
-            SHARE,
-            title="%",
-            value=lambda row: _share(row.executed_lines, row.lines),
-            json_only=hidden,
-            meaning="share of these lines that were executed",
-            null="there is no such line",
-        ),
+        _make_share_column("line", hidden=hidden),
         Column(
             "functions",
             NUMBER,
@@ -343,15 +350,7 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
             json_only=hidden,
             meaning="functions that were executed",
         ),
-        Column(
-            "function_share",
-            SHARE,
-            title="%",
-            value=lambda row: _share(row.executed_functions, row.functions),
-            json_only=hidden,
-            meaning="share of these functions that were executed",
-            null="there is no such function",
-        ),
+        _make_share_column("function", hidden=hidden),
         Column(
             "unknown_lines",
             NUMBER,
@@ -453,51 +452,73 @@ def _run(context: Context, args: Namespace) -> Table:
     else:
         found, absence, remark = _find_points(context, args.place)
         remarks += remark
-    counts: Counter[int] | None = None
-    kinds = POINT_KINDS
-    is_incomplete = False
+    hits = None
     if args.what:
-        buffers = [find_counts(context.inputs, what, takes_addresses=True) for what in args.what]
-        counts = Counter()
-        for buffer in buffers:
-            if buffer.trace is not None and buffer.trace.quality & Quality.EXACT:
-                counts.update(
-                    _count_by_blocks(
-                        find_point_table(context), buffer.trace, [point[0] for point in found]
-                    )
-                )
-                is_incomplete = is_incomplete or not buffer.trace.quality & Quality.COMPLETE
-            else:
-                counts.update(buffer.counts)
-        remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
-        kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
-        is_incomplete = is_incomplete or any(buffer.is_incomplete for buffer in buffers)
+        hits = _count_hits(context, args.what, [point[0] for point in found])
+        remarks += hits.remarks
     offset = context.target.kaslr_offset
     table = context.kernel.names.table
-    # Of a point that is not in what could be read, it is unknown.
-    absent = None if is_incomplete else 0
-    rows = [
-        _Row(
-            pc,
-            kind,
-            address_of(pc, offset),
-            Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
-            None if counts is None or kind not in kinds else counts.get(pc, absent),
-        )
-        for pc, kind, frames in found
-    ]
-    if counts is not None:
-        remarks += _coverage(rows, kinds, is_incomplete=is_incomplete)
+    rows: list[_Row] = []
+    for pc, kind, frames in found:
+        mangled = None if table is None else table.mangled_at(pc, frames)
+        location = Location(pc, frames, mangled=mangled)
+        count = None if hits is None else hits.of(pc, kind)
+        rows.append(_Row(pc, kind, address_of(pc, offset), location, count))
+    if hits is not None:
+        remarks += _coverage(rows, hits.kinds, is_incomplete=hits.is_incomplete)
     if not rows:
         context.status = 1
-        # Other formats than text show remarks only.
-        remarks += [absence] if context.format is not Format.TEXT else []
-    if args.uncovered and rows:
-        rows = [row for row in rows if row.kind in kinds and not row.hits]
+        if context.format is not Format.TEXT:
+            # Other formats show remarks only.
+            remarks.append(absence)
+    if hits is not None and args.uncovered and rows:
+        rows = [row for row in rows if row.kind in hits.kinds and not row.hits]
         absence = f"no uncovered point in '{args.place}'"
-    return Table(
-        _make_columns(offset, counted=counts is not None), rows, remarks=remarks, empty=absence
-    )
+    columns = _make_columns(offset, counted=hits is not None)
+    return Table(columns, rows, remarks=remarks, empty=absence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """How often points are in some buffers."""
+
+    counts: Counter[int]
+    kinds: Collection[PointKind]
+    """The kinds of points that can be in the buffers."""
+    is_incomplete: bool
+    remarks: Sequence[str]
+
+    def of(self, pc: int, kind: PointKind) -> int | None:
+        """Return how often a point is in the buffers; None where that is unknown."""
+        if kind not in self.kinds:
+            return None
+        if self.is_incomplete and pc not in self.counts:
+            return None
+        return self.counts[pc]
+
+
+def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -> _Hits:
+    """Count points in buffers.
+
+    :param whats: names of the buffers.
+    :param points: that are wanted.
+    """
+    counts: Counter[int] = Counter()
+    kinds: set[PointKind] = set()
+    remarks: dict[str, None] = {}
+    is_incomplete = False
+    for what in whats:
+        buffer = find_counts(context.inputs, what, takes_addresses=True)
+        kinds |= buffer.kinds
+        remarks.update(dict.fromkeys(buffer.remarks))
+        is_incomplete = is_incomplete or buffer.is_incomplete
+        trace = buffer.trace
+        if trace is not None and trace.quality & Quality.EXACT:
+            counts.update(_count_by_blocks(find_point_table(context), trace, points))
+            is_incomplete = is_incomplete or not trace.quality & Quality.COMPLETE
+        else:
+            counts.update(buffer.counts)
+    return _Hits(counts, kinds, is_incomplete, tuple(remarks))
 
 
 COMMAND: Final = Command(

@@ -353,18 +353,7 @@ def make_view(
     if other is None and what.startswith(FD):
         target = context.kernel.memory.optional_target
         if target is not None and is_this_machine(target):
-            names = context.names
-            check_code([names], not_function)
-            try:
-                return _read_both_views(context, what, not_function)
-            except KcovdbgError as error:
-                # The kernel's side needs no process that maps the buffer.
-                remarks = [f"kernel's view only: {error}", *context.kernel.names.remarks]
-                pane = TracePane(find_buffer(context.inputs, what), names, not_function)
-                states = [_state_finder(context, context.kernel, pane.buffer)]
-                return TraceView(
-                    pane, sources=[context.kernel.sources.tree], states=states, remarks=remarks
-                )
+            return _make_live_view(context, what, not_function)
     whats = [what] if other is None else [what, other]
     kernels, assumptions = find_builds(context, [[name] for name in whats])
     names_of = [kernel.names.locations for kernel in kernels]
@@ -389,12 +378,11 @@ def make_view(
         remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
     require_comparable("view", buffers)
     remarks = [*dict.fromkeys(remarks), *assumptions]
-    comparison = (
-        None
-        if other is None
-        else compare_builds(context, kernels, (count_pcs(pane.buffer) for pane in panes))
-    )
-    remarks += () if comparison is None else comparison.remarks()
+    comparison = None
+    if other is not None:
+        counts = (count_pcs(pane.buffer) for pane in panes)
+        comparison = compare_builds(context, kernels, counts)
+        remarks += comparison.remarks()
     return TraceView(
         *panes,
         by_index=by_index or same,
@@ -406,6 +394,21 @@ def make_view(
         comparison=comparison,
         remarks=remarks,
     )
+
+
+def _make_live_view(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
+    """Make a view of a buffer as its process sees it beside the kernel's; of the latter alone where
+    no process maps it.
+    """
+    names = context.names
+    check_code([names], not_function)
+    try:
+        return _read_both_views(context, what, not_function)
+    except KcovdbgError as error:
+        remarks = [f"kernel's view only: {error}", *context.kernel.names.remarks]
+    pane = TracePane(find_buffer(context.inputs, what), names, not_function)
+    states = [_state_finder(context, context.kernel, pane.buffer)]
+    return TraceView(pane, sources=[context.kernel.sources.tree], states=states, remarks=remarks)
 
 
 def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileStates:

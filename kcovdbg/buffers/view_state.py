@@ -85,11 +85,9 @@ class ViewState(RowCursor):
     def position(self) -> str:
         """Return the position of the cursor, in words."""
         total = len(self.rows)
-        text = (
-            f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%"
-            if total
-            else "no records"
-        )
+        text = "no records"
+        if total:
+            text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%"
         if self.ending:
             text += f"  {self.ending}"
         elif self.view.renew is not None:
@@ -125,21 +123,22 @@ class ViewState(RowCursor):
         for distance in range(1, total + 1):
             number = (self.row + step * distance) % total
             if self._matches(self.rows.row(number)):
-                wrapped = number <= self.row if not backwards else number >= self.row
+                has_wrapped = (number - self.row) * step <= 0
                 if not self.top <= number < self.top + self.height:
                     self.top = number - self.height // 3
                 self.go_to(number)
-                self.message = (
-                    f"/{self._pattern}{' (wrapped)' if wrapped else ''}{self._found_address()}"
-                )
+                wrapped = " (wrapped)" if has_wrapped else ""
+                self.message = f"/{self._pattern}{wrapped}{self._found_address()}"
                 return
         self.message = f"no match for '{self._pattern}'"
 
     def _found_address(self) -> str:
         """Return the addresses of the current record, if they are what the search found."""
         row = self.current()
+        if row is None:
+            return ""
         pattern = re.compile(self._pattern, re.IGNORECASE)
-        for pc in () if row is None else self.view.row_pcs(row):
+        for pc in self.view.row_pcs(row):
             spellings = self.view.addresses(pc)
             if any(map(pattern.search, spellings)):
                 return f"  PC {' at '.join(spellings)}"
@@ -176,7 +175,9 @@ class ViewState(RowCursor):
 
     def _make_rows(self) -> ViewRows:
         rows = self.view.folded() if self.is_folded else self.view.rows
-        return rows if self._wanted is None else rows.filter(self._wanted)
+        if self._wanted is None:
+            return rows
+        return rows.filter(self._wanted)
 
     def renew(self) -> None:
         """Read the buffers again; a cursor on the last row stays on the last row."""
@@ -190,8 +191,10 @@ class ViewState(RowCursor):
         is_last = self.row >= len(self.rows) - 1
         self.view = view
         self.looks += 1
-        self._matches = None if self._matches is None else self._find_matches(self._pattern)
-        self._wanted = None if self._wanted is None else self._find_matches(self.filter)
+        if self._matches is not None:
+            self._matches = self._find_matches(self._pattern)
+        if self._wanted is not None:
+            self._wanted = self._find_matches(self.filter)
         self.rows = self._make_rows()
         if is_last:
             self.row = len(self.rows) - 1
@@ -202,9 +205,8 @@ class ViewState(RowCursor):
         None where it is none.
         """
         try:
-            pattern = re.compile(
-                text, 0 if any(character.isupper() for character in text) else re.IGNORECASE
-            )
+            has_capitals = any(map(str.isupper, text))
+            pattern = re.compile(text, 0 if has_capitals else re.IGNORECASE)
             address_pattern = re.compile(text, re.IGNORECASE)
         except re.error as error:
             self.message = f"'{text}' is not a regular expression: {error}"

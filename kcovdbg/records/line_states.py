@@ -414,12 +414,8 @@ class StateFinder:
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
         count, parts, branches = totals.lines, len(self._blocks.part_start), totals.branches
-        files, lines, found, hits = (
-            zeros("I", count),
-            zeros("I", count),
-            bytearray(count),
-            zeros("Q", count),
-        )
+        files, lines = zeros("I", count), zeros("I", count)
+        found, hits = bytearray(count), zeros("Q", count)
         lib.kcovdbg_states_lines(
             states,
             column("I", files, count),
@@ -436,11 +432,8 @@ class StateFinder:
             column("I", entry_files),
             column("I", entry_lines),
         )
-        owners, branch_files, branch_lines = (
-            zeros("I", branches),
-            zeros("I", branches),
-            zeros("I", branches),
-        )
+        owners, branch_files = zeros("I", branches), zeros("I", branches)
+        branch_lines = zeros("I", branches)
         branch_states, side_hits = bytearray(branches), zeros("Q", 2 * branches)
         lib.kcovdbg_states_branches(
             states,

@@ -304,11 +304,16 @@ def _find_addresses(text: str) -> list[CodeWord]:
 def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
     digits = match["offset"] or "0"
     offset = int(digits, 16 if digits.startswith("0x") else 10)
-    size = None if match["size"] is None else int(match["size"], 16)
-    last = next(name for name in ("size", "offset", "function") if match[name])
+    size = None
+    last = "offset" if match["offset"] else "function"
+    if match["size"]:
+        size = int(match["size"], 16)
+        last = "size"
     end = match.end(last)
     found = _MODULE.match(match.string, end)
-    module = None if found is None else found["plain"] or found["perf"] or found["file"]
+    module = None
+    if found is not None:
+        module = found["plain"] or found["perf"] or found["file"]
     if module is not None and _IMAGE.match(module):
         module = None
     text = match.string[match.start("function") : end] + (f" [{module}]" if module else "")

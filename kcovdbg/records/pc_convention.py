@@ -128,7 +128,8 @@ class PointSet:
 
         :param words: ascending.
         """
-        columns = TableColumns(self.base - correction & WORD_MASK, self.offset, self._chain, None)  # type: ignore[arg-type]
+        base = self.base - correction & WORD_MASK
+        columns = TableColumns(base, self.offset, self._chain, None)  # type: ignore[arg-type]
         return find_chains(words, columns).rest
 
     def has_block(self, pc: int) -> bool:

@@ -408,13 +408,17 @@ def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> P
             words.extend(found)
         else:
             skipped += 1
-            first = first or (number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
-            count = count if lines else line.strip()
+            if first is None:
+                first = number, line.strip()[:_QUOTED].decode("utf-8", "replace")
+            if not lines:
+                count = line.strip()
         lines += 1
     if count.isdigit() and parse_number(count) == len(words):
         # The number of lines that follow.
-        lines, skipped = lines - 1, skipped - 1
-        first = first if skipped else None
+        lines -= 1
+        skipped -= 1
+        if not skipped:
+            first = None
     if first is not None and lines - skipped < _LEAST * lines:
         detail = "line {} has no address: '{}'".format(*first)
         raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
@@ -426,20 +430,18 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     sign = token.startswith(b"-")
     digits = token[sign:]
     has_prefix = digits[1:2] in (b"x", b"X")
-    if digits.isdigit() and (
-        wanted is PcFormat.DECIMAL
-        or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
-    ):
+    # Hexadecimal addresses have 8 or 16 digits.
+    looks_decimal = sign or len(digits) > 16 or 8 < len(digits) < 16
+    is_decimal = wanted is PcFormat.DECIMAL or (wanted is not PcFormat.HEX and looks_decimal)
+    if is_decimal and digits.isdigit():
         value = parse_number(digits)
     elif has_prefix or (len(digits) <= 16 and not sign):
         value = parse_number(digits, 16)
     else:
         return None
-    if value is None:
+    if value is None or value > (_HALF if sign else WORD_MASK):
         return None
-    if sign:
-        return -value & WORD_MASK if value <= _HALF else None
-    return value if value <= WORD_MASK else None
+    return -value & WORD_MASK if sign else value
 
 
 def _read_numbers(
@@ -450,26 +452,36 @@ def _read_numbers(
         found = _read_hexadecimal(data)
         if found is not None:
             return found
+    read = _read_rows(path, _find_numbers(data, wanted), is_address)
     # Of Python, or JSON's numbers with counts.
-    disorder = "it is a set or a map" if data[:_START].lstrip()[:1] == b"{" else ""
-    return _read_rows(path, _find_numbers(data, wanted), is_address)._replace(disorder=disorder)
+    if data[:_START].lstrip()[:1] == b"{":
+        return read._replace(disorder="it is a set or a map")
+    return read
 
 
 def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
     for number, line in enumerate(_lines(data), 1):
         start = line[:_LONGEST]
-        match = _LINE.fullmatch(line) if len(line) <= _LONGEST else None
+        match = _match_line(_LINE, line)
         if match is not None:
             yield number, line, (_parse(match[1], wanted),)
         elif not _COMMENT.match(start):
-            found = _PLACE.match(start)
-            at = 0 if found is None else found.end()
-            pieces = _split(line[at:], b" \t,;", _LONGEST) if len(line) > _LONGEST else (line[at:],)
-            yield (
-                number,
-                line,
-                (_parse(token, wanted) for piece in pieces for token in _TOKEN.findall(piece)),
-            )
+            yield number, line, _find_tokens(line, wanted)
+
+
+def _match_line(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
+    """Return the match of a whole line, None for a very long one."""
+    return pattern.fullmatch(line) if len(line) <= _LONGEST else None
+
+
+def _find_tokens(line: bytes, wanted: PcFormat | None) -> Iterator[int | None]:
+    """Yield the numbers among the words of a line."""
+    place = _PLACE.match(line[:_LONGEST])
+    if place is not None:
+        line = line[place.end() :]
+    for piece in _split(line, b" \t,;", _LONGEST):
+        for token in _TOKEN.findall(piece):
+            yield _parse(token, wanted)
 
 
 def _split(data: bytes, marks: bytes, size: int = _PIECE) -> Iterator[bytes]:
@@ -542,15 +554,16 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
         for number, line in rows:
             cells = line.split(b",", column + 1)
             cell = cells[column].strip(b'" ') if column < len(cells) else b""
-            value = _parse(cell) if len(cell) <= _LONGEST and _LINE.fullmatch(cell) else None
+            value = _parse(cell) if _match_line(_LINE, cell) else None
             # Otherwise it is another frame of the same point.
             if value is None or value != last or not lists_all_points:
                 yield number, line, (value,)
             last = value
 
-    disorder = "it lists points by their functions" if lists_all_points else ""
     found = _read_rows(path, find_values(), is_address)
-    return found._replace(lists_all_points=lists_all_points, disorder=disorder)
+    if not lists_all_points:
+        return found
+    return found._replace(lists_all_points=True, disorder="it lists points by their functions")
 
 
 def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
@@ -595,7 +608,7 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
 
     def find_values() -> Iterator[_Row]:
         for number, line in enumerate(_lines(data), 1):
-            match = _OFFSET.fullmatch(line) if len(line) <= _LONGEST else None
+            match = _match_line(_OFFSET, line)
             if match is not None:
                 module_of.append(names.setdefault(_file_name(match[1]), len(names)))
                 _check_modules(path, names)
@@ -615,7 +628,7 @@ def _read_functions(path: object, data: bytes, _is_address: AddressTest) -> PcFi
 
     def find_values() -> Iterator[_Row]:
         for number, line in enumerate(_lines(data), 1):
-            if len(line) <= _LONGEST and _FUNCTION.fullmatch(line):
+            if _match_line(_FUNCTION, line):
                 # Where they stand says nothing.
                 (place, *_) = (
                     word._replace(span=(0, 0))
@@ -640,23 +653,22 @@ def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
     version.
     """
     columns = _DRCOV_COLUMNS.search(head)
-    names = [
-        name.strip()
-        for name in (columns[1] if columns else b"id, base, end, entry, path").split(b",")
-    ]
+    heading = columns[1] if columns else b"id, base, end, entry, path"
+    names = [name.strip() for name in heading.split(b",")]
     base = next((index for index, name in enumerate(names) if name in (b"base", b"start")), None)
     modules: dict[int, ModuleBase] = {}
     for line in _lines(head):
         cells = [cell.strip() for cell in line.split(b",", len(names) - 1)]
-        number = parse_number(cells[0]) if len(cells) == len(names) and cells[0].isdigit() else None
-        if number is not None:
-            start = (
-                None
-                if base is None or not _JSON_NUMBER.fullmatch(cells[base])
-                else parse_number(cells[base], 0)
-            )
-            modules[number] = ModuleBase(_file_name(cells[-1]), start)
-            _check_modules(path, modules)
+        if len(cells) != len(names) or not cells[0].isdigit():
+            continue
+        number = parse_number(cells[0])
+        if number is None:
+            continue
+        start = None
+        if base is not None and _JSON_NUMBER.fullmatch(cells[base]):
+            start = parse_number(cells[base], 0)
+        modules[number] = ModuleBase(_file_name(cells[-1]), start)
+        _check_modules(path, modules)
     return modules
 
 
@@ -721,7 +733,7 @@ def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
 
     def find_values() -> Iterator[_Row]:
         for number, line in enumerate(_lines(data), 1):
-            match = _EDGE.fullmatch(line) if len(line) <= _LONGEST else None
+            match = _match_line(_EDGE, line)
             if match is not None:
                 yield number, line, [_parse(end, PcFormat.HEX) for end in match.groups()]
             elif not _COMMENT.match(line[:_LONGEST]) and (heading is None or number > 1):
@@ -740,9 +752,9 @@ def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFi
     :raises NotATraceError: when there are no addresses of a kernel.
     """
     if not words:
-        detail = (
-            f"none of its {others} addresses can be of a kernel" if others else "it has no address"
-        )
+        detail = "it has no address"
+        if others:
+            detail = f"none of its {others} addresses can be of a kernel"
         raise NotATraceError(path, what, detail=detail)
     if max(words) >= _HALF:
         # Firmware is below 4 GiB.
@@ -835,16 +847,16 @@ def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
         if not line.strip() or _COMMENT.match(line[:_LONGEST]):
             is_first = True
             continue
+        text = line[:_LONGEST]
         head = _PERF_HEAD.match(line)
-        text = line[:_LONGEST] if head is None else line[head.end() : _LONGEST]
-        found = [int(match[1], 16) for match in _PERF_ADDRESS.finditer(text)]
         if head is not None:
+            text = text[head.end() :]
             is_first = True
+        found = [int(match[1], 16) for match in _PERF_ADDRESS.finditer(text)]
         if not found:
             continue
-        is_branch = b" => " in text
-        wanted: Sequence[int] = ()
-        if is_branch:
+        wanted: list[int] = []
+        if b" => " in text:
             wanted = found[:2]
         elif is_first or not has_chains:
             wanted = found[:1]
@@ -948,12 +960,10 @@ def _try_words(
     records = words[1:]
     if word_size == 8 and first <= _LARGEST:
         for low, high in ((_HALF, WORD_MASK), code):
-            codec = (
-                guess_codec(records[:64], first, low, high, table.guessable_codecs())
-                if high
-                else None
-            )
-            if codec not in (None, PC):
+            if not high:
+                continue
+            codec = guess_codec(records[:64], first, low, high, table.guessable_codecs())
+            if codec is not None and codec != PC:
                 return 1.0, found._replace(codec=codec)
     if first > len(records) and not (is_enough and len(records) > 1):
         return 0.0, found
@@ -965,16 +975,10 @@ def _try_words(
 def _read_binary(
     path: object, data: bytes, wanted: PcFormat | None, code: tuple[int, int]
 ) -> PcFile:
-    for order in _ORDERS if wanted in (None, PcFormat.SANCOV) else ():
-        word_size = _SANCOV.get(int.from_bytes(data[:8], order))
-        if word_size is not None:
-            words = decode_words(data[8:], make_encoding(PC, word_size, order == "big"))
-            return PcFile(
-                words,
-                word_size=word_size,
-                big_endian=order == "big",
-                disorder="a sanitizer's file is a set",
-            )
+    if wanted in (None, PcFormat.SANCOV):
+        found = _read_sancov(data)
+        if found is not None:
+            return found
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
@@ -996,7 +1000,9 @@ def _read_binary(
             words=decode_words(data, make_encoding(PC, best.word_size, best.big_endian)),
         )
     if share < _LEAST:
-        what = "binary data" if len(data) >= 8 else f"{len(data)} bytes of binary data"
+        what = "binary data"
+        if len(data) < 8:
+            what = f"{len(data)} bytes of binary data"
         raise NotATraceError(
             path,
             what,
@@ -1004,6 +1010,22 @@ def _read_binary(
             hint="--format binary, or words where there is no count, reads it nevertheless",
         )
     return best
+
+
+def _read_sancov(data: bytes) -> PcFile | None:
+    """Return the words of a sanitizer's file; None where it has not its magic number."""
+    for order in _ORDERS:
+        word_size = _SANCOV.get(int.from_bytes(data[:8], order))
+        if word_size is not None:
+            is_big = order == "big"
+            words = decode_words(data[8:], make_encoding(PC, word_size, is_big))
+            return PcFile(
+                words,
+                word_size=word_size,
+                big_endian=is_big,
+                disorder="a sanitizer's file is a set",
+            )
+    return None
 
 
 def _refuse_other_binaries(path: object, data: bytes) -> None:

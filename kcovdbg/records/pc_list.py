@@ -101,7 +101,9 @@ def read_pc_list(
     :param name: path of the file.
     :raises NotATraceError: when it is not a trace.
     """
-    wanted = None if options.format == AUTO else PcFormat(options.format)
+    wanted = None
+    if options.format != AUTO:
+        wanted = PcFormat(options.format)
     return read_pc_file(name, data, wanted, _find_low_code(kernel))
 
 
@@ -109,7 +111,9 @@ def _find_low_code(kernel: TraceKernel | None) -> tuple[int, int]:
     """Return where code may be of a kernel that is in the lower half of its addresses; an empty
     range for any other.
     """
-    points = None if kernel is None else kernel.find_points()
+    if kernel is None:
+        return (0, 0)
+    points = kernel.find_points()
     if not points or is_upper(points[0].base, 64) or is_upper(points[0].base, 32):
         return (0, 0)
     start, end = points[0].code
@@ -131,13 +135,12 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
         file_words = None
     words = _to_addresses(words)
     if found.skipped:
-        where = (
-            "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
-        )
-        remarks.append(
-            f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address "
-            f"skipped{where}"
-        )
+        lines = "line" if found.skipped == 1 else "lines"
+        remark = f"{found.skipped} {lines} without an address skipped"
+        if found.first_skipped is not None:
+            number, line = found.first_skipped
+            remark += f"; line {number}: '{line}'"
+        remarks.append(remark)
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
     if found.others:
@@ -147,8 +150,10 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
     encoding = record.make_encoding(PC, 8, found.big_endian)
     if found.disorder and len(words) > 1:
         order = Order(False, found.disorder)
+    elif found.places:
+        order = _find_order(words)
     else:
-        order = _find_order(words if found.places else found.words)
+        order = _find_order(found.words)
     return Buffer(
         name,
         encoding,
@@ -165,10 +170,9 @@ def _find_order(words: Sequence[int]) -> Order:
     """Return whether the PCs of a list are in the order of a run, by how they are sorted."""
     if len(words) < 2:
         return Order()
-    is_sorted = all(map(operator.le, words, islice(words, 1, None))) or all(
-        map(operator.ge, words, islice(words, 1, None))
-    )
-    if not is_sorted:
+    rises = all(map(operator.le, words, islice(words, 1, None)))
+    falls = all(map(operator.ge, words, islice(words, 1, None)))
+    if not rises and not falls:
         return Order()
     if len(set(words)) < _SORTED:
         return Order(None, f"its {len(words)} PCs are sorted, which so few may be by chance")
@@ -179,8 +183,12 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
     """Return the words of a file with offsets as addresses."""
     bases: list[int] = []
     for module in found.modules:
-        base = None if kernel is None else kernel.find_base(module.name)
-        base = module.base or None if base is None else base
+        base = None
+        if kernel is not None:
+            base = kernel.find_base(module.name)
+        if base is None:
+            # A file's 0 is no address.
+            base = module.base or None
         if base is None:
             raise KcovdbgError(
                 f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which "
@@ -201,41 +209,45 @@ def _locate_places(
     :raises KcovdbgError: when none has one.
     """
     pcs: list[int | None] = []
-    missing, strange, shared = [], [], []
+    missing: list[str] = []
+    strange: list[str] = []
+    shared: list[str] = []
     for place in found.places:
-        choices = (
-            []
-            if kernel is None
-            else [one for one in kernel.find_places(place) if one.pc is not None]
-        )
+        choices: list[WrittenLocation] = []
         # A function's start is no return address.
-        pc = choices[0].pc if choices and place.offset else None
-        pcs.append(pc)
-        if pc is None:
+        if kernel is not None and place.offset:
+            choices = [one for one in kernel.find_places(place) if one.pc is not None]
+        if not choices:
+            pcs.append(None)
             missing.append(place.text)
-        elif choices[0].is_other_build:
+            continue
+        pcs.append(choices[0].pc)
+        if choices[0].is_other_build:
             strange.append(place.text)
         elif len(choices) > 1:
             shared.append(place.text)
     if len(missing) == len(pcs):
-        raise KcovdbgError(
-            f"{name.removeprefix('file:')}: unknown where '{missing[0]}' is",
-            hint="name the kernel that its functions are of: -s VMLINUX"
-            if kernel is None
-            else "is it another kernel's?",
-        )
-    words = array("Q", (pc for pc in map(pcs.__getitem__, found.words) if pc is not None))
+        hint = "is it another kernel's?"
+        if kernel is None:
+            hint = "name the kernel that its functions are of: -s VMLINUX"
+        path = name.removeprefix("file:")
+        raise KcovdbgError(f"{path}: unknown where '{missing[0]}' is", hint=hint)
+    words = array("Q")
+    for index in found.words:
+        pc = pcs[index]
+        if pc is not None:
+            words.append(pc)
     problems = (
         (missing, "are not in this kernel, or no return addresses, and left out"),
         (strange, "are of functions that have another size here: the vmlinux is another build's"),
         (shared, "are of several functions with one name: the first is taken"),
     )
-    remarks = [
-        f"{len(texts)} of {len(pcs)} places {problem}: "
-        f"{', '.join(texts[:_NAMED])}{', …' if len(texts) > _NAMED else ''}"
-        for texts, problem in problems
-        if texts
-    ]
+    remarks = []
+    for texts, problem in problems:
+        if texts:
+            named = ", ".join(texts[:_NAMED])
+            more = ", …" if len(texts) > _NAMED else ""
+            remarks.append(f"{len(texts)} of {len(pcs)} places {problem}: {named}{more}")
     return words, remarks
 
 
@@ -427,16 +439,18 @@ def _to_addresses(words: array[int]) -> array[int]:
 
 
 def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[int]:
-    # What the user names was subtracted already.
-    return (
-        (0,) if options.kaslr_offset is not None else tuple(dict.fromkeys((0, kernel.kaslr_offset)))
-    )
+    if options.kaslr_offset is not None:
+        # It was subtracted already.
+        return (0,)
+    return tuple(dict.fromkeys((0, kernel.kaslr_offset)))
 
 
 def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
     """Return a list of executed addresses, without the KASLR offset that these include."""
     buffer = _shift(buffer, -(options.kaslr_offset or 0))
-    code = None if kernel is None else kernel.find_code()
+    code = None
+    if kernel is not None:
+        code = kernel.find_code()
     if code is None or kernel is None:
         encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
         words = _to_addresses(buffer.words)
@@ -458,14 +472,17 @@ def _make_exact(
     :param is_found: whether neither its format nor the user says so.
     """
     offset = found.kaslr_offset
-    how = "by the starts of blocks" if is_found else "by its format or --pc"
+    how = "by its format or --pc"
+    if is_found:
+        how = "by the starts of blocks"
     text = (
         f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin a "
         f"block"
     )
     if offset and found.is_certain:
-        known = "" if offset == kernel.kaslr_offset else ", which was found by them"
-        text += f", with the KASLR offset {offset:#x} included{known}"
+        text += f", with the KASLR offset {offset:#x} included"
+        if offset != kernel.kaslr_offset:
+            text += ", which was found by them"
     if found.inside * 2 < found.sample:
         text += f"; only {found.inside} are in the code of this kernel (is this another kernel's?)"
     remarks = [text]
@@ -496,25 +513,26 @@ def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffe
         f"are they another build's?"
     )
     fit = ListFit(known, len(words), remark)
-    return replace(
-        buffer, fit=fit, remarks=(remark, *buffer.remarks) if fit.is_low else buffer.remarks
-    )
+    if not fit.is_low:
+        return replace(buffer, fit=fit)
+    return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks))
 
 
 def _find_fit(found: PcReading, remark: str, kaslr_offset: int) -> ListFit:
     judged = len(found.words) - found.unjudged
     points = sum(reading.records for reading in found.readings)
-    best = found.choices[0] if found.choices else None
-    hint = None if best is None or best.records <= points else _name_options(best, kaslr_offset)
+    hint = None
+    if found.choices and found.choices[0].records > points:
+        hint = _name_options(found.choices[0], kaslr_offset)
     return ListFit(points, judged, remark, hint)
 
 
 def _name_options(reading: WordReading, kaslr_offset: int) -> str:
     """Return the options that read PCs in one way."""
-    offset = (
-        f" --kaslr-offset {reading.kaslr_offset:#x}" if reading.kaslr_offset or kaslr_offset else ""
-    )
-    return f"--pc {reading.convention.value}{offset}"
+    options = f"--pc {reading.convention.value}"
+    if reading.kaslr_offset or kaslr_offset:
+        options += f" --kaslr-offset {reading.kaslr_offset:#x}"
+    return options
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:
@@ -526,25 +544,19 @@ def _shift(buffer: Buffer, correction: int) -> Buffer:
         buffer.words.typecode,
         (word + correction for word in buffer.words if 0 <= word + correction <= limit),
     )
+    shifted = replace(buffer, words=words, count=len(words))
     lost = len(buffer.words) - len(words)
-    remark = (
-        (f"{lost} addresses at the end of the address space skipped: no call can be there",)
-        if lost
-        else ()
-    )
-    file_words = None if lost else buffer.file_words
-    return replace(
-        buffer,
-        words=words,
-        count=len(words),
-        file_words=file_words,
-        remarks=(*buffer.remarks, *remark),
-    )
+    if not lost:
+        return shifted
+    remark = f"{lost} addresses at the end of the address space skipped: no call can be there"
+    return replace(shifted, file_words=None, remarks=(*buffer.remarks, remark))
 
 
 def _percent(share: float) -> str:
     """Return a share as text that is 100% only where it is all, and 0% only where it is nothing."""
-    return f"{share:.0%}" if share in (0, 1) else f"{min(max(share, 0.01), 0.99):.0%}"
+    if share not in (0, 1):
+        share = min(max(share, 0.01), 0.99)
+    return f"{share:.0%}"
 
 
 def _find_remarks(
@@ -631,9 +643,8 @@ def _name_conventions(
             f"{reading.records} are {text}" for reading, text in zip(readings, texts, strict=True)
         ]
         return f"PCs of {len(readings)} conventions, each read in its own: {', '.join(parts)}"
-    text = (
-        f"PCs in the file: {_percent(share)} of them are {texts[0] if texts else 'coverage points'}"
-    )
+    what = texts[0] if texts else "coverage points"
+    text = f"PCs in the file: {_percent(share)} of them are {what}"
     if share < _SUSPICIOUS:
         text += " (suspiciously few; is this another kernel's trace?)"
     return text
@@ -642,7 +653,11 @@ def _name_conventions(
 def _name_convention(reading: WordReading, kaslr_offset: int, call_length: int) -> str:
     text = reading.convention.text(call_length)
     offset = reading.kaslr_offset
-    if offset > 0:
-        known = "" if offset == kaslr_offset else ", which was found by the coverage points"
-        return f"{text}, with the KASLR offset {offset:#x} included{known}"
-    return f"{text}, with the KASLR offset {-offset:#x} subtracted twice" if offset else text
+    if not offset:
+        return text
+    if offset < 0:
+        return f"{text}, with the KASLR offset {-offset:#x} subtracted twice"
+    text += f", with the KASLR offset {offset:#x} included"
+    if offset != kaslr_offset:
+        text += ", which was found by the coverage points"
+    return text

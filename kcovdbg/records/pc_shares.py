@@ -118,9 +118,9 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     for index in compress(count(), columns.approximate):
         if groups[index] != NO_ID:
             groups[index] += len(frames)
-    free = count(2 * len(frames))
     if NO_ID not in groups:
         return groups
+    free = count(2 * len(frames))
     return array("I", [next(free) if group == NO_ID else group for group in groups])
 
 

@@ -177,8 +177,8 @@ class WordLookup:
         lines = self._target.lines
         # A coverage point's row may be of a function that recorded its caller by a tail call.
         frames: tuple[Frame, ...] = ()
-        if lines is not None and not is_recorded:
-            frames = tuple(lines.frames_at(address if word.is_exact else address - 1))
+        if not is_recorded and lines is not None:
+            frames = tuple(lines.frames_at(address - (not word.is_exact)))
         if (
             lines is not None
             and word.is_exact
