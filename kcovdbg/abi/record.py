@@ -72,9 +72,9 @@ class PartialAddress(NamedTuple):
     """A word that has only part of an address, in words."""
 
     function: str
-    """What is shown instead of a function."""
+    """Shown instead of a function."""
     place: str
-    """What is shown instead of a source line."""
+    """Shown instead of a source line."""
     problem: str
     """Why the address is unknown."""
 

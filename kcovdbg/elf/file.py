@@ -141,7 +141,7 @@ class ElfFile:
         return data
 
     def find_extents(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
-        """Iterate over what is no hole in a part of the file: offset and size."""
+        """Iterate over offset and size of the stored pieces of a part of the file."""
         return find_extents(self._file, offset, offset + size)
 
     def _read_header(self) -> Header:
@@ -300,8 +300,8 @@ class ElfFile:
         return self.read_section(section)
 
     def read(self, address: int, size: int) -> bytes:
-        """Return what a linked file has at an address; less where the section ends, nothing outside
-        of sections.
+        """Return the bytes at an address of a linked file: fewer where the section ends, and none
+        outside of sections.
         """
         section = self.section_at(address)
         if section is None:

@@ -63,7 +63,7 @@ class Location(NamedTuple):
 
     @property
     def outermost(self) -> Frame:
-        """The outermost frame, that of the function into which the code was compiled; None as for
+        """The frame of the function into which the code was compiled; unknown as for
         :attr:`innermost`.
         """
         return self.frames[-1] if self.frames else _NOWHERE
@@ -125,8 +125,8 @@ class LocatedRecord(NamedTuple):
 
 
 def is_code_section(name: str) -> bool:
-    """Return whether a section has code that stays: that of .init.text is freed, and another module
-    may be there then.
+    """Return whether a section has code that stays. .init.text is freed, and another module may
+    then be there.
     """
     return "text" in name and not name.startswith(".init")
 

@@ -32,8 +32,8 @@ class PointProof(Protocol):
     def judge(
         self, pcs: Collection[int], codec: Codec, read: ReadMemory
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return impossible PCs, with what is there instead of a callback, and those that callbacks
-        for comparisons record.
+        """Return the impossible PCs, each with what is there instead of a callback, and the PCs
+        that callbacks for comparisons record.
 
         :param pcs: as recorded.
         """
@@ -529,8 +529,8 @@ class State(_Members):
         return self.lacks(*read)
 
     def extent(self, parts: Part) -> Extent:
-        """Return how much was read of what some parts rest on: nothing if nothing was of what one
-        of them is about.
+        """Return how much was read of what some parts rest on: nothing if the main source of
+        one of them was not read at all.
         """
         if not self.unread(parts):
             return Extent.WHOLE

@@ -45,9 +45,7 @@ class MachineState(str, Enum):
 
 
 class Connection:
-    """The connection that a target is read through; this one is that of files, which do not
-    change.
-    """
+    """The connection that a target is read through: here, one to files, which do not change."""
 
     is_slow: bool = False
     """Whether each page that is read takes a round trip."""

@@ -368,8 +368,8 @@ def _open_path(stream: IO[bytes]) -> Path:
 
 
 def unpack_dump(path: PathName) -> UnpackedFile:
-    """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what
-    is missing.
+    """Return a dump as :func:`unpack` does. If it was cut, return what there is, with a note on
+    what is missing.
 
     :raises TargetError: when it is not a dump, or nothing in it can be read.
     """

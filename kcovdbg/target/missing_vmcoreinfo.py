@@ -318,7 +318,8 @@ def _find_by_tables(
     offset = handler - link
     try:
         if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
-            raise MismatchError("the kernel's divide error handler is not at its address")  # noqa: TRY301 (named below)
+            problem = "the kernel's divide error handler is not at its address"
+            raise MismatchError(problem)  # noqa: TRY301 (named below)
         check(offset, virtual)
     except MismatchError as error:
         release = _search_release(virtual, handler)

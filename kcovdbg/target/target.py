@@ -354,8 +354,8 @@ class Target:
         raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
 
     def member_at(self, name: str, address: int, offset: int) -> str | None:
-        """Return what of a variable is at an offset: ``.connect``, ``[3].call``, or nothing for a
-        plain variable.
+        """Return which part of a variable is at an offset, as ``.connect`` or ``[3].call``; an
+        empty string for a plain variable.
 
         :param name: of the variable.
         :param address: of the variable, KASLR offset included: several may have the name.

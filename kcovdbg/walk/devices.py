@@ -228,7 +228,8 @@ class DeviceWalk:
         try:
             check_pointer(self._target, address, self._device.object_type)
             if layout is None:
-                raise MissingTypeError(f"the debug info has no {self._device.object_type}")  # noqa: TRY301
+                missing = f"the debug info has no {self._device.object_type}"
+                raise MissingTypeError(missing)  # noqa: TRY301
             found = layout.read_named(self._target, address)
         except (ReadError, MissingTypeError) as error:
             self.remarks.note(f"{name} {address:#x}: {error}")

@@ -283,8 +283,8 @@ class StubMachine:
         return find() != before
 
     def _use_registers(self) -> None:
-        """Unwind running tasks by the registers that their CPUs have now; the Program has those of
-        when it was opened.
+        """Unwind running tasks by the registers that their CPUs have now. The Program has older
+        ones, read when it was opened.
         """
         if self.registers.names:
             self.target.stacks.current_registers = lambda cpu: (

@@ -349,7 +349,7 @@ def _set_core(
     except PermissionError:
         hint = "dumps are often readable by root only: run kcovdbg with sudo"
         raise TargetError(f"{name}: no permission to read", hint=hint) from None
-    except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions for errors of libkdumpfile)
+    except Exception as error:  # noqa: BLE001 (as libkdumpfile's errors are)
         message = f"could not open {name} as a dump: {first_line(error)}"
         raise TargetError(message, hint="it may be truncated or damaged: copy it again") from None
 

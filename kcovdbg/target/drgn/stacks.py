@@ -38,9 +38,7 @@ class DrgnStacks:
         self._target = target
         self._read_notes = read_notes
         self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
-        """Returns the registers of a CPU now, by name; None where those that the Program has are
-        right.
-        """
+        """Returns the registers that a CPU has now, by name; None where the Program's are right."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         registers = self._find_registers(task)
