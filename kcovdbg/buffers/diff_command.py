@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.line_diff import LINE_COLUMNS, LINE_MEANINGS, diff_lines
 from kcovdbg.compare.build_match import BuildComparison
+from kcovdbg.compare.function_causes import CauseFinder, FunctionCause
 from kcovdbg.compare.trace_builds import TraceBuilds, compare_builds, find_builds
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
@@ -78,6 +79,8 @@ class _Row(NamedTuple):
     """The PC in the other build."""
     missing: str | None
     """The part that the other build lacks."""
+    cause: FunctionCause | None
+    """Why the other build recorded nothing of the function."""
     records: int = 1
     left_runs: int = 0
     right_runs: int = 0
@@ -101,6 +104,8 @@ _BUILD_COLUMNS: Final = (
         meaning="the PC of the same point in the other build, null where that has none",
     ),
     Column("missing", TEXT),
+    Column("cause", TEXT, value=lambda row: row.cause and row.cause.cause.value),
+    Column("cause_detail", TEXT, value=lambda row: row.cause and row.cause.detail),
 )
 
 
@@ -113,6 +118,17 @@ _MEANINGS: Final = {
         "info of the function, `location` "
         "where the PC has none, null for nothing"
     ),
+    "cause": Meaning(
+        "why the other build recorded nothing of the function: `not-reached`; `renamed`; "
+        "`not-instrumented`; `not-built`: its image has no code of the file; `gone` or `new`: the "
+        "source of the right or the left build has no such function; `no-point`: inlined, left "
+        "out, or its source is not at hand",
+        "it recorded some of it, or the PC has no location",
+    ),
+    "cause_detail": Meaning(
+        "the other name of a function that was renamed, or the option that builds the file",
+        "the cause names nothing",
+    ),
 }
 
 
@@ -123,6 +139,7 @@ class _Group(NamedTuple):
     records: int
     function: str
     place: str
+    cause: str
     runs: str
 
 
@@ -131,6 +148,7 @@ _GROUP_COLUMNS: Final = (
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
     Column("where", PATH, value=lambda group: group.place or None, elastic=16, priority=1),
+    Column("cause", TEXT, value=lambda group: group.cause or None, hide_empty=True, priority=2),
     Column("runs", TEXT, value=lambda group: group.runs or None, hide_empty=True, priority=2),
 )
 
@@ -342,17 +360,18 @@ def _find_rows(
         placed.append((one, side, pc))
     for side, build in enumerate(builds):
         build.names.locations.prefetch(pc for _, its, pc in placed if its == side)
-    return [
-        _make_row(
-            comparison, builds, side, pc, one.side, one.records, one.left_runs, one.right_runs
-        )
-        for one, side, pc in placed
-        if filters[side](pc)
-    ]
+    causes = CauseFinder(builds, comparison)
+    rows: list[_Row] = []
+    for one, side, pc in placed:
+        if filters[side](pc):
+            counts = one.records, one.left_runs, one.right_runs
+            rows.append(_make_row(comparison, causes, builds, side, pc, one.side, *counts))
+    return rows
 
 
 def _make_row(
     comparison: BuildComparison,
+    causes: CauseFinder,
     builds: Sequence[Kernel],
     side: int,
     pc: int,
@@ -370,6 +389,7 @@ def _make_row(
         address,
         comparison.counterpart(pc, side),
         comparison.missing(pc, side),
+        causes.find(location.innermost, side),
         *counts,
     )
 
@@ -444,6 +464,7 @@ def _group(rows: Sequence[_Row], difference: RunDifference | None) -> list[_Grou
                 if first.location.innermost.function
                 else f"{first.pc:#x}",
                 span_text((row.location.innermost for row in members), _LINES),
+                "" if first.cause is None else first.cause.text,
                 runs,
             )
         )
@@ -493,13 +514,16 @@ def _ordered(
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
 
+    causes = CauseFinder(builds.kernels, comparison)
+
     def changes() -> Iterator[_Row]:
         for side, records in chain.from_iterable(
             part.find_differing() for part in alignment.parts()
         ):
             names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
-                row = _make_row(comparison, builds.kernels, side, sides[side][index], _SIDES[side])
+                pc = sides[side][index]
+                row = _make_row(comparison, causes, builds.kernels, side, pc, _SIDES[side])
                 address = address_of(row.pc, buffers[side].kaslr_offset)
                 yield row._replace(address=address, number=numbers[side][index])
 

@@ -45,6 +45,10 @@ _KINDS: Final = {kind: int(kind) for kind in PointKind} | dict.fromkeys(
 _SPLIT: Final = re.compile(r"\.(?:cold|part)\b")
 # A function that was moved keeps at least this share of its lines with points.
 _MOVED_LINES: Final = 0.5
+# A function that was renamed keeps more than this share of its text.
+_RENAMED_TEXT: Final = 0.6
+_LEAST_TEXT: Final = 3
+_WORD: Final = re.compile(r"\w")
 # Stubs of system calls that a configuration lacks.
 _STUBS: Final = "kernel/sys_ni.c"
 # Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a
@@ -313,6 +317,10 @@ class BuildMatch:
     """Functions whose lines were paired by their order."""
     recorded: tuple[int, int]
     """How many points were recorded in each build."""
+    reached: tuple[Collection[Function], Collection[Function]]
+    """The functions of recorded points, as the left build has them."""
+    renamed: tuple[Mapping[Function, str], Mapping[Function, str]]
+    """Function of one build alone -> name of the one that has its text in the other build."""
 
     def function(self, function: Function, side: int) -> Function:
         """Return the left build's name for a function; a function of the right build alone gets a
@@ -359,12 +367,9 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
     builds, to_left = (left, right), _pair_functions(left, right)
     matcher = _PointMatcher(builds, to_left)
     matcher.match()
-    named = {
-        _as_left(one, side, to_left)
-        for side, build in enumerate(builds)
-        for one in build.find_named()
-    }
-    pairs = [(old, new) for new, old in to_left.items() if old in named]
+    of_left = frozenset(left.find_named())
+    of_right = frozenset(_as_left(one, 1, to_left) for one in right.find_named())
+    pairs = [(old, new) for new, old in to_left.items() if old in of_left | of_right]
     moved = sorted(
         (old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1]
     )
@@ -379,7 +384,42 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
         by_source=by_source,
         by_order=len(pairs) - by_source,
         recorded=(len(left.recorded), len(right.recorded)),
+        reached=(of_left, of_right),
+        renamed=_find_renamed(builds, to_left),
     )
+
+
+def _find_renamed(
+    builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]
+) -> tuple[Mapping[Function, str], Mapping[Function, str]]:
+    """Return the other names of executed functions that one build alone has: of the one function in
+    the same file of the other build that has most of the text.
+    """
+    paired = {*to_left.values()}, {*to_left}
+    renamed: tuple[dict[Function, str], dict[Function, str]] = ({}, {})
+    for side, build in enumerate(builds):
+        other = builds[1 - side]
+        by_file: defaultdict[str, list[Function]] = defaultdict(list)
+        for candidate in other.groups.keys() - paired[1 - side]:
+            by_file[candidate[1]].append(candidate)
+        for function in build.find_named() - paired[side]:
+            found = [
+                candidate[0]
+                for candidate in by_file[function[1]]
+                if _is_same_text(build.text(function), other.text(candidate))
+            ]
+            if len(found) == 1:
+                renamed[side][function] = found[0]
+    return renamed
+
+
+def _is_same_text(left: Sequence[str], right: Sequence[str]) -> bool:
+    """Return whether two functions have most of their lines in common, braces aside."""
+    sides = [[line for line in lines if _WORD.search(line)] for lines in (left, right)]
+    if min(map(len, sides)) < _LEAST_TEXT:
+        return False
+    common = align_records(*number_values(*sides)).common
+    return common > _RENAMED_TEXT * max(map(len, sides))
 
 
 def _as_left(function: Function, side: int, to_left: Mapping[Function, Function]) -> Function:

@@ -95,9 +95,81 @@ def test_diff_finds_what_the_programs_say(before, after):
         None,
     }
     assert missing["left", "old_name"] == missing["right", "new_name"] == "function"
+    causes = {
+        row["frames"][0]["function"]: (row["cause"], row["cause_detail"])
+        for row in rows
+        if row["cause"] is not None
+    }
+    assert causes == {
+        "removed": ("gone", None),
+        "added": ("new", None),
+        "old_name": ("renamed", "new_name"),
+        "new_name": ("renamed", "old_name"),
+    }
     # Moved, inlined: nothing of these differs.
     assert not {row["frames"][-1]["function"] for row in rows} & {"moved"}
     assert not {row["frames"][0]["function"] for row in rows} & {"helper"}
+
+
+CAUSES_CALC = """#include "src/calc.h"
+NOINLINE {quiet} int quiet(int value) {{ hit("quiet"); return value + 1; }}
+NOINLINE int skipped(int value) {{ hit("skipped"); return value + 2; }}
+{only} NOINLINE int {only_name}(int value) {{ hit("only"); return value * 5; }}
+{optional}
+int run(int value)
+{{
+	int sum = quiet(value);
+	if (value > 1000)
+		sum += skipped(value);
+	return sum + {only_name}(value) + optional(value);
+}}
+"""
+
+
+def test_each_function_that_one_build_lacks_has_its_cause(tmp_path):
+    """Gone, not instrumented any more, not built, not reached: as the builds were made."""
+    optional = "int optional(int value);"
+    files = {
+        "src/optional.c": '#include "src/calc.h"\nint optional(int value)\n'
+        '{ hit("optional"); return value; }\n',
+        "src/calc.c": CAUSES_CALC.format(quiet="", only="", only_name="old", optional=optional),
+    }
+    left = build_program(tmp_path / "left", files)
+    calc = CAUSES_CALC.format(
+        quiet="__attribute__((no_sanitize_coverage))",
+        only="static",
+        only_name="recent",
+        optional="#define optional(value) 0",
+    )
+    right = build_program(tmp_path / "right", {"src/calc.c": calc})
+    # In the tree, but not built.
+    (right.folder / "src/optional.c").write_text(files["src/optional.c"])
+    (right.folder / "src/Makefile").write_text("obj-$(CONFIG_OPTIONAL) += optional.o\n")
+    traces = left.run("causes", 2000)[0], right.run("causes", 1)[0]
+    for option in ((), ("--ordered",)):
+        _, rows = ask(*images(left, right), "diff", *option, *traces, "--json")
+        causes = {
+            (row["side"], row["frames"][0]["function"]): (row["cause"], row["cause_detail"])
+            for row in rows
+        }
+        # Both builds executed some of run().
+        assert {causes.pop((side, "run"), (None, None)) for side in ("left", "right")} == {
+            (None, None)
+        }
+        assert causes == {
+            ("left", "quiet"): ("not-instrumented", None),
+            ("left", "skipped"): ("not-reached", None),
+            ("left", "old"): ("gone", None),
+            ("left", "optional"): ("not-built", "CONFIG_OPTIONAL"),
+            ("right", "recent"): ("new", None),
+        }
+    text = ask(*images(left, right), "diff", *traces)[1]
+    (line,) = [line for line in text.splitlines() if " optional" in line]
+    assert "CONFIG_OPTIONAL" in line
+    # Without its sources, a function may as well be inlined.
+    (right.folder / "src/calc.c").unlink()
+    _, rows = ask(*images(left, right), "diff", *traces, "--json")
+    assert {row["cause"] for row in rows if row["frames"][0]["function"] == "old"} == {"no-point"}
 
 
 def test_counterparts_are_on_the_same_text(before, after):
