@@ -161,7 +161,7 @@ def _result_text(call: TracedSyscall) -> str:
 
 
 _CALL_COLUMNS: Final = (
-    Column("tid", PID, value=lambda row: row.call.tid),
+    Column("tid", PID, value="call.tid"),
     Column("comm", COMM, json_only=True),
     Column(
         "number",
@@ -315,7 +315,7 @@ _OCCURRENCE_COLUMNS: Final = (
         value="occurrence.runs",
         text=lambda row: f"{row.occurrence.runs}/{row.of}",
     ),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row.occurrence.records),
+    Column("count", NUMBER, title="RECORDS", value="occurrence.records"),
     Column("pc", WORD, value="occurrence.pc", priority=2),
     Column("symbol", SYMBOL, title="FUNCTION", value="location.symbol", elastic=16),
     where_column(

@@ -376,9 +376,8 @@ COMMAND: Final = Command(
         RowType(_COLUMNS, {"fix": Meaning("what to do about it", "there is nothing to do")}),
     ),
     description=(
-        "Checks the running kernel and this installation. Each line says what is missing and "
-        "how to fix it. The "
-        "exit status is 1 if anything is missing."
+        "Checks the running kernel and this installation. Each line says what is missing and how "
+        "to fix it. The exit status is 1 if anything is missing."
     ),
     examples=(Example("doctor", "why does collect fail?"),),
     needs=frozenset(),

@@ -67,11 +67,9 @@ COMMAND: Final = Command(
     ),
     description=(
         "A section collects into one of the kernel's own areas; when it ends, the records are "
-        "copied to the buffer of the "
-        "handle's owner. LIST says whether the area is for tasks or for softirqs. STATE is "
-        "cached (free), in-use (by the task "
-        "in PID), saved (of a section that a softirq interrupted), or unclaimed (allocated, "
-        "but in use nowhere)."
+        "copied to the buffer of the handle's owner. LIST says whether the area is for tasks or "
+        "for softirqs. STATE is cached (free), in-use (by the task in PID), saved (of a section "
+        "that a softirq interrupted), or unclaimed (allocated, but in use nowhere)."
     ),
     examples=(Example("areas", "which sections are running, and what is left over?"),),
 )

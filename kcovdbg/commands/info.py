@@ -64,13 +64,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         # The rest is valid of a kernel without KCOV.
         errors.append(str(error))
     else:
+        hidden = "state that it holds is not shown"
+        errors += [f"{name} is unknown to kcovdbg: {hidden}" for name in generation.unrecognised]
         errors += [
-            f"{name} is unknown to kcovdbg: state that it holds is not shown"
-            for name in generation.unrecognised
-        ]
-        errors += [
-            f"{name} is missing from the debug info: state that it holds is not shown"
-            for name in generation.missing
+            f"{name} is missing from the debug info: {hidden}" for name in generation.missing
         ]
     has_memory = state is not MachineState.GONE and target.memory_problem is None
     log = read_kernel_log(target, LOG_RECORDS) if has_memory else KernelLog()
@@ -91,7 +88,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         "log": [line for record in newest for line in record.lines()],
     }
     # Notes on how it was opened are no errors, and differ between a dump and its slice.
-    remarks = [*target.notes, *log.remarks, *([stop_note] if stop_note is not None else [])]
+    remarks = [*target.notes, *log.remarks]
+    if stop_note is not None:
+        remarks.append(stop_note)
     yield Fields(_COLUMNS, row, remarks=remarks, errors=lambda _: errors)
     yield Lines(end_lines(newest, context.width))
 
@@ -125,13 +124,11 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "The generation is detected from the members of KCOV's structures, not from the "
-        "kernel's release: stable kernels carry "
-        "newer layouts than newer releases. Notes below the values say what could not be read "
-        "or is unknown. Of a "
-        "machine it also shows whether it is running, stopped or gone; of a crash, what the "
-        "kernel's log says about it. The "
-        "end of that log follows; `log` shows all of it."
+        "The generation is detected from the members of KCOV's structures, not from the kernel's "
+        "release: stable kernels carry newer layouts than newer releases. Notes below the values "
+        "say what could not be read or is unknown. Of a machine it also shows whether it is "
+        "running, stopped or gone; of a crash, what the kernel's log says about it. The end of "
+        "that log follows; `log` shows all of it."
     ),
     examples=(
         Example("info", "which kernel is this, and which KCOV?"),

@@ -39,18 +39,16 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    log = read_kernel_log(
-        context.target, None if args.since is not None or args.level is not None else args.n
-    )
+    chooses = args.since is not None or args.level is not None
+    log = read_kernel_log(context.target, None if chooses else args.n)
     if not log.records:
-        raise KcovdbgError(*log.remarks[:1] or ("the kernel's log is empty",))
-    worst = None if args.level is None else _LEVELS.index(args.level)
-    found = [
-        record
-        for record in log.records
-        if (args.since is None or record.time >= args.since * 1e9)
-        and (worst is None or record.level <= worst)
-    ]
+        raise KcovdbgError(log.remarks[0] if log.remarks else "the kernel's log is empty")
+    found = list(log.records)
+    if args.since is not None:
+        found = [record for record in found if record.time >= args.since * 1e9]
+    if args.level is not None:
+        worst = _LEVELS.index(args.level)
+        found = [record for record in found if record.level <= worst]
     if args.n is not None:
         found = found[max(0, len(found) - args.n) :]
     return Lines(log_lines(found, context.width), data=Table(_COLUMNS, found), remarks=log.remarks)
@@ -75,8 +73,8 @@ COMMAND: Final = Command(
     ),
     description=(
         "Reads printk()'s ring buffer in the kernel's memory, of a dump or a stopped guest as "
-        "well. A note counts the "
-        "records that could not be read. Control characters are shown as escapes."
+        "well. A note counts the records that could not be read. Control characters are shown as "
+        "escapes."
     ),
     arguments=(
         Argument("-n N", Value.NUMBER, "show the last N records"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, parse_address
@@ -54,40 +55,34 @@ def _find_shown() -> Iterator[str]:
 
 
 def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[Sequence[Kcov], str]:
-    """Return the objects that a word names, and what to say when there are none.
+    """Return the objects that a word names, and the remark for the case that there are none.
 
     :raises WordError: when it is not an address, a thread id or the name of one task.
     """
-    try:
-        tids = (
-            set()
-            if is_address(word) and not word.isdecimal()
-            else set(find_tids(context.inputs, word))
-        )
-    except WordError:
-        # The digits of an address may also be without 0x.
-        with suppress(ValueError):
-            return _select(context, objects, f"{parse_address(word):#x}")
-        hint = (
-            suggest_task(context.inputs, word, is_any=True) or "objects without arguments lists all"
-        )
-        raise WordError(
-            f"'{word}' is not an address, thread id or task name", word, hint=hint
-        ) from None
-    if not tids:
+    if is_address(word) and not word.isdecimal():
         try:
             address = strip_tag(context.target, parse_address(word))
         except ValueError:
             raise WordError(f"'{word}' is larger than any address", word) from None
-        return [
-            objects[address]
-        ] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
-    pointers = {
-        pointer
-        for task in context.state(Part.TASKS).tasks
-        if task.fields.pid in tids
-        for pointer in (task.fields.kcov, task.fields.kcov_remote, task.fields.saved_kcov)
-    }
+        found = [objects[address]] if address in objects else []
+        return found, f"nothing refers to a struct kcov at {address:#x}"
+    try:
+        tids = set(find_tids(context.inputs, word))
+    except WordError:
+        # The digits of an address may also be without 0x.
+        with suppress(ValueError):
+            return _select(context, objects, f"{parse_address(word):#x}")
+        hint = suggest_task(context.inputs, word, is_any=True)
+        raise WordError(
+            f"'{word}' is not an address, thread id or task name",
+            word,
+            hint=hint or "objects without arguments lists all",
+        ) from None
+    pointers: set[int | None] = set()
+    for task in context.state(Part.TASKS).tasks:
+        fields = task.fields
+        if fields.pid in tids:
+            pointers |= {fields.kcov, fields.kcov_remote, fields.saved_kcov}
     chosen = [
         kcov
         for address, kcov in objects.items()
@@ -119,25 +114,31 @@ def _run(context: Context, args: Namespace) -> Table:
         for word in args.objects:
             chosen, remark = _select(context, objects, word)
             found.update((kcov.address, kcov) for kcov in chosen)
-            remarks += [state.say_absent(remark, Part.OBJECTS | Part.DEVICES)] if not chosen else []
+            if not chosen:
+                remarks.append(state.say_absent(remark, Part.OBJECTS | Part.DEVICES))
         rows = list(found.values())
         if not rows:
             context.status = 2
-    return Table(
+    table = Table(
         OBJECT_COLUMNS,
         rows,
         remarks=(*context.notes, *remarks),
-        empty="no such object"
-        if args.objects
-        else "no struct kcov: no task has /sys/kernel/debug/kcov open",
+        empty="no struct kcov: no task has /sys/kernel/debug/kcov open",
         errors=lambda kcov: kcov.errors,
-        label=lambda kcov: (
-            "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov")
-        ),
-        details=_detail_lines if args.objects else None,
-        show=[key for key in _find_shown() if key != "references" or not args.objects],
-        piped_width=None if args.objects else PIPED_WIDTH,
+        label=_label,
+        show=list(_find_shown()),
+        piped_width=PIPED_WIDTH,
     )
+    if not args.objects:
+        return table
+    shown = [key for key in _find_shown() if key != "references"]
+    return replace(
+        table, empty="no such object", details=_detail_lines, show=shown, piped_width=None
+    )
+
+
+def _label(kcov: Kcov) -> str:
+    return "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov")
 
 
 COMMAND: Final = Command(
@@ -147,11 +148,10 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(OBJECT_COLUMNS, errors=True, unread=True),),
     description=(
-        "REFS is the object's refcount, followed by the number of references found where the "
-        "two differ. REFERENCES lacks the "
-        "task PID itself and names other tasks only. With arguments, each reference is shown "
-        "on a line of its own. A thread id "
-        "or the name of one task selects the objects that the task owns or refers to."
+        "REFS is the object's refcount, followed by the number of references found where the two "
+        "differ. REFERENCES lacks the task PID itself and names other tasks only. With arguments, "
+        "each reference is shown on a line of its own. A thread id or the name of one task selects "
+        "the objects that the task owns or refers to."
     ),
     arguments=(
         Argument(

@@ -32,9 +32,10 @@ from kcovdbg.model.state import Part
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:
-    return lambda entry: (
-        None if entry.handle is None else getattr(decode_handle(entry.handle), name)
-    )
+    def value(entry: RemoteHandle) -> object:
+        return None if entry.handle is None else getattr(decode_handle(entry.handle), name)
+
+    return value
 
 
 _COLUMNS: Final = (
@@ -71,17 +72,15 @@ def _run(context: Context, args: Namespace) -> Table:
     rows, missed = select_rows(every, args.handles, _matches)
     if missed and not rows:
         context.status = 2
-    absent = [f"no registered handle matches '{word}'" for word in missed]
+    parts = Part.REMOTE | Part.DEVICES
+    absent = [state.say_absent(f"no registered handle matches '{word}'", parts) for word in missed]
     empty = "no such handle" if args.handles else "no remote handle is registered"
     if not context.layout.generation.has(Feature.REMOTE):
         empty = f"this kernel's KCOV ({context.layout.generation.era}) has no remote handles"
     return Table(
         _COLUMNS,
         rows,
-        remarks=(
-            *context.notes,
-            *(state.say_absent(said, Part.REMOTE | Part.DEVICES) for said in absent),
-        ),
+        remarks=(*context.notes, *absent),
         empty=empty,
         errors=lambda entry: entry.errors,
         label=lambda entry: (
@@ -110,9 +109,8 @@ COMMAND: Final = Command(
     ),
     description=(
         "Background work that runs under a handle (of a USB bus, or a task's common handle) "
-        "collects for the object that "
-        "registered the handle. A KCOV_REMOTE_ENABLE with a handle that is listed here fails "
-        "with EEXIST."
+        "collects for the object that registered the handle. A KCOV_REMOTE_ENABLE with a handle "
+        "that is listed here fails with EEXIST."
     ),
     arguments=(
         Argument(

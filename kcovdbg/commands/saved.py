@@ -49,14 +49,8 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
         Column("saved_mode_raw", WORD, value="mode", json_only=True),
         Column("saved_size", NUMBER, title="SIZE", value="size", priority=1),
         Column("saved_area", ADDRESS, title="AREA", value="area", priority=2),
-        Column("saved_kcov", ADDRESS, title="KCOV", value=lambda saved: saved.kcov),
-        Column(
-            "saved_sequence",
-            NUMBER,
-            title="SEQUENCE",
-            value="sequence",
-            priority=3,
-        ),
+        Column("saved_kcov", ADDRESS, title="KCOV", value="kcov"),
+        Column("saved_sequence", NUMBER, title="SEQUENCE", value="sequence", priority=3),
     )
 
 
@@ -83,9 +77,8 @@ COMMAND: Final = Command(
     row_types=(RowType(_make_columns(), errors=True, unread=True),),
     description=(
         "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), "
-        "older ones in the CPU's "
-        "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is "
-        "lost."
+        "older ones in the CPU's kcov_percpu_data (WHERE is cpu). State that is saved while no "
+        "softirq section runs is lost."
     ),
     examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
     former_names=("percpu",),

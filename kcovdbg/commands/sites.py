@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
@@ -39,9 +38,9 @@ class _SiteRow(NamedTuple):
 
     site: RemoteSite
     registration: RemoteHandle | None
-    """None where there is none, or that is unknown."""
+    """None if none is registered, or registered handles are unknown."""
     registered: bool | None
-    """None where it is unknown."""
+    """None if registered handles are unknown."""
 
     @property
     def subsystem(self) -> str | None:
@@ -61,18 +60,18 @@ class _SiteRow(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("function", SYMBOL, value=attrgetter("site.function"), elastic=16),
+    Column("function", SYMBOL, value="site.function", elastic=16),
     Column(
         "subsystem",
         meaning="subsystem of the handles: `usb` or `common`",
         null="the caller passes a whole handle",
     ),
-    Column("context", value=attrgetter("site.context")),
-    Column("file", value=attrgetter("site.file"), elastic=16),
+    Column("context", value="site.context"),
+    Column("file", value="site.file", elastic=16),
     Column(
         "line",
         NUMBER,
-        value=attrgetter("site.line"),
+        value="site.line",
         meaning="line of the call",
         null="the debug info has no line for it",
     ),
@@ -80,10 +79,10 @@ _COLUMNS: Final = (
     Column("registered", BOOL, priority=DETAIL),
     Column("pid", PID),
     Column("comm", COMM, elastic=8),
-    Column("module", value=attrgetter("site.module"), json_only=True),
-    Column("symbol", SYMBOL, value=attrgetter("site.symbol"), json_only=True),
-    Column("wrapper", SYMBOL, value=attrgetter("site.wrapper"), json_only=True),
-    Column("address", ADDRESS, value=attrgetter("site.address"), json_only=True),
+    Column("module", value="site.module", json_only=True),
+    Column("symbol", SYMBOL, value="site.symbol", json_only=True),
+    Column("wrapper", SYMBOL, value="site.wrapper", json_only=True),
+    Column("address", ADDRESS, value="site.address", json_only=True),
 )
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
 _MEANINGS: Final = {
@@ -132,20 +131,10 @@ def _rows(
 
 def _matches(row: _SiteRow, word: str) -> bool:
     site = row.site
-    names = [
-        name or ""
-        for name in (
-            site.function,
-            site.file,
-            site.symbol,
-            row.subsystem,
-            site.context,
-            site.module,
-        )
-    ]
-    return matches_name(
-        word, names if row.handle is None else [*names, str(decode_handle(row.handle))]
-    )
+    names = [site.function, site.file, site.symbol, row.subsystem, site.context, site.module]
+    if row.handle is not None:
+        names.append(str(decode_handle(row.handle)))
+    return matches_name(word, [name or "" for name in names])
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -160,18 +149,16 @@ def _run(context: Context, args: Namespace) -> Table:
     chosen, missed = select_rows(rows, args.patterns, _matches)
     if missed and not chosen:
         context.status = 2
+    own_errors = () if problem is None or context.format is Format.TEXT else (problem,)
+    empty = "nothing in this kernel announces a remote handle"
+    if args.patterns:
+        empty = "no such site"
     return Table(
         _COLUMNS,
         chosen,
         remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
-        empty="no such site"
-        if args.patterns
-        else "nothing in this kernel announces a remote handle",
-        errors=lambda row: (
-            row.site.errors
-            if problem is None or context.format is Format.TEXT
-            else (*row.site.errors, problem)
-        ),
+        empty=empty,
+        errors=lambda row: (*row.site.errors, *own_errors),
         label=lambda row: f"site {row.site.function}",
         # Handles are a detail of sites, which are in the code.
         rests_on=Part.NOTHING,
@@ -186,16 +173,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS, errors=True),),
     description=(
-        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between "
-        "it and kcov_remote_stop() is "
-        "recorded for the owner of the handle that it announces, if the handle is registered. "
-        "Background work outside of "
-        "these sites (other kernel threads, work items and softirqs) cannot be recorded.\n\n"
+        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between it "
+        "and kcov_remote_stop() is recorded for the owner of the handle that it announces, if the "
+        "handle is registered. Background work outside of these sites (other kernel threads, work "
+        "items and softirqs) cannot be recorded.\n\n"
         "The calls are searched in the code of the kernel's image, and in the memory of loaded "
-        "modules. A site is listed once "
-        "for each registered handle of its subsystem, or once without a handle; which of "
-        "several common handles it announces "
-        "next depends on its work: why HANDLE says what carries one."
+        "modules. A site is listed once for each registered handle of its subsystem, or once "
+        "without a handle; which of several common handles it announces next depends on its work: "
+        "why HANDLE says what carries one."
     ),
     arguments=(
         Argument(

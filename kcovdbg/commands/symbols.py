@@ -5,6 +5,7 @@ machines.
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,9 @@ def _describe(table: LocationTable, file: Path) -> _TableRow:
 
 
 def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
-    """Return the file with debug info, the one with code if it is another one, and the build ID."""
+    """Return the file with debug info, the file with code if that is another one, and the build
+    ID.
+    """
     if not 1 <= len(files) <= 2:
         raise UsageError("symbols build: expected a vmlinux", hint="symbols build VMLINUX -o FILE")
     debug: str | None = None
@@ -131,14 +134,12 @@ def _build(context: Context, files: Sequence[str], output: str | None) -> _Table
 
 
 def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
-    """Yield the tables that are named, by themselves or by their images; those of the cache where
-    none is.
+    """Yield the tables that are named, directly or by their images; without names, all tables of
+    the cache.
     """
-    for path in find_table_files() if not files else ():
-        try:
+    for path in () if files else find_table_files():
+        with contextlib.suppress(OSError, TableError):
             yield LocationTable(path)
-        except (OSError, TableError):
-            continue
     for name in files:
         try:
             with ElfFile(name) as elf:
@@ -177,22 +178,18 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Functions and source lines of PCs come from a table that is built once for each image "
-        "of a kernel, when it is first "
-        "needed, and found again by the image's contents. Traces that come without an image "
-        "have names by the table that "
-        "symbols build made for their build ID, the last one if there are several. symbols "
-        "build makes it in advance: for the "
-        "user's cache, or with -o as a file for other machines, which "
-        "name it with the option --symbol-table. Where debug info is in a file of its own, as "
-        "debuginfod serves it, name both "
-        "files in either order. Commands that need the same table at the same time build it "
+        "Functions and source lines of PCs come from a table that is built once for each image of "
+        "a kernel, when it is first needed, and found again by the image's contents. Traces that "
+        "come without an image have names by the table that symbols build made for their build ID, "
+        "the last one if there are several. symbols build makes it in advance: for the user's "
+        "cache, or with -o as a file for other machines, which name it with the option "
+        "--symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name "
+        "both files in either order. Commands that need the same table at the same time build it "
         "once, on all cores.\n\n"
         "symbols info shows tables: FILE is a table or an image; without it, all tables of the "
         "cache.\n\n"
-        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel "
-        "that KASLR has moved: it runs "
-        "symbol-file with the kernel's offset."
+        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel that "
+        "KASLR has moved: it runs symbol-file with the kernel's offset."
     ),
     arguments=(
         Argument("action [build|info]", Value.CHOICE, "what to do", choices=("build", "info")),

@@ -137,10 +137,11 @@ def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Ta
     state = context.state(Part.TASKS)
     if sessions.keys() <= state.tasks_with_state.keys():
         return state.tasks
+    known = state.tasks_with_state
     return tuple(
-        state.tasks_with_state.get(fields.address) or context.reader.interpret(fields)
+        known.get(fields.address) or context.reader.interpret(fields)
         for fields in state.task_fields
-        if fields.address in sessions or fields.address in state.tasks_with_state
+        if fields.address in sessions or fields.address in known
     )
 
 
@@ -217,16 +218,12 @@ COMMAND: Final = Command(
     ),
     description=(
         "COUNT is the number of records in the task's buffer and its capacity, KCOV the object "
-        "whose buffer it is. ROLE is "
-        "what collects into the task now: local (the task traces itself), remote-section (a "
-        "background thread works under "
-        "another task's handle), softirq-section (a softirq interrupted the task; the "
-        "interrupted role follows 'over'), remote "
-        "owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the system "
-        "call that the task is in, by "
-        "the registers saved on its stack; a task that runs on a CPU may be in none, and "
-        "without the CPU's registers that is "
-        "unknown.\n\n"
+        "whose buffer it is. ROLE is what collects into the task now: local (the task traces "
+        "itself), remote-section (a background thread works under another task's handle), "
+        "softirq-section (a softirq interrupted the task; the interrupted role follows 'over'), "
+        "remote owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the "
+        "system call that the task is in, by the registers saved on its stack; a task that runs on "
+        "a CPU may be in none, and without the CPU's registers that is unknown.\n\n"
         "Tasks that no longer collect keep the sequence number of their last session; they are "
         "listed only with -a."
     ),

@@ -40,7 +40,7 @@ from kcovdbg.console.wording import (
     stack_frame_line,
 )
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
-from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
+from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task, has_buffer
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.buffer_sources import find_tids
 from kcovdbg.model.buffer import Buffer
@@ -103,7 +103,7 @@ class _Piece:
     function: str
     where: str | None
     stack: str | None
-    """The frames of the stack for whose functions these are the last records."""
+    """The stack frames whose functions have their last records here."""
 
 
 _PIECE_COLUMNS: Final = (
@@ -116,24 +116,26 @@ _PIECE_COLUMNS: Final = (
 
 
 def _comparison(name: str) -> Callable[[_Step], Any]:
-    return lambda step: (
-        None if step.row.record.comparison is None else getattr(step.row.record.comparison, name)
-    )
+    def value(step: _Step) -> object:
+        comparison = step.row.record.comparison
+        return None if comparison is None else getattr(comparison, name)
+
+    return value
 
 
 _COLUMNS: Final = (
-    Column("pid", PID, value=lambda step: step.last.task.fields.pid),
-    Column("comm", COMM, value=lambda step: step.last.task.fields.comm),
+    Column("pid", PID, value="last.task.fields.pid"),
+    Column("comm", COMM, value="last.task.fields.comm"),
     Column(
         "buffer",
         TEXT,
         value="part.buffer.name",
         meaning="name of the buffer, as commands take it",
     ),
-    Column("index", NUMBER, value=lambda step: step.row.record.number),
-    Column("pc", WORD, value=lambda step: step.row.record.word),
-    Column("address", ADDRESS, value=lambda step: step.row.address),
-    Column("kind", TEXT, value=lambda step: step.row.record.kind),
+    Column("index", NUMBER, value="row.record.number"),
+    Column("pc", WORD, value="row.record.word"),
+    Column("address", ADDRESS, value="row.address"),
+    Column("kind", TEXT, value="row.record.kind"),
     Column("size", NUMBER, value=_comparison("size")),
     Column("const", BOOL, value=_comparison("const")),
     Column(
@@ -150,14 +152,14 @@ _COLUMNS: Final = (
         meaning="second operand",
         null="the record is not a comparison",
     ),
-    Column("symbol", SYMBOL, value=lambda step: step.row.symbol),
+    Column("symbol", SYMBOL, value="row.symbol"),
     frames_column(lambda step: step.row.location.frames if step.row.location else ()),
     Column(
         "stack",
         NUMBER,
         value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None),
     ),
-    Column("full", BOOL, value=lambda step: step.part.buffer.full),
+    Column("full", BOOL, value="part.buffer.full"),
 )
 
 
@@ -177,16 +179,13 @@ def _choose(
     if crashed.task is not None:
         return [crashed.task], []
     # Stacks that are unavailable are reported with each task.
-    remarks = (
-        [f"crashed task unknown: {crashed.error}"]
-        if crashed.error and context.target.stacks is not None
-        else []
-    )
+    remarks = []
+    if crashed.error and context.target.stacks is not None:
+        remarks.append(f"crashed task unknown: {crashed.error}")
     state = context.state(Part.ALL_TASKS | Part.CURRENT)
     by_address = {task.fields.address: task for task in state.all_tasks}
-    return [
-        by_address[address] for address in state.current.values() if address in by_address
-    ], remarks
+    current = filter(None, map(by_address.get, state.current.values()))
+    return list(current), remarks
 
 
 def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastSteps:
@@ -232,42 +231,30 @@ def _explain_nothing(task: Task) -> str:
 
 
 def _buffer_names(task: Task) -> list[str]:
-    """Return the names of the buffers with a task's last steps; that of a saved state comes before
-    a softirq section's.
+    """Return the names of the buffers with a task's last steps; the saved state's buffer comes
+    before a softirq section's area.
     """
     names: list[str] = []
     if task.saved is not None and task.saved.area:
         names.append(task.saved.buffer)
-    if task.fields.kcov_area and task.role in (
-        Role.LOCAL,
-        Role.REMOTE_SECTION,
-        Role.SOFTIRQ_SECTION,
-        None,
-    ):
-        names.append(
-            f"area:{task.fields.kcov_area:#x}"
-            if task.role is Role.SOFTIRQ_SECTION
-            else str(task.fields.pid)
-        )
-    return names
+    if not has_buffer(task):
+        return names
+    if task.role is Role.SOFTIRQ_SECTION:
+        return [*names, f"area:{task.fields.kcov_area:#x}"]
+    return [*names, str(task.fields.pid)]
 
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[tuple[str, str]]:
     buffer = part.buffer
-    yield from (
-        ("remark", f"{part.buffer.name}: {remark}")
-        for remark in buffer.remarks
-        if not remark.startswith("full")
-    )
+    for remark in buffer.remarks:
+        if not remark.startswith("full"):
+            yield "remark", f"{buffer.name}: {remark}"
     if buffer.full and part.ending.end >= buffer.count:
-        yield (
-            "warning",
-            f"{part.buffer.name}: the buffer is FULL: later records of {label} are lost",
-        )
+        yield "warning", f"{buffer.name}: the buffer is FULL: later records of {label} are lost"
     if not buffer.count:
         yield (
             "remark",
-            f"{part.buffer.name}: the buffer is empty: nothing was recorded since it was reset",
+            f"{buffer.name}: the buffer is empty: nothing was recorded since it was reset",
         )
 
 
@@ -295,14 +282,13 @@ def _pieces(
         if position < len(runs) - limit and not numbers:
             continue
         pc = next((part.pcs[index] for index in reversed(indexes) if part.pcs[index]), None)
-        function, where = NO_ADDRESS if pc is None else f"{pc:#x}", None
-        if pc is not None and names[pc].frames:
-            function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
-        stack = (
-            " ".join(f"#{number} {last.stack[number].function or '?'}" for number in numbers)
-            or None
-        )
-        yield _Piece(run.first, run.length, function, where, stack)
+        function, where = NO_ADDRESS, None
+        if pc is not None:
+            function = f"{pc:#x}"
+            if names[pc].frames:
+                function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
+        frames = [f"#{number} {last.stack[number].function or '?'}" for number in numbers]
+        yield _Piece(run.first, run.length, function, where, " ".join(frames) or None)
 
 
 def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> Iterator[Line]:
@@ -321,12 +307,8 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
         if not last.parts:
             yield (("header", escape(last.label)),)
         for part in last.parts:
-            yield (
-                (
-                    "header",
-                    escape(f"{last.label}, {part.buffer.name}: {part.buffer.count} records"),
-                ),
-            )
+            heading = f"{last.label}, {part.buffer.name}: {part.buffer.count} records"
+            yield (("header", escape(heading)),)
             ending = part.ending
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)
@@ -336,16 +318,15 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
                 )
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
-                yield from wrap_line(
-                    (("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width
-                )
+                crash = escape(_crash_text(ending, rest, last.is_stuck))
+                yield from wrap_line((("warning", crash),), context.width)
         yield from _stack_lines(last)
         for style, text in last.remarks:
             yield from wrap_line(((style, escape(f"  {text}")),), context.width)
 
 
 def _crash_lines(crashed: CrashedTask, width: int | None) -> Iterator[Line]:
-    """Yield what the kernel's log says about the crash, and who noticed it."""
+    """Yield the title of the report, the text of panic(), and the task that noticed the crash."""
     texts = {"report": crashed.report.title, "panic": crashed.report.panic}
     if crashed.reporter is not None:
         texts["noticed by"] = name_task(crashed.reporter.fields)
@@ -366,12 +347,9 @@ def _crash_text(ending: CrashPoint, rest: int, is_stuck: bool) -> str:
 def _stack_lines(last: _LastSteps) -> Iterator[Line]:
     if not last.stack:
         return
-    met = {
-        number
-        for part in last.parts
-        for numbers in part.ending.meets.values()
-        for number in numbers
-    }
+    met: set[int] = set()
+    for part in last.parts:
+        met.update(*part.ending.meets.values())
     yield (("key", "  stack"),)
     for number, frame in enumerate(last.stack):
         mark, style = ("=", "symbol") if number in met else (" ", "")
@@ -388,7 +366,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
-    limit = args.n if args.n is not None else _LINES
+    limit = _LINES if args.n is None else args.n
     said = [*context.notes, *remarks, *context.kernel.names.remarks]
     data = Table(
         _COLUMNS,
@@ -427,14 +405,12 @@ COMMAND: Final = Command(
     ),
     description=(
         "Shows the newest records of the task that crashed, of each CPU's current task if none "
-        "did, or of the tasks named; for "
-        "a task that a softirq interrupted, also the records before that. Records of panic() "
-        "itself are left out: the stack "
-        "says where the crash began. STACK is the frame of the stack that a line passed "
-        "through last; '=' marks the frames "
-        "with such a line. If the kernel reported a hang or stall, the task that hangs is "
-        "shown, not the one that "
-        "reported it. Below are the last lines of the kernel's log and those about the crash.\n\n"
+        "did, or of the tasks named; for a task that a softirq interrupted, also the records "
+        "before that. Records of panic() itself are left out: the stack says where the crash "
+        "began. STACK is the frame of the stack that a line passed through last; '=' marks the "
+        "frames with such a line. If the kernel reported a hang or stall, the task that hangs is "
+        "shown, not the one that reported it. Below are the last lines of the kernel's log and "
+        "those about the crash.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(

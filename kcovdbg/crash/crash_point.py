@@ -36,9 +36,9 @@ class CrashPoint:
 
 def find_fault(stack: Sequence[StackFrame], *, is_clean: bool = False) -> int | None:
     """Return the number of the frame in which a crash began; None if the stack shows no crash, or
-    one noticed for another.
+    belongs to the reporter of another task's crash.
 
-    :param is_clean: whether the stack begins where it happened, without what handles a crash.
+    :param is_clean: whether the stack begins at the crash, without functions that handle it.
     """
     names = [frame.function for frame in stack]
     return find_origin(names) if is_clean or CrashRole.CRASH in roles_of(names) else None
@@ -64,18 +64,19 @@ def find_crash_point(
     """
     known = {pc: plain_function(symbol(pc)) if pc else "" for pc in set(pcs)}
     names = [known[pc] for pc in pcs]
-    # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them
-    # on.
-    fault = find_fault(
-        stack, is_clean=is_stuck or (is_crashed and CrashRole.CRASH in roles_of(known.values()))
-    )
-    end, name, covered = len(names), None, True
-    if fault is not None:
-        # Records of inlined functions carry the name of the function into which they were compiled.
-        while fault < len(stack) - 1 and stack[fault].is_inline:
-            fault += 1
-        name = plain_function(stack[fault].function) or None
-        end, covered = (end, name in names) if is_stuck else _cut(names, stack, fault)
+    # A dump by kdump of an oops has the registers of the fault: crash_kexec() passes them on.
+    has_handling = is_crashed and CrashRole.CRASH in roles_of(known.values())
+    fault = find_fault(stack, is_clean=is_stuck or has_handling)
+    if fault is None:
+        return CrashPoint(len(names), meets=_meet(names, stack, len(names)))
+    # Records of inlined functions carry the name of the function into which they were compiled.
+    while fault < len(stack) - 1 and stack[fault].is_inline:
+        fault += 1
+    name = plain_function(stack[fault].function) or None
+    if is_stuck:
+        end, covered = len(names), name in names
+    else:
+        end, covered = _cut(names, stack, fault)
     return CrashPoint(end, name, covered, _meet(names, stack, end))
 
 

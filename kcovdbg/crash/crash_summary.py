@@ -54,9 +54,7 @@ class CrashSummary:
 
 
 def find_crashed_task(evidence: CrashEvidence) -> CrashedTask:
-    """Return the task that crashed, or the one that hangs or stalls where another one reported that
-    and crashed.
-    """
+    """Return the task that crashed, or the task whose hang or stall it reported."""
     state, address = evidence.state, evidence.task
     if state is None or address is None:
         return CrashedTask(None, evidence.error)
@@ -80,21 +78,20 @@ def has_buffer(task: Task) -> bool:
 def summarize_crash(
     crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall | None
 ) -> CrashSummary:
-    """Return where the kernel crashed; what is missing is among the errors.
+    """Return where the kernel crashed; missing parts are among the errors.
 
-    :param stack: of the task that crashed.
-    :param syscall: that it was in; None where no task crashed.
+    :param stack: stack of the task that crashed.
+    :param syscall: system call that it was in; None if no task crashed.
     """
     task, error = crashed.task, crashed.error
     if task is None or syscall is None:
-        return CrashSummary(
-            errors=(f"crashed task unknown: {error}" if error else "no task crashed",)
-        )
+        problem = f"crashed task unknown: {error}" if error else "no task crashed"
+        return CrashSummary(errors=(problem,))
     errors: list[str] = []
     fields = task.fields
     function = file = line = None
-    # The stack of an oops that kdump saved begins where it happened; so does that of a task that
-    # hangs or stalls.
+    # The stack of an oops that kdump saved begins at the oops, and the stack of a task that hangs
+    # at the place where it hangs.
     is_clean = crashed.reporter is not None or crashed.report.title is not None
     found = _find_origin(stack.frames, is_clean=is_clean)
     if stack.error is not None:
@@ -107,25 +104,19 @@ def summarize_crash(
             errors.append("no debug info for the code in which the crash began")
     if syscall.error is not None:
         errors.append(syscall.error)
-    call = syscall.call
-    return CrashSummary(
-        fields.pid,
-        fields.comm,
-        None if task.role is None else task.role.value,
-        function,
-        file,
-        line,
-        None if call is None else call.name or str(call.number),
-        None if call is None else syscall_text(call),
-        errors,
-    )
+    name = text = None
+    if syscall.call is not None:
+        name = syscall.call.name or str(syscall.call.number)
+        text = syscall_text(syscall.call)
+    role = None if task.role is None else task.role.value
+    return CrashSummary(fields.pid, fields.comm, role, function, file, line, name, text, errors)
 
 
 def _find_origin(
     stack: Sequence[StackFrame], *, is_clean: bool
 ) -> tuple[str | None, str | None, int | None] | None:
-    """Return function, file and line where a crash began: the function that the code was compiled
-    into, as reports name it.
+    """Return function, file and line where a crash began. The function is the one that the code
+    was compiled into, as in the kernel's reports.
     """
     number = find_fault(stack, is_clean=is_clean)
     if number is None:

@@ -74,7 +74,7 @@ _COLUMNS: Final = (
         meaning="time that it took",
         unit="seconds",
     ),
-    Column("error", value=lambda outcome: outcome.problem),
+    Column("error", value="problem"),
 )
 
 

@@ -142,15 +142,15 @@ _COLUMNS: Final = (
         meaning="directory of the crash, or its one file",
     ),
     Column("dump", PATH, value=lambda row: None if row.dump is None else row.dump.path),
-    Column("build_id", TEXT, value=lambda row: row.outcome.build_id),
+    Column("build_id", TEXT, value="outcome.build_id"),
     Column("answers", PATH, meaning="directory with the answers", null="there is none"),
     Column("slice", PATH, value=_slice, meaning="path of the slice", null="it was not written"),
     Column("log", PATH),
     Column("report", PATH, value=lambda row: next(iter(row.crash.reports), None)),
     Column("program", PATH),
-    Column("reproducer", PATH, value=lambda row: row.crash.reproducer),
-    Column("c_reproducer", PATH, value=lambda row: row.crash.c_reproducer),
-    Column("machine", PATH, value=lambda row: row.crash.machine),
+    Column("reproducer", PATH, value="crash.reproducer"),
+    Column("c_reproducer", PATH, value="crash.c_reproducer"),
+    Column("machine", PATH, value="crash.machine"),
     Column(
         "tag",
         TEXT,
@@ -389,37 +389,29 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Answers go to DIR/crashes/CRASH/; DIR is "
-        "$XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, by default below "
-        "~/.local/state, or that of -o. The working directory is not written to. For each "
-        "vmcore, vmcore/ gets last.txt (last "
-        "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the "
-        "crashed task), a slice, and "
-        "program.txt: the program that the crashed task ran, from the log of that crash.\n\n"
-        "Of a crash without a dump, the newest report and its log say the task, the function "
-        "in which it began and the system "
-        "call; report.txt has the report with the source lines of the vmlinux, where there is "
-        "only one, and program.txt the "
-        "program that the task ran, or else the one that was started last.\n\n"
-        "A crash directory that came by mail, with a description, a log and a report, or a "
-        "report or a log alone, has the same "
-        "answer, as one row.\n\n"
+        "Answers go to DIR/crashes/CRASH/; DIR is $XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, "
+        "by default below ~/.local/state, or that of -o. The working directory is not written to. "
+        "For each vmcore, vmcore/ gets last.txt (last --all), why.txt (why, of the crashed task), "
+        "check.txt, trace.txt (trace, of the crashed task), a slice, and program.txt: the program "
+        "that the crashed task ran, from the log of that crash.\n\n"
+        "Of a crash without a dump, the newest report and its log say the task, the function in "
+        "which it began and the system call; report.txt has the report with the source lines of "
+        "the vmlinux, where there is only one, and program.txt the program that the task ran, or "
+        "else the one that was started last.\n\n"
+        "A crash directory that came by mail, with a description, a log and a report, or a report "
+        "or a log alone, has the same answer, as one row.\n\n"
         "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's "
-        "configuration, which is found in or "
-        "beside the working directory, or given in its place; with -s, from other files and "
-        "directories. A dump is opened with "
-        "the vmlinux that has its build ID. Files in the working directory, which may be "
-        "somebody else's, choose no others: "
+        "configuration, which is found in or beside the working directory, or given in its place; "
+        "with -s, from other files and directories. A dump is opened with the vmlinux that has its "
+        "build ID. Files in the working directory, which may be somebody else's, choose no others: "
         "the directories of a configuration are searched if they are in the working directory, "
-        "beside the configuration, or "
-        "named by -s, and a dump that is a link out of the working directory is not read.\n\n"
-        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it "
-        "is missing. A dump that was cut "
-        "and answered as far as it goes did not fail; the column error and each answer say "
-        "what is missing.\n\n"
+        "beside the configuration, or named by -s, and a dump that is a link out of the working "
+        "directory is not read.\n\n"
+        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is "
+        "missing. A dump that was cut and answered as far as it goes did not fail; the column "
+        "error and each answer say what is missing.\n\n"
         "It is a form of batch: each dump has a process of its own, dumps that are done are "
-        "skipped when it runs again, and "
-        "--scheduler uses a Dask cluster."
+        "skipped when it runs again, and --scheduler uses a Dask cluster."
     ),
     arguments=(
         Argument(

@@ -66,11 +66,9 @@ def _has_screen(context: Context) -> bool:
 
 def _need_screen(context: Context) -> None:
     if not _has_screen(context):
-        problem = (
-            "standard output is not a terminal"
-            if context.workspace.frontend.has_screen
-            else "no full-screen view here"
-        )
+        problem = "no full-screen view here"
+        if context.workspace.frontend.has_screen:
+            problem = "standard output is not a terminal"
         hint = (
             "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
         )
@@ -78,8 +76,8 @@ def _need_screen(context: Context) -> None:
 
 
 def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
-    """Show a running kernel on a screen, or a row per look where rows are wanted; and record it
-    where that is wanted.
+    """Show a running kernel on a screen, print it, or yield a row per look; record it if asked
+    to.
     """
     if not 0 < args.cpu <= _MOST_PERCENT:
         raise WordError(
@@ -95,15 +93,14 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
             f"monitor needs a running kernel; {target.name} is not one",
             hint="tasks, objects and check show its state",
         )
-    recording = (
-        contextlib.nullcontext()
-        if args.record is None
-        else open_recording(args.record, context.input_files)
-    )
-    # The screen handles signals itself.
     has_screen = _has_screen(context) and not args.print
-    signals = contextlib.nullcontext() if has_screen else signals_as_exit()
-    with signals, recording as record:
+    with contextlib.ExitStack() as stack:
+        if not has_screen:
+            # The screen handles signals itself.
+            stack.enter_context(signals_as_exit())
+        record = None
+        if args.record is not None:
+            record = stack.enter_context(open_recording(args.record, context.input_files))
         names = None if args.no_records else context.names
         machine = None if target.live else target.watchpoints
         source = LiveSource(
@@ -128,10 +125,8 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
             except KeyboardInterrupt:
                 context.status = 0 if source.is_recording else INTERRUPTED
     if record is not None and is_text:
-        text = (
-            f"{source.activity.looks} looks in {seconds_text(source.activity.seconds)} recorded: "
-            f"{args.record}"
-        )
+        activity = source.activity
+        text = f"{activity.looks} looks in {seconds_text(activity.seconds)} recorded: {args.record}"
         yield Lines(((("", text),),), remarks=filter(None, (source.problem,)))
 
 
@@ -195,19 +190,16 @@ COMMAND: Final = Command(
         SUMMARY_ROWS,
     ),
     description=(
-        "Shows each task with KCOV state: mode, fill of its buffer, records a second, how "
-        "often the buffer became full, and "
-        "its system call; remote sections in flight and a second by handle; objects that come "
-        "and go. F1 shows the keys. "
-        "Looking takes no more than --cpu percent of a core: looks come less often when they "
-        "take longer. All counts are lower "
+        "Shows each task with KCOV state: mode, fill of its buffer, records a second, how often "
+        "the buffer became full, and its system call; remote sections in flight and a second by "
+        "handle; objects that come and go. F1 shows the keys. Looking takes no more than --cpu "
+        "percent of a core: looks come less often when they take longer. All counts are lower "
         "bounds: a buffer that is emptied and filled again between two looks counts once.\n\n"
         "--record writes every look to a file, as JSON Lines. monitor FILE says which buffers "
         "overflowed, what was lost, which size would have held 99 % of the rounds, and where "
-        "records went; -o writes that as "
-        "a page with plots. Without a screen, --print writes what has changed in each look, "
-        "--jsonl a row per look, and "
-        "--record records until C-c or for --seconds."
+        "records went; -o writes that as a page with plots. Without a screen, --print writes what "
+        "has changed in each look, --jsonl a row per look, and --record records until C-c or for "
+        "--seconds."
     ),
     arguments=(
         Argument("file [FILE]", Value.FILE, "a recording to summarize"),

@@ -58,10 +58,9 @@ _FEW_TASKS: Final = 300
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
-# So many tasks are still read that have no KCOV state any more: workers often begin another
-# section.
+# Tasks that lost their KCOV state and are still read: workers often begin another section.
 _MAX_REMEMBERED: Final = 64
-# Limits for the buffers of which records are read in one look, and for the records of each.
+# Limits of one look: the buffers whose records are read, and the records of each.
 _MAX_BUFFERS: Final = 4
 _MAX_RECORDS: Final = 128
 
@@ -71,12 +70,13 @@ _READ_OBJECT: Final = {column.key: column.reader() for column in OBJECT_SAMPLE_C
 
 
 def make_task_samples(state: State) -> Iterator[TaskSample]:
-    """Yield the tasks of a state, and what devices of posted series collect into tasks."""
+    """Yield a sample of each task with KCOV state, and of each session of a posted series'
+    device.
+    """
     for task in state.tasks:
         members = {key: read(task) for key, read in _READ_TASK.items()}
-        yield _complete(
-            TaskSample(**{**members, "role": None if task.role is None else task.role.value}), state
-        )
+        members["role"] = None if task.role is None else task.role.value
+        yield _complete(TaskSample(**members), state)
     for session in state.device_sessions:
         sample = TaskSample(
             pid=session.pid,
@@ -98,17 +98,13 @@ def make_task_samples(state: State) -> Iterator[TaskSample]:
 
 
 def _complete(sample: TaskSample, state: State) -> TaskSample:
-    """Return a sample with its system call, and without a count that no section can have."""
+    """Return a sample with its system call, and without an impossible count of a section."""
     call = state.syscalls[sample.task].call if sample.task in state.syscalls else None
     sample = replace(sample, syscall=None if call is None else syscall_text(call))
-    if (
-        sample.is_section
-        and sample.count is not None
-        and sample.capacity is not None
-        and sample.count > sample.capacity
-    ):
-        # Only the kernel writes it: it is a link of the list of free areas, as the section ended
-        # between two reads.
+    count, capacity = sample.count, sample.capacity
+    if sample.is_section and count is not None and capacity is not None and count > capacity:
+        # Only the kernel writes an area. The section ended between two reads, and the word is a
+        # link of the list of free areas.
         return replace(sample, count=None, full=None)
     return sample
 
@@ -202,10 +198,9 @@ class LiveSource:
             return None
         interval = _RETRY
         if self.problem is None:
-            # Drawing the look is of the budget as well.
-            interval = self._find_interval(
-                1 - _WHOLE_PART, time.process_time() - self._used, self._interval
-            )
+            # Drawing the look counts as well.
+            used = time.process_time() - self._used
+            interval = self._find_interval(1 - _WHOLE_PART, used, self._interval)
         return max(self._began + interval - time.monotonic(), 0.0)
 
     def _find_interval(self, part: float, used: float, least: float) -> float:
@@ -232,10 +227,8 @@ class LiveSource:
             if end is RunEnd.INTERRUPT:
                 raise KeyboardInterrupt
             if end is not RunEnd.TIME:
-                self._end(
-                    "stopped",
-                    KcovdbgError("the machine has stopped by itself, or by another debugger"),
-                )
+                problem = "the machine has stopped by itself, or by another debugger"
+                self._end("stopped", KcovdbgError(problem))
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem.
@@ -324,7 +317,7 @@ class LiveSource:
         self._known = {**dict(before[-_MAX_REMEMBERED:]), **known}
         if walks:
             self._task_count = len(state.task_fields)
-        # Those of devices follow KCOV's.
+        # Samples of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
         errors: dict[str, None] = {}
         for source, lack in state.lacking.items():

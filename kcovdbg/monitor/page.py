@@ -116,9 +116,8 @@ _FOOTER = (
 
 def recording_page(summary: Summary) -> Iterator[str]:
     """Yield the page."""
-    kernel = (
-        ", ".join(filter(None, (summary.last.target, summary.last.release))) or "unknown kernel"
-    )
+    named = filter(None, (summary.last.target, summary.last.release))
+    kernel = ", ".join(named) or "unknown kernel"
     sections = [
         PageSection("summary", "Summary", _overview(summary)),
         PageSection("time", "Over time", _plots(summary.points)),
@@ -135,22 +134,21 @@ def recording_page(summary: Summary) -> Iterator[str]:
 
 def _overview(summary: Summary) -> Iterator[str]:
     for line in (*heading_lines(summary), *advice_lines(summary)):
-        parts = [
-            f"<strong>{text(part)}</strong>" if style == "header" else text(part)
-            for style, part in line
-        ]
-        yield f"<p>{''.join(parts)}</p>"
+        markup = ""
+        for style, part in line:
+            markup += f"<strong>{text(part)}</strong>" if style == "header" else text(part)
+        yield f"<p>{markup}</p>"
     yield from notes_markup(summary.errors)
 
 
 def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
     times = [point.seconds for point in points]
-    before = [0, *(point.overflows for point in points)]
-    full = [
-        point.seconds
-        for point, known in zip(points, before, strict=False)
-        if point.overflows > known
-    ]
+    full = []
+    known = 0
+    for point in points:
+        if point.overflows > known:
+            full.append(point.seconds)
+        known = point.overflows
     yield '<div class="two">'
     yield from _plot_markup(
         "Records a second, all tasks", times, [point.rate for point in points], short_number

@@ -594,9 +594,8 @@ SUMMARY_ROWS: Final = RowType(
             "records that 99 % of the rounds need", "overflows hide it", "records"
         ),
         "buffers[].needed_size": Meaning(
-            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area "
-            "the `area_size` of "
-            "KCOV_REMOTE_ENABLE",
+            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the "
+            "`area_size` of KCOV_REMOTE_ENABLE",
             "overflows hide it, or its size is unknown",
             "words",
         ),

@@ -362,10 +362,8 @@ def output_schema(command: Command) -> dict[str, Any]:
             "type": "integer",
             "description": (
                 "0; 1 if check found a violation, diff a difference, patch a line that was not "
-                "executed, or points no point; 2 "
-                "for failure, and where nothing of what was asked for could be read; 3 if "
-                "check found no violation but could "
-                "not judge every rule"
+                "executed, or points no point; 2 for failure, and where nothing of what was asked "
+                "for could be read; 3 if check found no violation but could not judge every rule"
             ),
         },
     }

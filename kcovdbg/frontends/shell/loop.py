@@ -140,8 +140,8 @@ class Transcript:
             run=run,
             description=(
                 "A file that exists is continued. Without an argument, show which. Full-screen "
-                "views are not written. "
-                "Meanwhile shell commands do not have the terminal for their output."
+                "views are not written. Meanwhile shell commands do not have the terminal for "
+                "their output."
             ),
             arguments=(Argument("file [FILE]", Value.FILE, "the file, or off", is_output=True),),
             examples=(
