@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
@@ -98,8 +98,8 @@ def _run(
 
 
 def _refuse_folders() -> Iterator[str]:
-    """Make no temporary files where others can replace them; iterate over the folders that root
-    does not use, and why.
+    """Put temporary files where others cannot replace them; yield a problem for each folder that
+    root does not use.
     """
     temporary = find_temporary_folder()
     if temporary.problem is not None:
@@ -113,15 +113,21 @@ def _refuse_folders() -> Iterator[str]:
             yield problem
 
 
+_PURPOSE: Final = (
+    "See the Linux kernel's KCOV state: on a live machine, in a QEMU guest and in a crash dump."
+)
+_WITHOUT_COMMAND: Final = (
+    "Without a command, answers each FILE by what it is: a list, a log, a crash directory, a "
+    "recording."
+)
+_WITHOUT_FILE: Final = (
+    "Without a file, runs the shell, or the commands on standard input if that is not a terminal."
+)
+
+
 def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("header", "Usage: "), ("", USAGE))
-    yield (
-        (
-            "",
-            "See the Linux kernel's KCOV state: on a live machine, in a QEMU guest and in a "
-            "crash dump.",
-        ),
-    )
+    yield (("", _PURPOSE),)
     yield ()
     yield (("header", "Target:"), ("", " kcovdbg VMLINUX VMCORE, in either order, or one of"))
     yield from map(_option_line, TARGET_OPTIONS)
@@ -134,20 +140,8 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield from command_list_lines(commands)
     yield ()
     yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
-    yield (
-        (
-            "",
-            "Without a command, answers each FILE by what it is: a list, a log, a crash "
-            "directory, a recording.",
-        ),
-    )
-    yield (
-        (
-            "",
-            "Without a file, runs the shell, or the commands on standard input if that is not "
-            "a terminal.",
-        ),
-    )
+    yield (("", _WITHOUT_COMMAND),)
+    yield (("", _WITHOUT_FILE),)
     yield (
         ("header", "Exit status: "),
         ("", "0 success; 1 check found violations, or diff a difference; 2 failure;"),
@@ -168,9 +162,8 @@ class _ClosedOutput(io.TextIOBase):
         :raises KcovdbgError: always.
         """
         del text
-        raise KcovdbgError(
-            "standard output is closed", hint="redirect it, for instance to /dev/null"
-        )
+        hint = "redirect it, for instance to /dev/null"
+        raise KcovdbgError("standard output is closed", hint=hint)
 
 
 def _replace_closed_streams() -> None:

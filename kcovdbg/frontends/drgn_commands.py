@@ -54,10 +54,10 @@ def _find_workspace(prog: Program) -> Workspace:
 
 
 def complete_in_drgn(prog: Program, line: str, word: str) -> list[str]:
-    """Return what completes a line of kcovdbg, nothing where the Program has no kernel.
+    """Return the completions of a line of kcovdbg; none if the Program has no kernel.
 
-    :param line: up to the cursor, after ``%kcov``.
-    :param word: the end of it that is replaced.
+    :param line: the line up to the cursor, after ``%kcov``.
+    :param word: the end of the line that is replaced.
     """
     from kcovdbg.console.completion import complete_word
     from kcovdbg.console.completion_index import Harvest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that are named without a command: each is answered by the command that fits what it is, or
+"""Files that are named without a command: the command for its kind of file answers each, or it is
 refused by name.
 
 Nothing in such a file is run.
@@ -53,9 +53,8 @@ def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
     status = 0
     for named in _without_side_files(inputs):
         # Only a side file says that a file is of the running kernel.
-        is_known = own.options.is_named or (
-            named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file()
-        )
+        has_side_file = side_path(Path(named.path)).is_file()
+        is_known = own.options.is_named or (named.found.kind is InputKind.TRACE and has_side_file)
         workspace.inputs.kernel = own if is_known else unopened
         status = max(status, _answer(workspace, named))
     workspace.inputs.kernel = own
@@ -69,8 +68,8 @@ def _refuse_to_guess() -> NoReturn:
 
 
 def _without_side_files(inputs: Sequence[NamedInput]) -> Iterator[NamedInput]:
-    """Iterate over the inputs, with the trace in place of its side file: a pattern of the shell's
-    names both.
+    """Iterate over the inputs, with a trace in place of its side file: a shell's pattern names
+    both.
     """
     seen: set[str] = set()
     for path, found in inputs:
@@ -100,7 +99,7 @@ def _answer(workspace: Workspace, named: NamedInput) -> int:
 
 
 def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequence[str]]:
-    """Return the commands that answer a file, and say what it was taken for.
+    """Return the commands that answer a file; a remark names its kind.
 
     :raises UsageError: when there is none.
     """
@@ -110,7 +109,7 @@ def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequen
     if not answers:
         raise refuse(named.path, named.found)
     if named.found.kind is InputKind.REPORT and not workspace.inputs.kernel.options.is_named:
-        # What the report itself says needs no kernel.
+        # The first command reads the report itself, without a kernel.
         del answers[1:]
     shown = "; ".join(" ".join(map(quote, words)) for words in answers)
     write_remarks(workspace.terminal(), [f"{named.path}: {named.found.noun}, answered by: {shown}"])
@@ -123,9 +122,9 @@ def are_traces(inputs: Sequence[NamedInput]) -> bool:
 
 
 def keep_traces(workspace: Workspace, inputs: Sequence[NamedInput]) -> None:
-    """Keep the traces that are named beside a command or a script under their names.
+    """Keep traces that are named beside a command or a script, under the names of their files.
 
-    :raises UsageError: when another kind of file is.
+    :raises UsageError: when a file is no trace.
     """
     terminal = workspace.terminal().with_stdout(io.StringIO())
     for path, found in _without_side_files(inputs):

@@ -26,9 +26,7 @@ USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [FILE… |
 
 
 class NamedInput(NamedTuple):
-    """A file or a directory that the command line names without an option, and that is no part of
-    the target.
-    """
+    """A file or a directory that the command line names without an option, beside the target."""
 
     path: str
     found: FoundKind
@@ -136,8 +134,12 @@ OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
 
 def option_help(option: Argument) -> str:
     """Return the help of an option of the program, with what its value may be."""
-    text = option.help + ("; repeatable" if option.count is Count.ANY else "")
-    return text + (f": {', '.join(option.choices)}" if option.choices else "")
+    text = option.help
+    if option.count is Count.ANY:
+        text += "; repeatable"
+    if option.choices:
+        text += f": {', '.join(option.choices)}"
+    return text
 
 
 class _Parser(ArgumentParser):
@@ -146,8 +148,8 @@ class _Parser(ArgumentParser):
 
 
 def _read_word(option: Argument, word: str) -> Any:
-    """Return an option's value; an empty word is refused: a script's variable that is not set must
-    not open another target.
+    """Return an option's value. Refuse an empty word: an unset variable of a script must not open
+    another target.
     """
     if not word and option.value is not Value.COMMAND:
         raise ArgumentTypeError("the value is empty")
@@ -253,12 +255,10 @@ def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> i
             return len(arguments)
         if word.startswith("-") and word != "-":
             # The last of several short options in one word, as in -qe, may take a value.
-            cluster = (
-                len(word) > 2
-                and word[1] != "-"
-                and all(f"-{letter}" in flags for letter in word[1:-1])
-            )
-            index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
+            is_cluster = len(word) > 2 and word[1] != "-"
+            if is_cluster and all(f"-{letter}" in flags for letter in word[1:-1]):
+                word = f"-{word[-1]}"
+            index += 2 if word in takes_value else 1
         elif is_name(word):
             return index
         else:
@@ -273,7 +273,7 @@ def _refuse_option(word: str) -> UsageError:
 
 
 class _SortedPaths(NamedTuple):
-    """The paths on the command line, by what is there."""
+    """The paths on the command line, sorted by the kind of file."""
 
     files: list[str]
     """Files that the target is opened from."""
@@ -285,15 +285,15 @@ class _SortedPaths(NamedTuple):
 def _sort_paths(
     paths: Sequence[str], commands: CommandTable, aliases: Collection[str]
 ) -> _SortedPaths:
-    """Return paths sorted by what is there.
+    """Return paths sorted by the kind of file.
 
     :param aliases: the user's names for commands.
-    :raises UsageError: when there is nothing.
-    :raises KcovdbgError: when it cannot be read.
+    :raises UsageError: when a path does not exist.
+    :raises KcovdbgError: when a file cannot be read.
     """
     sorted_paths = _SortedPaths([], [], [], [])
     for path in paths:
-        # An empty path is that of the current directory.
+        # Path("") is the current directory.
         if not path or not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
@@ -324,8 +324,8 @@ def _sort_paths(
 
 
 def _find_kind_of_script(path: str, names: Collection[str]) -> FoundKind | None:
-    """Return what a file is whose first line says that it is a script, and whose others say that it
-    is none; None for one.
+    """Return the kind of a file that begins like a script, if its other lines show that it is none;
+    None for a script.
     """
     from kcovdbg.frontends.script_lines import find_kind_of_lines
     from kcovdbg.records.input_kind import LOOKED_AT

@@ -48,7 +48,7 @@ def run_program(
     color: Color,
     open_target: Callable[[TargetOptions], Target],
 ) -> int:
-    """Run what the options ask for, and report its errors.
+    """Run the commands that the options name, and report their errors.
 
     :param open_target: opens what the options name.
     :return: the exit status.
@@ -84,7 +84,7 @@ def _make_workspace(
     color: Color,
     open_target: Callable[[TargetOptions], Target],
 ) -> Workspace:
-    """Return the workspace of what the options name; its target is opened when it is needed."""
+    """Return the workspace for the options; its target is opened when it is first used."""
     demo_source = (str(find_demo_source()),) if options.target.demo else ()
     target = options.target
     given = KernelOptions(
@@ -116,7 +116,8 @@ def _make_workspace(
 
 
 def _open_named_target(options: Options, open_target: Callable[[TargetOptions], Target]) -> Target:
-    """Open what the options name; a location table alone unless it is the running kernel's.
+    """Open the target that the options name. A location table alone is a target, unless it is the
+    running kernel's.
 
     :raises KcovdbgError: when it cannot be opened.
     """
@@ -138,7 +139,7 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
 
 
 def _open_or_name(target: TargetOptions, open_target: Callable[[TargetOptions], Target]) -> Target:
-    """Open a target; of an image without debug info, what its symbols say."""
+    """Open a target; an image without debug info has the names in its symbol table."""
     try:
         return open_target(target)
     except NoDebugInfoError as error:
@@ -174,10 +175,8 @@ def _warn_of_condition(target: Target, options: Options, color: Color) -> Target
     """Warn users of single commands that the dump is damaged or the machine stopped; the shell and
     info show it themselves.
     """
-    is_shell = (
-        not options.words and not options.commands and options.script is None and sys.stdin.isatty()
-    )
-    is_shell = is_shell and not options.inputs
+    has_lines = options.words or options.commands or options.script is not None or options.inputs
+    is_shell = not has_lines and sys.stdin.isatty()
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
         terminal = find_terminal(color)
         for note in filter(None, (*target.damage, target.connection.stop_note())):
@@ -187,9 +186,7 @@ def _warn_of_condition(target: Target, options: Options, color: Color) -> Target
 
 
 def _find_named_files(options: Options) -> tuple[str, ...]:
-    """Return the files on the command line, which no output may overwrite; commands may also come
-    from standard input.
-    """
+    """Return the files on the command line, and standard input: no output may overwrite them."""
     target = options.target
     named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
     # Directories have files of many kinds.
@@ -213,8 +210,8 @@ def _background_program(options: Options) -> tuple[str, ...]:
 
 
 def _run_commands(workspace: Workspace, options: Options) -> int | None:
-    """Run what the options or standard input say; return None where that is the user at a terminal,
-    for the shell.
+    """Run the commands of the options or of standard input; return None if there are none, and the
+    user is at a terminal.
     """
     if options.inputs:
         # Imported here: most commands read no files.
@@ -252,9 +249,7 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
 
 
 def _run_script(workspace: Workspace, options: Options) -> int:
-    """Run the lines of a file; one whose first line alone says that it is a script only reads and
-    prints.
-    """
+    """Run the lines of a file. If no option names it as a script, its lines only read and print."""
     path = options.script or ""
     workspace.reads_only = not options.is_script_named
     with Path(path).open(encoding="utf-8", errors="surrogateescape") as script:
@@ -267,7 +262,9 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) ->
     """
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
-    elif (note := workspace.inputs.kernel.target.connection.leave_stopped(reason)) is not None:
+        return
+    note = workspace.inputs.kernel.target.connection.leave_stopped(reason)
+    if note is not None:
         write_remarks(workspace.terminal(), [note])
 
 
@@ -284,13 +281,11 @@ def _start_shell(workspace: Workspace, options: Options) -> int:
 
 
 def _explain_misplaced(error: WordError) -> UsageError:
-    """Return the error with a hint where the program's options belong, if one comes after a
-    command.
-    """
+    """Return the error; if an option of the program comes after a command, its hint says so."""
     name = (error.word or "").split("=", 1)[0]
-    is_ours = any(name in option.names for option in OPTIONS)
-    explained = UsageError(
-        str(error), hint=f"{name} comes before the command" if is_ours else error.hint
-    )
+    hint = error.hint
+    if any(name in option.names for option in OPTIONS):
+        hint = f"{name} comes before the command"
+    explained = UsageError(str(error), hint=hint)
     explained.status = error.status
     return explained

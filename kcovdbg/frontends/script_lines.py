@@ -15,16 +15,16 @@ from kcovdbg.records.input_kind import FoundKind, InputKind, find_kind
 
 SILENT: Final = re.compile(rb"\s*(#.*)?")
 """Matches lines that do nothing."""
-# The name of a command, as "tasks?" and "tasks|head" begin with it; or what else begins a line.
+# The name of a command, as in "tasks?" and "tasks|head", or a mark that begins a line.
 _FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))")
 
 
 def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None:
-    """Return what a content is that is not a script; None for a script, and for text that nothing
-    recognizes.
+    """Return the kind of content that is not a script; None for a script, and for text of no known
+    kind.
 
-    :param start: its first bytes.
-    :param names: of commands; the start of one stands for it.
+    :param start: the first bytes of the content.
+    :param names: names of commands, which may be abbreviated.
     """
     starts = {name[:size].encode() for name in names for size in range(1, len(name) + 1)}
     lines = [line for line in start.splitlines() if not SILENT.fullmatch(line)]
@@ -33,8 +33,7 @@ def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None
     if len(others) * 2 < len(lines):
         return None
     if len(others) < len(lines) or start.startswith(b"#!"):
-        # Lines that begin as commands must not make a list or a log of the others hard to
-        # recognize.
+        # Recognize a list or a log by the other lines alone.
         start = b"\n".join((*others, b""))
     found = find_kind(start)
     return None if found.kind in (InputKind.SCRIPT, InputKind.TEXT, InputKind.EMPTY) else found

@@ -40,9 +40,9 @@ _PIECE: Final = 1 << 16
 
 
 class _Rewound(io.RawIOBase):
-    """A stream from its start on, which was read already.
+    """A stream whose start was read already, from that start on.
 
-    :param stream: what reads it until now; closed, it would close what is below it.
+    :param stream: the object that read it until now; it closes the stream when it is deleted.
     """
 
     def __init__(self, start: bytes, rest: Any, stream: TextIO) -> None:
@@ -68,7 +68,7 @@ class _Rewound(io.RawIOBase):
 
 
 def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
-    """Run the lines of standard input, up to one that fails, or answer what is on it.
+    """Run the lines of standard input, up to one that fails; or answer it like a file.
 
     :param is_named: whether the user said that it is a script.
     :return: the exit status; None where it is empty.
@@ -81,20 +81,18 @@ def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
     sys.stdin = io.TextIOWrapper(rewound, encoding="utf-8", errors="surrogateescape")
     if not start.strip():
         return None
-    found = (
-        None
-        if is_named
-        else find_kind_of_lines(start, [*workspace.commands.names, *workspace.settings.aliases])
-    )
-    if found is not None:
-        return _answer(workspace, found, is_packed=find_packing(start) is not None)
+    if not is_named:
+        names = [*workspace.commands.names, *workspace.settings.aliases]
+        found = find_kind_of_lines(start, names)
+        if found is not None:
+            return _answer(workspace, found, is_packed=find_packing(start) is not None)
     workspace.reads_only = not is_named
     return run_script(workspace, sys.stdin, NAME, stops=True)
 
 
 def _read_start(source: Any) -> bytes:
-    """Return the first megabyte of a file; of a pipe, what is there once it has a whole line that
-    says anything.
+    """Return the first megabyte of a file; from a pipe, read until there is a whole line that is
+    not blank or a comment.
     """
     start = b""
     is_file = _is_file(source)
@@ -110,10 +108,10 @@ def _read_start(source: Any) -> bytes:
 
 
 def _read_some(source: Any, size: int) -> bytes:
-    """Return at most so many bytes as soon as there are any, none at the end."""
+    """Return at most ``size`` bytes as soon as there are any; none at the end."""
     data: bytes | None = source.read(size)
     while data is None:
-        # Another program that has the same pipe, ssh for instance, made it return at once.
+        # Another program with the same pipe, for instance ssh, has set O_NONBLOCK.
         select.select([source], [], [])
         data = source.read(size)
     return data
@@ -127,9 +125,9 @@ def _is_file(source: Any) -> bool:
 
 
 def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:
-    """Answer what is on standard input.
+    """Answer standard input like a file.
 
-    :param is_packed: whether it is compressed, so that its start need not show what it is.
+    :param is_packed: whether it is compressed: then its start does not show its kind.
     :raises UsageError: when no command answers it.
     """
     if is_packed or find_commands(_PATH, found):
@@ -146,7 +144,7 @@ def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:
 
 
 def _keep_as_file() -> None:
-    """Make standard input a file at its start, which commands can open by its name.
+    """Replace standard input by a temporary file with its content, which commands open by name.
 
     :raises LimitError: when it is too large.
     :raises KcovdbgError: when it cannot be kept in a temporary file.
@@ -168,4 +166,5 @@ def _keep_as_file() -> None:
         raise KcovdbgError(
             f"could not keep {NAME} in {tempfile.gettempdir()}: {error.strerror or error}"
         ) from None
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - until the end
+    # It stays open until the program ends.
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115

@@ -31,8 +31,8 @@ class BufferWindow:
         self._buffer = find_buffer(context.inputs, what)
 
     def draw(self, request: Fields) -> Fields:
-        """Return the lines of the window around the selected record, which of them that is, and
-        where its instruction is.
+        """Return the lines around the selected record, its position, and the address of its
+        instruction.
         """
         buffer, height, shift = self._buffer, request["height"], request["shift"]
         selected = max(0, min(request["selected"], buffer.count - 1))
@@ -43,11 +43,9 @@ class BufferWindow:
         lines = []
         for row in locate_records(buffer, self._names, indices):
             text = record_text(row)
-            function = f"{text.sign} {text.function}" if text.sign else text.function
+            function = escape(f"{text.sign} {text.function}" if text.sign else text.function)
             number = f"{row.record.number:>{digits}} "
-            lines.append(
-                _line(number, escape(function), escape(text.place), request["width"], shift)
-            )
+            lines.append(_line(number, function, escape(text.place), request["width"], shift))
         return {
             "title": escape(buffer_title(buffer)),
             "count": buffer.count,
@@ -58,7 +56,7 @@ class BufferWindow:
         }
 
     def _find_address(self, selected: int) -> int | None:
-        """Return the address in the running kernel of a record's call, None where it has none."""
+        """Return the address of a record's call in the running kernel; None without a PC."""
         if not self._buffer.count:
             return None
         found = record.decode_record(self._buffer.words, selected, self._buffer.encoding)

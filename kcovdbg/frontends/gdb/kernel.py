@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _KCORE: Final = "/proc/kcore"
 # On a serial line every byte counts.
 _SERIAL_BLOCK: Final = 256
-# What one packet of QEMU's stub brings: between two hits of a breakpoint little is read.
+# Bytes in one packet of QEMU's stub: little is read between two hits of a breakpoint.
 _QEMU_BLOCK: Final = 2048
 # A static symbol of kernel/kcov.c, in every version.
 _ANCHOR: Final = "kcov_fops"
 
 
 class LentStub(Stub):
-    """A stub that GDB is connected to: what :class:`~kcovdbg.target.rsp.RspClient` is, through
-    GDB.
+    """A stub that GDB is connected to: it does through GDB what
+    :class:`~kcovdbg.target.rsp.RspClient` does itself.
     """
 
     def __init__(
@@ -91,9 +91,8 @@ class LentStub(Stub):
         return next(iter(self._find(None, (name,))), None)
 
     def _find(self, thread: int | None, names: Sequence[str]) -> list[int | None]:
-        found: list[int | None] = self._link.call("registers", thread=thread, names=names).fields[
-            "values"
-        ]
+        answer = self._link.call("registers", thread=thread, names=names)
+        found: list[int | None] = answer.fields["values"]
         return found
 
 

@@ -132,10 +132,8 @@ class Server:
     def greet(self, version: int) -> None:
         """Report to GDB that the process is up, and the user's aliases."""
         try:
-            aliases = {
-                name: words[0]
-                for name, words in read_settings(COMMANDS, os.environ).aliases.items()
-            }
+            known = read_settings(COMMANDS, os.environ).aliases
+            aliases = {name: words[0] for name, words in known.items()}
         except KcovdbgError:
             # Commands report it.
             aliases = {}
@@ -195,28 +193,19 @@ class Server:
                 is_same = False
             if not is_same:
                 self._forget()
-        # Those of GDB, as its user set them with directory and set substitute-path.
+        # GDB's source paths, which the user sets with directory and set substitute-path.
         sources = (state["source_folders"], state["substitutions"])
         if self._kernel is None or self._workspace is None or sources != self._sources:
             self._sources = sources
-            self._workspace = Workspace(
-                INSIDE,
-                UserInputs(
-                    Kernel(
-                        KernelOptions(
-                            lambda: self._open(state),
-                            tables=settings.symbol_tables,
-                            source_folders=(*state["source_folders"], *settings.source_dirs),
-                            substitutions=(
-                                *map(tuple, state["substitutions"]),
-                                *settings.substitute_paths,
-                            ),
-                        )
-                    ),
-                    kept=self._kept,
-                ),
-                settings=settings,
+            substitutions = map(tuple, state["substitutions"])
+            options = KernelOptions(
+                lambda: self._open(state),
+                tables=settings.symbol_tables,
+                source_folders=(*state["source_folders"], *settings.source_dirs),
+                substitutions=(*substitutions, *settings.substitute_paths),
             )
+            inputs = UserInputs(Kernel(options), kept=self._kept)
+            self._workspace = Workspace(INSIDE, inputs, settings=settings)
         return self._workspace
 
     def _run(self, request: Fields) -> Fields:
@@ -317,7 +306,7 @@ class Server:
         """Return a number or a name about a task, for ``$kcov(tid)`` and the like."""
         from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
 
-        # Asked for while the machine moves from stop to stop.
+        # GDB asks while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
         target, tid = workspace.inputs.kernel.target, request["tid"]
         layout = workspace.inputs.kernel.memory.layout
@@ -328,23 +317,20 @@ class Server:
                     "the CPU of the selected thread has no readable task",
                     hint="kcov-show tasks -a lists tasks",
                 )
-            return {
-                "value": self._value_of(
-                    request["name"], read_task(target, layout, address), workspace
-                )
-            }
+            task = read_task(target, layout, address)
+            return {"value": self._value_of(request["name"], task, workspace)}
         try:
             address = cast("DrgnTarget", target).find_task(tid) if tid else 0
-            task = read_task(target, layout, address) if address else None
+            found = read_task(target, layout, address) if address else None
         except ReadError:
-            task = None
+            found = None
         # Idle tasks all have number 0: the first is the boot CPU's.
         walk = TaskWalk(target, layout)
-        task = task or next((one for one in walk if one.pid == tid), None)
-        if task is None:
+        found = found or next((one for one in walk if one.pid == tid), None)
+        if found is None:
             broken = f" ({'; '.join(walk.remarks)})" if walk.remarks else ""
             raise KcovdbgError(f"no task {tid}{broken}", hint="kcov-show tasks -a lists them")
-        return {"value": self._value_of(request["name"], task, workspace)}
+        return {"value": self._value_of(request["name"], found, workspace)}
 
     def _value_of(self, name: str, task: TaskFields, workspace: Workspace) -> int | str:
         """Return the value of one of GDB's functions for a task."""
@@ -380,8 +366,8 @@ class Server:
             return {"name": str(decode_handle(value))}
         known = request["known"]
         if self._workspace is not None:
-            # A posted series may have modes that are no enumerators; a kernel that was not read yet
-            # is not read for that.
+            # A posted series may have modes that are no enumerators. Do not open a kernel only for
+            # these.
             with contextlib.suppress(KcovdbgError):
                 known = {**known, **self._workspace.inputs.kernel.memory.layout.modes}
         name = mode_name(value & ~IN_CTXSW, known)
@@ -400,7 +386,7 @@ class Server:
         return drawn
 
 
-# What a hint tells the user of the command line to type, and what it is in GDB.
+# Words of the command line in hints, and the same in GDB.
 _SPELLINGS: Final = (
     (re.compile(r"(?:kcovdbg )?--source-dir( [A-Z{]\S*)?"), r"directory\1"),
     (re.compile(r"(?:kcovdbg )?(?:-c VMCORE )?-s (VMLINUX|{\w+})"), r"symbol-file \1"),
@@ -409,8 +395,8 @@ _SPELLINGS: Final = (
 
 
 def spell_hint(hint: str) -> str:
-    """Return a hint in GDB's words: the options of the command line are commands there, and
-    commands have a prefix.
+    """Return a hint in GDB's words: options of the command line are commands of GDB, and commands
+    have a prefix.
     """
     for pattern, spelling in _SPELLINGS:
         hint = pattern.sub(spelling, hint)

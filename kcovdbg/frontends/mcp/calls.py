@@ -123,11 +123,11 @@ class CallQueue:
 
 
 def _run(function: Callable[[], Any], future: Future[Any]) -> None:
-    # Not of a request that the client cancelled, or that nobody waits for any more.
+    # Skip requests that the client cancelled, or that nobody waits for any more.
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(function())
-        except Exception as error:  # noqa: BLE001 - for whoever waits
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             future.set_exception(error)
 
 
@@ -160,9 +160,8 @@ class SpareProcess:
         :raises KcovdbgError: when it has ended.
         """
         try:
-            self._socket.sendall(
-                json.dumps([call.name, call.arguments, call.max_bytes]).encode() + b"\n"
-            )
+            request = json.dumps([call.name, call.arguments, call.max_bytes])
+            self._socket.sendall(request.encode() + b"\n")
             line = self._replies.readline()
         except OSError:
             line = b""

@@ -103,9 +103,9 @@ class ToolServer(MCPServer[Any]):
         async def read_rules() -> object:
             """The rules of check, with the known bugs that violate them."""
             # Reference texts are not bounded by bytes: a client asks for one as a whole.
-            return (
-                await call(ToolCall(box, "check", {"list": True, "limit": MAX_ROWS}, sys.maxsize))
-            ).content["rows"]
+            arguments = {"list": True, "limit": MAX_ROWS}
+            answer = await call(ToolCall(box, "check", arguments, sys.maxsize))
+            return answer.content["rows"]
 
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Describe the commands as they declare themselves."""
@@ -148,8 +148,7 @@ _Subject = Annotated[
     Field(
         min_length=1,
         description="thread id or name of a task, a remote handle (usb:1) or the address of a "
-        "struct "
-        "kcov",
+        "struct kcov",
     ),
 ]
 _Function = Annotated[str, Field(description="a function that should be covered")]
@@ -183,7 +182,6 @@ def ask_for_crash(task: _Task = "") -> str:
         "in order; page to the end. source for the lines around the last records.\n4. saved and "
         "tasks: was a session interrupted by a softirq, and what did other tasks do?\n5. check: is "
         "KCOV's state itself damaged?\n\n"
-        ""
         f"{_RULES}"
     )
 
@@ -224,7 +222,8 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement, *, has_spare
     def speak() -> None:
         try:
             anyio.run(ToolServer(box, calls.call, serving).run_stdio_async)
-        except Exception as error:  # noqa: BLE001 - a reader that is gone is no error, and what is one was answered
+        except Exception as error:  # noqa: BLE001
+            # The client is gone, which is no error; errors of calls have been answered.
             if workspace.debug:
                 report(workspace, error)
         finally:

@@ -127,11 +127,10 @@ def _fit(
         if not is_first:
             return None
         is_cut = True
-        lists = {
-            key: _size_of(value)
-            for key, value in row.items()
-            if isinstance(value, list) and len(value) > 1
-        }
+        lists: dict[str, int] = {}
+        for key, value in row.items():
+            if isinstance(value, list) and len(value) > 1:
+                lists[key] = _size_of(value)
         if not lists:
             # Keys and single values stay.
             break
@@ -155,13 +154,15 @@ def _clean(value: Any) -> tuple[Any, bool]:
     if isinstance(value, str):
         # Tabs begin lines of source text.
         text = "\t".join(map(escape, value.split("\t")))
-        return (text, False) if len(text) <= MAX_TEXT else (f"{text[: MAX_TEXT - 1]}…", True)
-    if isinstance(value, (dict, list)):
-        items = [_clean(item) for item in (value.values() if isinstance(value, dict) else value)]
-        cleaned = [item for item, _ in items]
-        return dict(zip(value, cleaned, strict=True)) if isinstance(value, dict) else cleaned, any(
-            cut for _, cut in items
-        )
+        if len(text) <= MAX_TEXT:
+            return text, False
+        return f"{text[: MAX_TEXT - 1]}…", True
+    if isinstance(value, dict):
+        cleaned, is_cut = _clean([*value.values()])
+        return dict(zip(value, cleaned, strict=True)), is_cut
+    if isinstance(value, list):
+        items = [_clean(item) for item in value]
+        return [item for item, _ in items], any(cut for _, cut in items)
     return value, False
 
 
@@ -224,33 +225,21 @@ def convert_arguments(command: Command, given: Mapping[str, Any]) -> Namespace:
         if isinstance(value, list):
             value = [convert(argument, str(item)) for item in value]
         elif value is None:
-            # As argparse has it: a list of words, None for an option.
-            value = (
-                [] if argument.count is Count.ANY and not argument.is_option else argument.default
-            )
-            value = False if argument.value is Value.FLAG else value
+            # argparse's values: a list of words, None for an option.
+            value = argument.default
+            if argument.value is Value.FLAG:
+                value = False
+            elif argument.count is Count.ANY and not argument.is_option:
+                value = []
         elif argument.value is not Value.FLAG:
             value = convert(argument, str(value))
         values[argument.attribute] = value
     return Namespace(**values)
 
 
-TOOLS: Final = (
-    *("info", "tasks", "objects", "remote", "areas", "saved"),
-    *(
-        "buffer",
-        "trace",
-        "top",
-        "diff",
-        "source",
-        "points",
-        "patch",
-        "sym",
-        "last",
-        "log",
-        "why",
-        "check",
-    ),
+TOOLS: Final = tuple(
+    "info tasks objects remote areas saved buffer trace top diff source points patch sym last log "
+    "why check".split()
 )
 """The commands that read; a command that is added later is no tool until it is added here."""
 WRITERS: Final = ("slice",)
@@ -309,11 +298,6 @@ def input_schema(command: Command) -> dict[str, Any]:
     own = {
         argument.attribute: _argument_schema(command, argument) for argument in command.arguments
     }
-    words = [
-        argument
-        for argument in command.arguments
-        if not argument.is_option and argument.count in _REQUIRED
-    ]
     keys = sorted({key.name for row_type in command.row_types for key in keys_of(row_type)})
     fields = {
         "type": "array",
@@ -324,14 +308,15 @@ def input_schema(command: Command) -> dict[str, Any]:
     assert not own.keys() & {"fields", *_PAGING}, (
         f"{command.name}: an argument has a name of paging"
     )
+    required = []
+    for argument in command.arguments:
+        is_word = not argument.is_option and argument.count in _REQUIRED
+        if argument.is_required or is_word:
+            required.append(argument.attribute)
     return {
         "type": "object",
         "properties": {**own, "fields": fields, **_PAGING},
-        "required": [
-            argument.attribute
-            for argument in command.arguments
-            if argument.is_required or argument in words
-        ],
+        "required": required,
         "additionalProperties": False,
     }
 
@@ -340,7 +325,7 @@ def output_schema(command: Command) -> dict[str, Any]:
     """Return the JSON Schema of a tool's answers."""
     properties = {
         "notice": {"type": "string", "description": "how to treat the texts"},
-        # Fields leaves out keys.
+        # The argument "fields" leaves out keys.
         "rows": {
             "type": "array",
             "items": schema_of(command.name, command.row_types, partial=True)["items"],
@@ -385,8 +370,7 @@ class ToolBox:
         self._confinement = confinement
         self._base = replace(
             workspace,
-            # What it answers may be published by a program that reads whatever the debug info
-            # names.
+            # A client may publish the answers: read no source files that debug info chooses.
             inputs=replace(
                 workspace.inputs,
                 kernel=Kernel(
@@ -428,10 +412,9 @@ class ToolBox:
             if self._base.debug:
                 traceback.print_exc()
             known = explain(error)
-            lines = [
-                clean_text(str(known)),
-                *([] if known.hint is None else [f"  {clean_text(known.hint)}"]),
-            ]
+            lines = [clean_text(str(known))]
+            if known.hint is not None:
+                lines.append(f"  {clean_text(known.hint)}")
             return ToolAnswer("\n".join((*lines, NOTICE)), is_error=True)
 
     def _call(self, command: Command, given: Mapping[str, Any], max_bytes: int) -> ToolAnswer:
@@ -448,11 +431,8 @@ class ToolBox:
         args.fields = ",".join(given["fields"]) if "fields" in given else None
         for argument in command.arguments:
             if argument.is_output and argument.attribute in own:
-                setattr(
-                    args,
-                    argument.attribute,
-                    str(self._confinement.find_output(own[argument.attribute])),
-                )
+                output = self._confinement.find_output(own[argument.attribute])
+                setattr(args, argument.attribute, str(output))
         self._remarks = io.StringIO()
         first = given.get("next", 0)
         workspace = self._find_workspace()
@@ -495,9 +475,7 @@ class ToolBox:
         return Terminal(io.StringIO(), self._remarks)
 
     def _written_remarks(self, workspace: Workspace) -> Iterator[str]:
-        """Yield what commands wrote to standard error, and what holds for every answer with
-        names.
-        """
+        """Yield the remarks that commands wrote to standard error, and the note on all names."""
         for line in self._remarks.getvalue().splitlines():
             yield clean_text(line.removeprefix("kcovdbg: ").removeprefix("note: "))
         table = workspace.inputs.kernel.names.awaited_table

@@ -65,9 +65,8 @@ def run_interactively(
     if not quiet:
         workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)
-    has_screen = output is not None or (
-        (is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment)
-    )
+    has_terminal = is_terminal(sys.stdout) or is_terminal(sys.stderr)
+    has_screen = output is not None or (has_terminal and not is_dumb(environment))
     read: Callable[[], str] = read_plain_line
     if has_screen and (input is not None or is_terminal(sys.stdin)):
         # Imported here: it takes a tenth of a second, which scripts and single commands do not
@@ -88,9 +87,9 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
     if target.memory_problem is None:
         text += ", live" if target.live else ", not running"
     yield (("header", f"kcovdbg {__version__}"), ("", text))
-    stop_note = target.connection.stop_note()
-    for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
-        yield from wrap_line(remark_line(note), workspace.terminal().width)
+    for note in (*target.notes, target.connection.stop_note()):
+        if note is not None:
+            yield from wrap_line(remark_line(note), workspace.terminal().width)
     yield (("hint", "help lists the commands, COMMAND? shows help for one; C-d leaves"),)
 
 

@@ -57,9 +57,8 @@ def make_pager_command(workspace: Workspace) -> Command:
         settings = context.workspace.settings
         if args.switch is None:
             return text_lines(_OFF if settings.pager == "" else "on")
-        context.workspace.settings = replace(
-            settings, pager="" if args.switch == _OFF else configured
-        )
+        pager = "" if args.switch == _OFF else configured
+        context.workspace.settings = replace(settings, pager=pager)
         return None
 
     return Command(
@@ -67,8 +66,7 @@ def make_pager_command(workspace: Workspace) -> Command:
         summary="show answers in the pager, or not",
         run=run,
         description="Without an argument, show which. The setting pager in config.toml, or "
-        "$PAGER, is the "
-        "program.",
+        "$PAGER, is the program.",
         arguments=(Argument("switch [on|off]", Value.TEXT, "on or off", choices=("on", _OFF)),),
         examples=(
             Example("pager off", "let long answers scroll by"),
@@ -79,9 +77,7 @@ def make_pager_command(workspace: Workspace) -> Command:
 
 
 class Transcript:
-    """A file into which everything that is typed and shown in a shell is written, while there is
-    one.
-    """
+    """The file, if there is one, that gets everything that is typed and shown in a shell."""
 
     def __init__(self) -> None:
         self._path: str | None = None
@@ -111,7 +107,7 @@ class Transcript:
                 file.flush()
 
     def _write(self, file: TextIO, text: str) -> None:
-        # The line that is run may have ended it.
+        # The command that runs may have ended the transcript.
         if self._file is file:
             file.write(text)
 
@@ -153,8 +149,8 @@ class Transcript:
 
 
 class _CopiedStream(io.TextIOBase):
-    """A stream whose text also goes to a file, without colors. It has no descriptor, so that
-    children's output goes there.
+    """A stream whose text also goes to a file, without colors. It has no descriptor, so that the
+    output of children passes through it.
 
     :param stream: the stream.
     :param copy: writes to the file.
@@ -253,11 +249,9 @@ def run_in_shell(
     """
     terminal = workspace.terminal()
     try:
-        pager = (
-            None
-            if _is_endless(workspace, line)
-            else find_pager(environment, workspace.settings.pager)
-        )
+        pager = None
+        if not _is_endless(workspace, line):
+            pager = find_pager(environment, workspace.settings.pager)
         with (
             paged(terminal, pager, environment) as its_terminal,
             transcript.recording(its_terminal, line) as recorded,
@@ -277,14 +271,10 @@ def _end_line(workspace: Workspace) -> None:
 
 
 def _is_endless(workspace: Workspace, line: str) -> bool:
-    try:
-        lines = [
-            [word.text for word in parse_line(command).words] for command in split_commands(line)
-        ]
-        return any(
-            words and workspace.commands.find(workspace.settings.expand(words)[0]).endless
-            for words in lines
-        )
-    except KcovdbgError:
-        # Running the line reports the error.
-        return False
+    # Running the line reports its errors.
+    with contextlib.suppress(KcovdbgError):
+        for command in split_commands(line):
+            words = [word.text for word in parse_line(command).words]
+            if words and workspace.commands.find(workspace.settings.expand(words)[0]).endless:
+                return True
+    return False

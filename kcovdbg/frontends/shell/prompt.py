@@ -102,11 +102,8 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
             return
         # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers
         # at once.
-        found = list(
-            buffer.completer.get_completions(
-                buffer.document, CompleteEvent(completion_requested=True)
-            )
-        )
+        asked = CompleteEvent(completion_requested=True)
+        found = list(buffer.completer.get_completions(buffer.document, asked))
         if len(found) == 1:
             buffer.apply_completion(found[0])
         elif found:
@@ -123,15 +120,9 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
 
     @bindings.add("f1")
     def _help(event: KeyPressEvent) -> None:
-        first = next(
-            (
-                unquote(piece.text)
-                for piece in split_pieces(event.current_buffer.text)
-                if piece.kind == "word"
-            ),
-            None,
-        )
-        topic = first if first is not None and first in workspace.commands else None
+        pieces = split_pieces(event.current_buffer.text)
+        words = [unquote(piece.text) for piece in pieces if piece.kind == "word"]
+        topic = words[0] if words and words[0] in workspace.commands else None
         run_in_terminal(lambda: show_help(topic))
 
     @bindings.add("f4")
@@ -238,14 +229,12 @@ class LineCompleter(Completer):
         """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        if (
-            cursor.context in (CursorContext.FILE, CursorContext.PROGRAM)
-            and not complete_event.completion_requested
-        ):
+        is_asked = complete_event.completion_requested
+        if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not is_asked:
             # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
-            if entry.text == cursor.prefix and not complete_event.completion_requested:
+            if entry.text == cursor.prefix and not is_asked:
                 # Nothing to add: Enter should run the line.
                 continue
             yield Completion(
@@ -346,9 +335,8 @@ def make_reader(
         depth = ColorDepth.DEPTH_4_BIT if environment.get("NO_COLOR") else None
 
     def show_help(topic: str | None) -> None:
-        run_in_shell(
-            workspace, "help" if topic is None else f"help {topic}", environment, transcript
-        )
+        line = "help" if topic is None else f"help {topic}"
+        run_in_shell(workspace, line, environment, transcript)
         if topic is None:
             workspace.terminal().show(key_lines())
 
