@@ -39,8 +39,8 @@ def main() -> int:
     try:
         if takes_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        # A signal's own way would leave behind stopped machines, a terminal in disorder, and what
-        # was decompressed, gigabytes for some dumps.
+        # The default action would leave guests stopped, the terminal raw, and gigabytes of
+        # decompressed dumps.
         take_signals()
         watch_terminal()
         status = run()

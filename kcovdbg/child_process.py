@@ -47,12 +47,11 @@ _PLACES: Final = (
 def child_environment(environment: Mapping[str, str] = os.environ, **more: str) -> dict[str, str]:
     """Return the environment of a child.
 
-    It is this process's, unless root has another user's home directory, as with ``sudo -E``: less,
-    GDB and shells run what they find there. Then it has root's own, without what names other places
-    of that user.
+    It is this process's environment, unless root has another user's home directory, as with
+    ``sudo -E``: less, GDB and shells run commands from files there. Then HOME is root's own, and
+    variables that name other places of that user are left out.
 
-    :param more: further variables; those that start with LESS and GDB may be replaced by the
-        user's.
+    :param more: further variables; the user's own values go before them.
     """
     found = {**more, **environment}
     home = find_home(environment)
@@ -74,8 +73,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this kcovdbg, without importing from the
     current directory.
 
-    It needs no other environment: what the process starts in its turn finds the user's
-    ``PYTHONPATH`` unchanged.
+    It needs no other environment: children of the process have the user's ``PYTHONPATH`` unchanged.
 
     :param module: its name, as after ``python -m``.
     """
@@ -83,14 +81,10 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def find_install_command(extra: str) -> str:
-    """Return the command that installs an extra beside this kcovdbg, be it a package or a
-    checkout.
-    """
-    options = (
-        ["-e", f"{ROOT}[{extra}]"]
-        if (Path(ROOT) / "pyproject.toml").is_file()
-        else [f"kcovdbg[{extra}]"]
-    )
+    """Return the command that installs an extra of this package or checkout."""
+    options = [f"kcovdbg[{extra}]"]
+    if (Path(ROOT) / "pyproject.toml").is_file():
+        options = ["-e", f"{ROOT}[{extra}]"]
     return shlex.join([sys.executable, "-m", "pip", "install", *options])
 
 

@@ -39,8 +39,8 @@ def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int | Non
     """Return a C pointer to the items of an array; it is valid as long as it is referred to.
 
     :param code: the type of the items, as in the array module.
-    :param count: how many items the C function takes there to be, where that is not their number.
-    :raises ValueError: when there are not so many, or they are of another size.
+    :param count: the number of items that the C function expects; None to accept any.
+    :raises ValueError: when the number or the size of items differs.
     """
     ffi, _ = load_native()
     pointer = ffi.from_buffer(_C_TYPES[code], values)

@@ -36,7 +36,7 @@ class UsageError(KcovdbgError):
 class WordError(UsageError):
     """One word of a command is wrong.
 
-    :param word: as it was given, or None where a word is missing.
+    :param word: the word as it was given; None for a missing word.
     """
 
     def __init__(self, message: str, word: str | None, *, hint: str | None = None) -> None:
@@ -47,9 +47,9 @@ class WordError(UsageError):
 class LineError(UsageError):
     """A command line is wrong at a known place.
 
-    :param line: as it was typed.
-    :param column: index of the character that is wrong; the line's length for what is missing at
-        its end.
+    :param line: the line as it was typed.
+    :param column: index of the wrong character; the line's length if something is missing at its
+        end.
     """
 
     def __init__(self, message: str, line: str, column: int, *, hint: str | None = None) -> None:
@@ -69,8 +69,8 @@ class TargetError(KcovdbgError):
 class NoDebugInfoError(TargetError):
     """A kernel's image has no debug info.
 
-    :param path: of the image, unpacked.
-    :param name: as the user named it.
+    :param path: the path of the image, unpacked.
+    :param name: the user's name for it.
     """
 
     def __init__(self, path: object, name: str, *, hint: str | None = None) -> None:
@@ -138,10 +138,7 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     known = tuple(known)
-    near = [name for name in known if len(word) >= 2 and name.startswith(word)]
-    near += [
-        name
-        for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65)
-        if name not in near
-    ]
+    longer = [name for name in known if len(word) >= 2 and name.startswith(word)]
+    similar = difflib.get_close_matches(word, known, n=3, cutoff=0.65)
+    near = list(dict.fromkeys((*longer, *similar)))
     return f"did you mean {' or '.join(near[:3])}?" if near else None

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Digests of large files: keys for what is kept about them, which nobody can choose.
+"""Digests of large files: the keys of the cache, which nobody can choose.
 
-A digest is of all bytes of a file: of its size, and of its blocks that are not zeros with their
-places, so that a file of holes takes no time. That of an image of 1.6 GB takes a second, and is
-remembered: under the file's inode, size and times, if nobody but this user and root can write the
-file. The time of its last change (ctime) is then the kernel's alone to set, so that a file with
-other contents has another one.
+A digest covers all bytes of a file: its size, and each block that is not zeros with its place, so
+that holes take no time. The digest of an image of 1.6 GB takes a second. It is remembered under the
+file's inode, size and times, if nobody but this user and root can write the file: only the kernel
+sets the time of its last change (ctime), so that a file with other contents has another time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def find_digest(path: str | os.PathLike[str]) -> str:
 
 
 class UnchangingFile(NamedTuple):
-    """A file, or a copy of one, and the digest of what is read of it."""
+    """A file, or a copy of one, with the digest of its contents."""
 
     file: BinaryIO
     digest: str
@@ -59,11 +58,11 @@ class UnchangingFile(NamedTuple):
 
 @contextlib.contextmanager
 def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
-    """Open a file for as long as a block lasts, with its digest; a copy of one that others can
-    write, or that has just changed.
+    """Open a file and its digest for the time of a block; if others can write the file, or it has
+    just changed, open a copy.
 
-    What is read in the block is what the digest is of, whatever others do to the file meanwhile. If
-    the user changes it, it is not unchanged at the end.
+    The block reads the bytes of the digest, whatever others do to the file meanwhile. If the user
+    changes it, :meth:`UnchangingFile.is_unchanged` says so.
 
     :raises OSError: when it cannot be read or copied, or is no regular file.
     """
@@ -81,16 +80,15 @@ def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
                 copy.seek(place)
                 copy.write(data)
             copy.flush()
-            yield UnchangingFile(
-                cast("BinaryIO", copy), digest.hexdigest(), _name_state(os.fstat(copy.fileno()))
-            )
+            state = _name_state(os.fstat(copy.fileno()))
+            yield UnchangingFile(cast("BinaryIO", copy), digest.hexdigest(), state)
 
 
 def combine_digests(digests: list[str]) -> str:
     """Return one digest for several files, in their order."""
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    )
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _find_digest(file: BinaryIO) -> str:
@@ -127,8 +125,8 @@ def _add_block(digest: hashlib._Hash, place: int, data: bytes) -> None:
 
 
 def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the blocks of a file that are not zeros, each with its place; all but the last
-    are equally large.
+    """Iterate over the blocks of a file that are not zeros, each with its place. Blocks are equally
+    large, but for the last.
 
     Others may change the file meanwhile.
     """
@@ -148,24 +146,21 @@ def _name_state(status: os.stat_result) -> str:
 
 
 def _is_settled(status: os.stat_result) -> bool:
-    """Return whether another change would give a file another time."""
+    """Return whether one more change would give the file another time."""
     return status.st_ctime_ns + _TICK < time.time_ns()
 
 
 def _is_private(status: os.stat_result) -> bool:
     """Return whether nobody but this user and root can write a file."""
-    if (
-        not stat.S_ISREG(status.st_mode)
-        or status.st_uid not in (os.geteuid(), 0)
-        or status.st_mode & stat.S_IWOTH
-    ):
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0)
+    if not is_own or status.st_mode & stat.S_IWOTH:
         return False
     return not status.st_mode & stat.S_IWGRP or status.st_gid == 0 or _is_own_group(status.st_gid)
 
 
 def _is_own_group(number: int) -> bool:
-    """Return whether a group is that of this user alone, as most distributions make one for
-    each.
+    """Return whether this user is the only member of a group: most distributions make a group for
+    each user.
     """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
@@ -195,8 +190,8 @@ def _read_known() -> dict[str, str]:
 
 
 def _remember(known: dict[str, str], name: str, digest: str) -> None:
-    """Add a digest to the list, the newest last; two processes at once may lose one, which costs a
-    second.
+    """Add a digest to the list, as its newest. Of two processes at once, one may lose its digest,
+    which costs a second.
     """
     path = _find_list()
     if path is None:

@@ -65,9 +65,9 @@ def program_target(prog: Program) -> DrgnTarget:
         is_local = bool(prog.flags & drgn.ProgramFlags.IS_LOCAL)
         # The names that kcovdbg itself gives them, so that its answers are the same.
         name = prog.core_dump_path or ("the running kernel" if is_local else "drgn's program")
-        cache[_TARGET] = DrgnTarget(
-            prog, "the running kernel" if is_live and is_local else name, is_live
-        )
+        if is_live and is_local:
+            name = "the running kernel"
+        cache[_TARGET] = DrgnTarget(prog, name, is_live)
     target: DrgnTarget = cache[_TARGET]
     return target
 
@@ -84,9 +84,7 @@ def _state(prog: Program, part: Part) -> State:
 
 
 def _address(target: DrgnTarget, pointer: Object) -> int:
-    """Return the address that an Object of drgn leads to; one that drgn read has its tag in kernels
-    with tags.
-    """
+    """Return the address in a pointer of drgn, without the tag that it has in kernels with tags."""
     return strip_tag(target, pointer.value_())
 
 
@@ -105,8 +103,8 @@ def kcov_generation(prog: Program) -> str:
 
 @takes_program_or_default
 def for_each_kcov(prog: Program) -> Iterator[Object]:
-    """Iterate over every ``struct kcov``: those of tasks, saved sessions, handles, open files,
-    mappings and lost buffers.
+    """Iterate over every ``struct kcov`` of tasks, saved sessions, handles, open files, mappings
+    and lost buffers.
 
     :return: Iterator of ``struct kcov *`` objects.
     """
@@ -160,7 +158,7 @@ def for_each_kcov_saved(prog: Program) -> Iterator[tuple[Object, Object]]:
 
 
 def kcov_task_state(task: Object) -> Task:
-    """Return what a task's KCOV fields mean.
+    """Return a task's KCOV state.
 
     :param task: ``struct task_struct *``
     :return: role, owner, count and the fields as read, see :class:`kcovdbg.model.task.Task`.
@@ -181,7 +179,7 @@ def kcov_references(kcov: Object) -> tuple[Reference, ...]:
 
 
 def find_kcov_area(kcov_or_task: Object) -> Object:
-    """Return the buffer of an object, or the one that a task collects into.
+    """Return the buffer of an object, or the buffer or area that a task collects into.
 
     :param kcov_or_task: ``struct kcov *`` or ``struct task_struct *``
     :return: ``void *``, NULL where there is none.

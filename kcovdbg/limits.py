@@ -53,9 +53,8 @@ class Limit(NamedTuple):
 
 def _half_of_memory() -> int:
     """Return half of the machine's memory, in whole MiB."""
-    return max(
-        _LEAST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 >> 20 << 20
-    )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(_LEAST_MEMORY, memory // 2 >> 20 << 20)
 
 
 _LEAST_MEMORY: Final = 2 << 30
@@ -101,11 +100,9 @@ def parse_limit(name: str, text: str) -> int:
         raise KcovdbgError(f"unknown limit '{name}'", hint=f"one of {', '.join(LIMITS)}")
     match = _VALUE.fullmatch(text)
     if match is None or (LIMITS[name].is_time and match[2]):
-        example = (
-            "a number of seconds, such as 60"
-            if LIMITS[name].is_time
-            else "a size, such as 512M or 8G"
-        )
+        example = "a size, such as 512M or 8G"
+        if LIMITS[name].is_time:
+            example = "a number of seconds, such as 60"
         raise KcovdbgError(f"limit {name}: '{text}' is not a value", hint=f"give {example}")
     return int(match[1]) * _UNITS[match[2]]
 
@@ -134,8 +131,8 @@ def _read_environment() -> dict[str, int]:
 def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
     """Return the error of an input that exceeds a limit.
 
-    :param subject: what exceeds it.
-    :param value: of the limit for this input; None for the value in force.
+    :param subject: the input, for the message.
+    :param value: value of the limit for this input; None for the value in force.
     """
     limit = LIMITS[name]
     value = find_limit(name) if value is None else value
@@ -164,10 +161,8 @@ _ACCOUNT: Final[ContextVar[_Account | None]] = ContextVar("account", default=Non
 def room_for_trace(path: str) -> int:
     """Return how large a trace may be beside the others that the running command has read."""
     account = _ACCOUNT.get()
-    others = (
-        0 if account is None else sum(size for name, size in account.traces.items() if name != path)
-    )
-    return max(find_limit(TRACE_SIZE) - others, 0)
+    sizes = {} if account is None else {**account.traces, path: 0}
+    return max(find_limit(TRACE_SIZE) - sum(sizes.values()), 0)
 
 
 def count_trace(path: str, size: int) -> None:
@@ -176,10 +171,8 @@ def count_trace(path: str, size: int) -> None:
     :raises LimitError: when the traces of the command are too large together.
     """
     if size > room_for_trace(path):
-        raise over_limit(
-            TRACE_SIZE,
-            path if size > find_limit(TRACE_SIZE) else f"{path} and the traces before it",
-        )
+        is_large = size > find_limit(TRACE_SIZE)
+        raise over_limit(TRACE_SIZE, path if is_large else f"{path} and the traces before it")
     account = _ACCOUNT.get()
     if account is not None:
         account.traces[path] = size
@@ -211,7 +204,8 @@ def renew_time_for_replies() -> None:
 def one_command(*, holds_memory: bool = True, is_part: bool = False) -> Iterator[None]:
     """Hold the limits of a whole command in a block.
 
-    :param holds_memory: not of a command that starts other programs, which would inherit the limit.
+    :param holds_memory: False for a command that starts other programs: they would inherit the
+        limit.
     :param is_part: whether the block is a part of the running command, if there is one.
     :raises LimitError: when the block takes more memory.
     """
@@ -250,7 +244,7 @@ def hold_memory(subject: str) -> Iterator[None]:
 
 
 def _allocated() -> int:
-    """Return what RLIMIT_DATA counts of this process."""
+    """Return the bytes of this process that RLIMIT_DATA counts."""
     # Documentation/filesystems/proc.rst: the sixth number has the stack as well.
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The one writer of files.
+"""The only functions that write files.
 
-A regular file is written beside and renamed when it is complete: after an error the old file is
-still there. It has the owner and the mode of a new file, unless it replaces one of this user. Links
-of this user and of root are followed, those of others are not. Devices, FIFOs and the process's own
-descriptors (``/dev/stdout``) cannot be replaced, and are written through.
+A regular file is written under another name, and renamed when it is complete: after an error the
+old file is still there. It has the owner and the mode of a new file, unless it replaces a file of
+this user. Links of this user and of root are followed, links of others are not. Devices, FIFOs and
+the process's own descriptors (``/dev/stdout``) cannot be replaced: they are written directly.
 """
 
 from __future__ import annotations
@@ -98,15 +98,14 @@ class _Destination(NamedTuple):
         return Path(f"/proc/self/fd/{self.folder}").readlink() / self.name
 
     def _check_owner(self, status: os.stat_result) -> None:
-        """Refuse to write through what others put into a directory that is open to all, as
+        """Refuse to write to a file that others put into a directory that is open to all, as
         fs.protected_regular does.
         """
-        if os.fstat(self.folder).st_mode & _SHARED == _SHARED and (
-            not _is_trusted(status) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)
-        ):
-            _refuse(
-                self.path, errno.EACCES, "made by another user in a directory that is open to all"
-            )
+        has_links = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        is_shared = os.fstat(self.folder).st_mode & _SHARED == _SHARED
+        if is_shared and (has_links or not _is_trusted(status)):
+            problem = "made by another user in a directory that is open to all"
+            _refuse(self.path, errno.EACCES, problem)
 
 
 def _is_trusted(status: os.stat_result) -> bool:
@@ -116,6 +115,11 @@ def _is_trusted(status: os.stat_result) -> bool:
 
 def _refuse(path: str | os.PathLike[str], number: int, problem: str | None = None) -> NoReturn:
     raise OSError(number, problem or os.strerror(number), os.fspath(path))
+
+
+def _name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    """Return an error with the path that the user gave."""
+    return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
 @contextlib.contextmanager
@@ -128,9 +132,7 @@ def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
     try:
         destination = _walk(os.fspath(expand_user(path)))
     except OSError as error:
-        raise OSError(
-            error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
-        ) from None
+        raise _name_path(error, path) from None
     try:
         yield destination
     finally:
@@ -186,12 +188,10 @@ def _look_up(folder: int, name: str) -> _Destination:
     finally:
         os.close(entry)
     destination = _Destination(folder, name, status, target)
-    # The file of another process's descriptor may have no path.
-    return (
-        destination._replace(target=None)
-        if target is not None and _DESCRIPTOR.fullmatch(str(destination.path))
-        else destination
-    )
+    if target is not None and _DESCRIPTOR.fullmatch(str(destination.path)):
+        # The file of another process's descriptor may have no path.
+        return destination._replace(target=None)
+    return destination
 
 
 class FoundOutput(NamedTuple):
@@ -206,7 +206,7 @@ class FoundOutput(NamedTuple):
 
 
 def find_output(path: str | os.PathLike[str]) -> FoundOutput:
-    """Return what an output is.
+    """Return the file that an output has now, and how it is written.
 
     :raises OSError: when it cannot be looked up.
     """
@@ -214,10 +214,10 @@ def find_output(path: str | os.PathLike[str]) -> FoundOutput:
     if descriptor is not None:
         return FoundOutput(os.fstat(descriptor), None, is_replaceable=False)
     with _find_destination(path) as found:
-        is_link = found.status is not None and stat.S_ISLNK(found.status.st_mode)
-        return FoundOutput(
-            found.path.stat() if is_link else found.status, found.path.parent, found.is_replaceable
-        )
+        status = found.status
+        if status is not None and stat.S_ISLNK(status.st_mode):
+            status = found.path.stat()
+        return FoundOutput(status, found.path.parent, found.is_replaceable)
 
 
 @contextlib.contextmanager
@@ -249,40 +249,28 @@ def open_output(
             with io.BufferedWriter(_CheckedFile(destination, mode, check)) as appended:
                 yield cast("BinaryIO", appended)
         else:
+            old, folder = destination.status, destination.folder
             with _temporary_name(destination) as name:
                 with _create(destination, name, mode) as stream:
-                    if (
-                        mode != PRIVATE
-                        and destination.status is not None
-                        and destination.status.st_uid == os.geteuid()
-                    ):
-                        os.fchmod(stream.fileno(), stat.S_IMODE(destination.status.st_mode) & 0o777)
+                    if mode != PRIVATE and old is not None and old.st_uid == os.geteuid():
+                        os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode) & 0o777)
                     yield stream
                 check()
-                os.replace(
-                    name,
-                    destination.name,
-                    src_dir_fd=destination.folder,
-                    dst_dir_fd=destination.folder,
-                )
+                os.replace(name, destination.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
-    """Let errors with a file name the path that the user gave; errors of the caller with other
-    files stay.
+    """Replace the file name in errors by the path that the user gave; errors with other files
+    stay.
     """
     try:
         yield
     except OSError as error:
-        if (
-            error.filename is None
-            or os.fsdecode(error.filename) in (destination.name, str(destination.path))
-            or os.fsdecode(error.filename).startswith(_TEMPORARY)
-        ):
-            raise OSError(
-                error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
-            ) from error
+        name = "" if error.filename is None else os.fsdecode(error.filename)
+        is_own = name in ("", destination.name, str(destination.path))
+        if is_own or name.startswith(_TEMPORARY):
+            raise _name_path(error, path) from error
         raise
 
 
@@ -331,14 +319,13 @@ def write_files(
     mode: int = _PUBLIC,
     check: Callable[[], None] = accept,
 ) -> None:
-    """Write regular files and rename them when all are complete; on failure, leave everything as it
-    was.
+    """Write regular files and rename them when all are complete; on failure, restore the old files.
 
-    The last file is renamed last, and an older one is moved aside first: at no moment does it stand
-    beside another one's companions.
+    The last file is renamed last, and its predecessor is moved away first: it never stands beside
+    files of another set.
 
-    :param path: of the file whose content has the key ""; each other key is added to the name,
-        links followed.
+    :param path: the path of the file whose content has the key ""; each other key is added to the
+        name, after links are followed.
     :param check: called before anything is renamed; raises to keep the old files.
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
@@ -357,10 +344,8 @@ def write_files(
             with _create(main, new[suffix], mode) as stream:
                 stream.write(content)
         check()
-        _rename_all(
-            main.folder,
-            [(new[suffix], destination.name) for suffix, destination in destinations.items()],
-        )
+        names = [(new[suffix], destination.name) for suffix, destination in destinations.items()]
+        _rename_all(main.folder, names)
 
 
 def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:
