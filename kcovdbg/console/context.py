@@ -206,8 +206,10 @@ class Context:
                 raise CapabilityError(needed)
             return
         target = self.kernel.target
-        if need is Need.NAMES and not self.kernel.names.are_known:
-            raise CapabilityError(f"{needed}; {target.name} has none", hint="-s VMLINUX")
+        if need is Need.NAMES:
+            if not self.kernel.names.are_known:
+                raise CapabilityError(f"{needed}; {target.name} has none", hint="-s VMLINUX")
+            _ = self.names
         if need is Need.POINTS:
             self.kernel.points.require_known()
         if need is Need.CODE and self.kernel.code.image is None:

@@ -247,13 +247,14 @@ def make_context(
     """
     if workspace.reads_only and not args.help:
         _refuse_acting(command, args)
-    kernel, reading = workspace.inputs.kernel, None
+    inputs = CommandInputs(workspace.inputs, workspace.inputs.kernel, command.name)
     if not args.help and any(argument.value is Value.BUFFER for argument in command.arguments):
         from kcovdbg.console.buffer_arguments import find_reading
+        from kcovdbg.console.table_progress import wait_for_names
 
-        kernel = _find_kernel(workspace, command, args, terminal)
-        reading = find_reading(args)
-    inputs = CommandInputs(workspace.inputs, kernel, command.name, reading)
+        inputs.kernel = _find_kernel(workspace, command, args, terminal)
+        inputs.reading = find_reading(args)
+        inputs.wait = partial(wait_for_names, workspace.terminal())
     return Context(workspace, inputs, command, args, terminal, format)
 
 

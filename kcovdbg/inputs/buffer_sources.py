@@ -534,6 +534,9 @@ def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKer
     if _is_named_for_names(inputs):
         # What the user named for the names must be readable.
         _ = inputs.user.kernel.target
+    table = inputs.kernel.names.awaited_table
+    if table is not None and inputs.wait is not None:
+        inputs.wait(table)
     return inputs.kernel.trace_kernel
 
 

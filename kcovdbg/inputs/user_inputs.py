@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement
     from kcovdbg.records.kept_buffer import Kept
     from kcovdbg.records.pc_list import ReadingOptions
+    from kcovdbg.symbols.awaited_table import AwaitedTable
 
 
 @dataclass(eq=False)
@@ -53,6 +54,8 @@ class CommandInputs:
     """Name of the command, for errors."""
     reading: ReadingOptions | None = None
     """How its traces are read; None for a command that takes no buffers."""
+    wait: Callable[[AwaitedTable], None] | None = None
+    """Waits a moment for a table that is being built: lists are read by its points."""
     uses_target: bool = False
     """True once the target is accessed."""
     shows_target: bool = False
