@@ -94,11 +94,15 @@ def _wait(
 def wait_for_table(
     terminal: Terminal, table: AwaitedTable, patience: float, *, is_quiet: bool = False
 ) -> None:
-    """Wait until the table of a kernel has been built, or its build has failed.
+    """Wait until the table of a kernel has been built, or its build has failed; say once where it
+    is built, if that is not the cache.
 
     :param patience: seconds.
-    :param is_quiet: whether to say nothing where standard error is not a terminal.
+    :param is_quiet: whether to say nothing else where standard error is not a terminal.
     """
+    if table.note is not None and not table.was_noted:
+        table.was_noted = True
+        write_remarks(terminal, [table.note])
 
     def has_ended() -> bool | None:
         return None if table.is_awaited else True
@@ -113,8 +117,6 @@ def wait_for_names(terminal: Terminal, table: AwaitedTable) -> None:
     if table.was_awaited:
         return
     table.was_awaited = True
-    if table.note is not None:
-        write_remarks(terminal, [table.note])
     wait_for_table(terminal, table, _NAMES_PATIENCE, is_quiet=True)
 
 

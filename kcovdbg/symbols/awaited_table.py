@@ -48,6 +48,8 @@ class AwaitedTable:
         """Why there will be no table unless another process builds it."""
         self.was_awaited = False
         """Whether the user has waited for it once."""
+        self.was_noted = False
+        """Whether the user has seen the note."""
         self._found = found
         self._build = build
         self._next_look = 0.0
