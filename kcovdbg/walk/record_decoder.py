@@ -196,6 +196,7 @@ def decode_buffer(
     found = decode_records(
         data[encoding.records_offset :], encoding, clamped.count, cause="the data ends"
     )
+    end = encoding.records_offset + clamped.count * encoding.record_size
     buffer = Buffer(
         name=name,
         encoding=found.encoding,
@@ -207,6 +208,7 @@ def decode_buffer(
         mode=mode,
         pid=pid,
         comm=comm,
+        is_incomplete=bool(data) and len(data) < end,
     )
     remarks = (*clamped.remarks, *found.remarks, *find_full_remarks(buffer))
     return replace(buffer, remarks=remarks)

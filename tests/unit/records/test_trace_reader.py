@@ -11,6 +11,7 @@ import pytest
 
 from kcovdbg.abi.record import CMP
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.line_states import Quality, quality_of
 from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.side_file import read_header, side_path
@@ -51,6 +52,7 @@ def test_with_side_file(tmp_path):
     )
     assert buffer.kaslr_offset == 0x2000
     assert buffer.remarks == ()
+    assert quality_of(buffer) & Quality.COMPLETE
     assert read_header(path).kaslr_offset == 0x1000
 
 
@@ -111,10 +113,14 @@ def test_damage(tmp_path):
     cut = read_trace(write(tmp_path / "b.kcov", [9, *PCS], mode="TRACE_PC", size=64))
     assert cut.count == 5
     assert "0x9" in cut.remarks[0]
+    # What has no record may have been in the rest.
+    assert cut.is_incomplete
+    assert not quality_of(cut) & Quality.COMPLETE
     record_cut = read_trace(
         write(tmp_path / "c.kcov", [2, 5, 1, 2, PCS[0], 5, 1], mode="TRACE_CMP", size=64)
     )
     assert record_cut.count == 1
+    assert record_cut.is_incomplete
     full = read_trace(write(tmp_path / "d.kcov", [5, *PCS], mode="TRACE_PC", size=6))
     assert full.full
     assert "full" in full.remarks[0]
