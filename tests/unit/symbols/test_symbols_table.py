@@ -218,7 +218,7 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
             self.ended = progress == Progress(20, 20)
             return progress
 
-    built = Built(ended=width is None)
+    built = Built(ended=width is None, note=None)
     wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60)
     shown = stream.getvalue().split("\r")
     assert ["50 %" in text and " s left" in text for text in shown] == [
