@@ -20,7 +20,7 @@ from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect
-from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
+from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names, plain_mode_name
 from kcovdbg.collect.trace_writer import (
     find_loaded_modules,
     make_header,
@@ -115,8 +115,8 @@ def _make_request(context: Context, args: Namespace) -> Request:
     if not args.command:
         hint = "collect -- COMMAND ARG…, for instance collect -- ls /"
         raise WordError("collect: missing command", None, hint=hint)
-    plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
-    features = None if plain in ("PC", "CMP") else context.running_features
+    is_old = plain_mode_name(args.mode) in ("PC", "CMP")
+    features = None if is_old else context.running_features
     found, common = parse_remote(args.remote or ())
     is_data = context.format is not Format.TEXT or args.output == STDOUT
     return Request(

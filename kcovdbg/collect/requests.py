@@ -79,6 +79,14 @@ def mode_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(mode.user_name for mode in _collectable(table.modes())))
 
 
+def plain_mode_name(name: str) -> str:
+    """Return a mode's name in capitals, without its prefixes: ``CMP`` for ``trace-cmp``."""
+    plain = name.upper().replace("-", "_").replace("|", "_")
+    for prefix in ("KCOV_", "MODE_", "TRACE_"):
+        plain = plain.removeprefix(prefix)
+    return plain
+
+
 def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode:
     """Return the mode with this name.
 
@@ -86,9 +94,7 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     :param features: features of the running kernel; None if they are not known.
     :raises UsageError: if there is none, or this kernel does not have it.
     """
-    plain = name.upper().replace("-", "_").replace("|", "_")
-    for prefix in ("KCOV_", "MODE_", "TRACE_"):
-        plain = plain.removeprefix(prefix)
+    plain = plain_mode_name(name)
     every = _collectable(table.modes())
     found = [mode for mode in every if mode.name.removeprefix("TRACE_") == plain]
     if not found:

@@ -82,7 +82,9 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     folder = find_user_folder("config").path
     remarks = []
     if workspace.settings.path is None:
-        remarks.append(f"no configuration file: {folder and folder / FILE}")
+        remarks.append(
+            "no configuration file" if folder is None else f"no configuration file: {folder / FILE}"
+        )
     return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
 
 
