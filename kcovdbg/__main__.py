@@ -27,6 +27,7 @@ def main() -> int:
         # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the
         # signal end the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kcovdbg.console.terminal import discard_output
     from kcovdbg.frontends.cli import main as run
     from kcovdbg.target.end_signals import (
         end_handling,
@@ -53,6 +54,11 @@ def main() -> int:
         status = _FAILED
     finally:
         end_handling()
+        if has_hung_up():
+            # Python writes what is left in the buffers when it exits, and fails with a status of
+            # its own.
+            for stream in (sys.stdout, sys.stderr):
+                discard_output(stream)
         # Python collects at exit, although the memory is released anyway.
         gc.freeze()
     return exit_status(status)

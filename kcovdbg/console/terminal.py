@@ -217,15 +217,23 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
     )
 
 
-def settle_stdout() -> None:
-    """Flush standard output, and keep Python from reporting at exit that its reader is gone."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # The reader is gone or the disk is full, which was reported. Python flushes again at exit,
-        # and some versions (3.11.2) keep what could not be written.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ValueError:
-        # Closed before.
-        pass
+def settle_streams() -> None:
+    """Flush standard output and standard error, and keep Python from reporting at exit that their
+    reader is gone.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # The reader is gone or the disk is full, which was reported. Python flushes again at
+            # exit, and some versions (3.11.2) keep what could not be written.
+            discard_output(stream)
+        except ValueError:
+            # Closed before.
+            pass
+
+
+def discard_output(stream: TextIO) -> None:
+    """Let what is written to a stream from now on, by this process, go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

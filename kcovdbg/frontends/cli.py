@@ -19,7 +19,7 @@ from kcovdbg.console.argument import Argument
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import read_settings
-from kcovdbg.console.terminal import find_terminal, settle_stdout, write_remarks
+from kcovdbg.console.terminal import find_terminal, settle_streams, write_remarks
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
@@ -71,7 +71,7 @@ def main(
 
         report(Workspace(commands, debug="--debug" in arguments), error)
         status = explain(error).status
-    settle_stdout()
+    settle_streams()
     return status
 
 

@@ -16,7 +16,7 @@ from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
-from kcovdbg.console.terminal import Color, find_terminal, settle_stdout, write_remarks
+from kcovdbg.console.terminal import Color, find_terminal, settle_streams, write_remarks
 from kcovdbg.errors import (
     CapabilityError,
     KcovdbgError,
@@ -72,7 +72,7 @@ def run_program(
     except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
         report(workspace, error)
         # It would be reported again.
-        settle_stdout()
+        settle_streams()
         status = explain(error).status
     return status
 

@@ -9,7 +9,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import normalize_path
-from kcovdbg.symbols import table_builder
+from kcovdbg.symbols import address_locator, table_builder
 from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -132,7 +132,7 @@ def test_progress_of_a_build(image, tmp_path, monkeypatch):
     """Other processes see how many parts are finished; what an earlier build left is no
     progress.
     """
-    monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
+    monkeypatch.setattr(address_locator, "_PART_BYTES", 1)
     seen = []
     written = table_builder.write_progress
     lock = lock_path(table_path(find_table_key(image), tmp_path))

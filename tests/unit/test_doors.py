@@ -50,7 +50,7 @@ OPENED = {
     "kcovdbg.console.html._read": PACKAGE,
     "kcovdbg.console.runner._run_file": MINE,
     "kcovdbg.console.settings.read_settings": MINE,
-    "kcovdbg.console.terminal.settle_stdout": KERNEL,
+    "kcovdbg.console.terminal.discard_output": KERNEL,
     "kcovdbg.frontends.cli._replace_closed_streams": OWN,
     "kcovdbg.frontends.mcp.calls._serve": OWN,
     "kcovdbg.frontends.mcp.server.serve_stdio.open_box": NO_FILE,
