@@ -15,7 +15,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.line_states import WHOLE, BlockState, Quality, TraceRecords
-from kcovdbg.symbols.blocks import read_linked
+from kcovdbg.symbols.blocks import BlockFlag, read_linked
 from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -34,6 +34,8 @@ _LOOKED_AT = ("fs/", "net/", "kernel/", "mm/")
 # Least shares of functions whose right way is the first one, or among three, in percent: over all
 # splits of the calls.
 _FIRST, _OF_THREE = 50, 70
+# Largest share of functions to which neither calls nor pointers lead.
+_UNEXPLAINED = 0.02
 
 
 def make_finder(truth: Truth, graph: CallGraph, calls: _Calls) -> WayFinder:
@@ -84,6 +86,7 @@ def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> l
     earlier, later = make_finder(truth, graph, known), make_finder(truth, graph, asked)
     executed = {address for _, own in known for address in own}
     ranks: list[int | None] = []
+    unexplained: list[str] = []
     for function in sorted(later.executed - earlier.executed):
         found = earlier.find_ways(function)
         judged = [way for way in found.ways if way.site is None or way.guard is not None]
@@ -93,8 +96,10 @@ def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> l
             ranks.append(
                 next((rank for rank, way in enumerate(judged) if is_right(way, later)), None)
             )
-        else:
-            assert found.pointed or found.ways
+        elif not found.pointed and not found.ways:
+            unexplained.append(graph.name(function))
+    # Assembly code or a static call leads to a few.
+    assert len(unexplained) <= _UNEXPLAINED * len(ranks), unexplained
     return ranks
 
 
@@ -115,7 +120,11 @@ def check_claims(
     for caller, callee in zip(way.path, way.path[1:], strict=False):
         assert any(site.caller == caller for site in graph.find_callers(callee))
     if way.site is None:
-        assert not executed & {start for start, _ in truth.parts[way.path[0]]}
+        # A system call whose code has no point at its start may have been made: that is unknown.
+        blocks = finder.find_blocks(way.path[0]).blocks
+        states = {block.state for block in blocks if block.flags & BlockFlag.ENTRY}
+        if states == {BlockState.NOT_EXECUTED}:
+            assert not executed & {start for start, _ in truth.parts[way.path[0]]}
         return
     assert way.path[0] in finder.executed
     assert way.guard is not None
