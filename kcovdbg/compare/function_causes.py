@@ -152,8 +152,6 @@ class _BuiltCode:
 
 def _find_option(path: Path | None, file: str) -> str | None:
     """Return the option that builds a file, None where the Makefiles of its tree do not say."""
-    if path is None or not str(path).endswith(f"/{file}"):
-        return None
-    root = Path(str(path).removesuffix(f"/{file}") or "/")
-    rule = BuildOptions(root.resolve()).find(file)
+    options = BuildOptions.around(path, file)
+    rule = None if options is None else options.find(file)
     return None if rule is None else rule.option

@@ -222,8 +222,9 @@ def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOpt
         return BuildOptions(Path(folders[0]).resolve())
     for file, names in found.items():
         path = context.kernel.sources.tree.find(names[0]) if names else None
-        if path is not None and str(path).endswith(f"/{file}"):
-            return BuildOptions(Path(str(path).removesuffix(f"/{file}") or "/").resolve())
+        options = BuildOptions.around(path, file)
+        if options is not None:
+            return options
     return None
 
 

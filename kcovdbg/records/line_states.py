@@ -261,6 +261,17 @@ class FunctionBlocks(NamedTuple):
     is_contradicted: bool
     """Whether the records contradict the edges: states are those of recorded points alone."""
 
+    @property
+    def has_known_edges(self) -> bool:
+        """Whether all edges are known, and no record contradicts them."""
+        return not self.is_contradicted and not self.flags & FunctionFlag.VOID
+
+    @property
+    def was_not_entered(self) -> bool:
+        """Whether it is known that no entry was executed."""
+        states = {block.state for block in self.blocks if block.flags & BlockFlag.ENTRY}
+        return states == {BlockState.NOT_EXECUTED}
+
 
 class StateFinder:
     """Finds states of the blocks and lines of an image.

@@ -49,6 +49,19 @@ class BuildOptions:
         self._tree = tree
         self._read_rules: Callable[[str], Mapping[str, Sequence[_Rule]]] = cache(self._parse)
 
+    @classmethod
+    def around(cls, path: Path | None, file: str) -> BuildOptions | None:
+        """Return what finds options in the tree that a file was found in; None where its path does
+        not end with its name in the tree.
+
+        :param path: where it was found.
+        :param file: its name in the tree.
+        """
+        if path is None or not str(path).endswith(f"/{file}"):
+            return None
+        root = Path(str(path).removesuffix(f"/{file}") or "/")
+        return cls(root.resolve())
+
     def find(self, file: str) -> BuildRule | None:
         """Return what builds a file, None where the Makefiles do not say.
 

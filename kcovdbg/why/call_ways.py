@@ -19,7 +19,7 @@ from kcovdbg.records.line_states import (
     StateFinder,
     TraceRecords,
 )
-from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
+from kcovdbg.symbols.blocks import BlockFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.why.dominators import DominatorTree
 
@@ -147,7 +147,7 @@ class WayFinder:
         # A conditional jump to another function ends a block that runs whether it is taken or not.
         found = self.find_blocks(site.caller)
         index = find_block(found.blocks, site.address)
-        if index is None or found.is_contradicted or found.flags & FunctionFlag.VOID:
+        if index is None or not found.has_known_edges:
             return None
         block = found.blocks[index]
         is_conditional = block.state is BlockState.EXECUTED and block.flags & BlockFlag.FALLS
@@ -159,7 +159,7 @@ class WayFinder:
         unknown, or it ran.
         """
         found = self.find_blocks(function)
-        if found.is_contradicted or found.flags & FunctionFlag.VOID:
+        if not found.has_known_edges:
             return None
         index = find_block(found.blocks, address)
         if index is None or found.blocks[index].state is not BlockState.NOT_EXECUTED:

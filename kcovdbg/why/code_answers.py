@@ -173,9 +173,7 @@ class CodeQuestion:
         named = {"function": name}
         path = self._find_path([code.function])
         if code.obstacle is Obstacle.SYSTEM_CALL:
-            match = _SYSTEM_CALL.match(name)
-            call = match[1] if match else name
-            said = f"{lines}: the system call {call} was not made"
+            said = f"{lines}: the system call {_name_call(name)} was not made"
             return Answer("system-call-not-made", said, values, named, path=path)
         if code.obstacle is Obstacle.POINTER:
             pointers = self._name_pointers(code.function)[:_SHOWN]
@@ -352,9 +350,8 @@ class CodeQuestion:
 
     def _explain_system_call(self, way: Way, path: Sequence[str], notes: Sequence[str]) -> Answer:
         name = self._name(way.path[0])
-        match = _SYSTEM_CALL.match(name)
-        call = match[1] if match else name
-        if self._did_not_run(way.path[0]):
+        call = _name_call(name)
+        if self._ways.find_blocks(way.path[0]).was_not_entered:
             said = f"the system call {call}, from which calls lead there, was not made"
             return Answer(
                 "system-call-not-made", said, {}, {"function": name}, tuple(notes), path=path
@@ -367,14 +364,6 @@ class CodeQuestion:
         if branch.block.flags & BlockFlag.CALL:
             return f"the code after the call at {place} did not run"
         return f"the branch at {place} never went there"
-
-    def _did_not_run(self, function: int) -> bool:
-        states = {
-            block.state
-            for block in self._ways.find_blocks(function).blocks
-            if block.flags & BlockFlag.ENTRY
-        }
-        return states == {BlockState.NOT_EXECUTED}
 
     def _find_compared(self, ways: Iterable[Way]) -> Mapping[int, Sequence[Comparison]]:
         """Return the comparisons that were recorded in the blocks of branches, by PC, each once."""
@@ -537,6 +526,12 @@ class CodeQuestion:
         if frame is None or frame.file is None:
             return CodePlace(address, name, None, None)
         return CodePlace(address, name, frame.file.removeprefix("./"), frame.line)
+
+
+def _name_call(function: str) -> str:
+    """Return the name of the system call that a function serves."""
+    match = _SYSTEM_CALL.match(function)
+    return match[1] if match else function
 
 
 def _has_run(block: CodeBlock) -> bool:

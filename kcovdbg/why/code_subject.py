@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -134,9 +133,11 @@ class SubjectFinder:
     def _explain_not_built(self, file: str) -> str | None:
         """Return why a file of the source tree is not built, None where the tree has no such."""
         kernel = self._context.kernel
-        if not kernel.options.source_folders or kernel.sources.tree.find(file) is None:
+        path = kernel.sources.tree.find(file)
+        if path is None or not kernel.options.source_folders:
             return None
-        rule = BuildOptions(Path(kernel.options.source_folders[0]).resolve()).find(file)
+        options = BuildOptions.around(path, file)
+        rule = None if options is None else options.find(file)
         if rule is None or rule.option is None:
             return "its file is not built"
         return f"its file is not built: {rule.option} builds it"

@@ -13,15 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.records.line_states import (
-    BlockState,
-    CodeBlock,
-    FunctionBlocks,
-    LineState,
-    StateFinder,
-    TraceRecords,
-)
-from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
+from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, StateFinder, TraceRecords
+from kcovdbg.symbols.blocks import BlockFlag
 from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.call_ways import Guard, WayFinder, find_block
@@ -84,8 +77,14 @@ class UncoveredRanking:
         self._ways = WayFinder(graph, finder, trace)
         self._tree = DominatorTree[_Node](_START, self._link())
 
-    def find_lines_behind(self, files: Collection[str]) -> Mapping[_Node, Collection[_Line]]:
-        """Return the lines of some files that did not run, by the topmost node they lie behind."""
+    def find_lines_behind(
+        self, files: Collection[str], functions: Collection[int]
+    ) -> Mapping[_Node, Collection[_Line]]:
+        """Return the lines of some files that did not run, by the topmost node they lie behind.
+
+        :param files: as in debug info.
+        :param functions: those that :meth:`find_functions` finds.
+        """
         found = self._finder.find_lines(self._trace, None, files=files)
         uncovered = {
             (file, line.line)
@@ -94,7 +93,7 @@ class UncoveredRanking:
             if line.state is LineState.NOT_EXECUTED
         }
         common: dict[_Line, _Node] = {}
-        for node, lines in self._list_lines(files):
+        for node, lines in self._list_lines(functions):
             if node not in self._tree:
                 continue
             for line in uncovered.intersection(lines):
@@ -111,20 +110,19 @@ class UncoveredRanking:
 
         :param files: as in debug info.
         """
-        behind = self.find_lines_behind(files)
-        functions = self._count_functions(files)
+        functions = self.find_functions(files)
+        behind = self.find_lines_behind(files, functions)
+        counts = self._count_topmost(functions)
         for node, lines in sorted(behind.items(), key=lambda item: -len(item[1])):
             if node == _START:
-                yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), functions[node])
+                yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), counts[node])
             elif isinstance(node, BlockNode):
                 block = self._ways.find_blocks(node.function).blocks[node.number]
                 guard = self._ways.find_guard(node.function, block.address)
-                yield UncoveredCode(
-                    Obstacle.BRANCH, node.function, len(lines), functions[node], guard
-                )
+                yield UncoveredCode(Obstacle.BRANCH, node.function, len(lines), counts[node], guard)
             else:
                 obstacle = self._name_obstacle(node)
-                yield UncoveredCode(obstacle, node, len(lines), functions[node])
+                yield UncoveredCode(obstacle, node, len(lines), counts[node])
 
     def _name_obstacle(self, function: int) -> Obstacle:
         if function in self._graph.system_calls:
@@ -133,15 +131,12 @@ class UncoveredRanking:
             return Obstacle.POINTER
         return Obstacle.SEVERAL
 
-    def _count_functions(self, files: Collection[str]) -> Counter[_Node]:
-        """Return how many functions of some files lie behind each topmost node."""
-        counts: Counter[_Node] = Counter()
-        for function in self._find_functions(files):
-            if function in self._tree:
-                counts[self._tree.find_path(function)[0]] += 1
-        return counts
+    def _count_topmost(self, functions: Iterable[int]) -> Counter[_Node]:
+        """Return how many of some functions lie behind each topmost node."""
+        reached = (function for function in functions if function in self._tree)
+        return Counter(self._tree.find_path(function)[0] for function in reached)
 
-    def _find_functions(self, files: Collection[str]) -> Collection[int]:
+    def find_functions(self, files: Collection[str]) -> Collection[int]:
         """Return the functions that did not run and have code of some files."""
         places = [point - 1 for point in self._table.find(files=files)]
         plain = {file.removeprefix("./") for file in files}
@@ -153,20 +148,22 @@ class UncoveredRanking:
         found = {self._finder.find_function(place) for place in places}
         return {one for one in found if one is not None} - self._ways.executed
 
-    def _list_lines(self, files: Collection[str]) -> Iterator[tuple[_Node, Iterable[_Line]]]:
-        """Yield the nodes that may have lines of some files, with their lines."""
+    def _list_lines(self, functions: Iterable[int]) -> Iterator[tuple[_Node, Iterable[_Line]]]:
+        """Yield the blocks of functions that ran, and some functions that did not, with their
+        lines.
+        """
         for function in self._ways.executed:
             for index, block in enumerate(self._ways.find_blocks(function).blocks):
                 yield BlockNode(function, index), block.lines
-        for function in self._find_functions(files):
+        for function in functions:
             lines = {line for one in self._ways.find_blocks(function).blocks for line in one.lines}
             yield function, lines
 
     # The graph.
 
     def _link(self) -> Mapping[_Node, Iterable[_Node]]:
-        """Return what may follow each node; what may run without any node that did not follows the
-        start.
+        """Return the nodes that may follow each node. Those that may run without any other node
+        follow the start.
         """
         following: defaultdict[_Node, list[_Node]] = defaultdict(list)
         for function in self._ways.executed:
@@ -189,7 +186,7 @@ class UncoveredRanking:
     def _list_edges(self, function: int) -> Iterator[tuple[_Node, _Node]]:
         """Yield the edges to blocks that did not run, in a function that did."""
         found = self._ways.find_blocks(function)
-        if not _has_edges(found):
+        if not found.has_known_edges:
             return
         for index, block in enumerate(found.blocks):
             node = self._node(function, index, block)
@@ -206,7 +203,7 @@ class UncoveredRanking:
             return function
         found = self._ways.find_blocks(function)
         index = find_block(found.blocks, address)
-        if index is None or not _has_edges(found):
+        if index is None or not found.has_known_edges:
             return _START
         return self._node(function, index, found.blocks[index])
 
@@ -214,8 +211,3 @@ class UncoveredRanking:
         if block.state is BlockState.NOT_EXECUTED:
             return BlockNode(function, index)
         return _START
-
-
-def _has_edges(found: FunctionBlocks) -> bool:
-    """Return whether all edges of a function are known, and no record contradicts them."""
-    return not found.is_contradicted and not found.flags & FunctionFlag.VOID

@@ -15,7 +15,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.line_states import WHOLE, BlockState, Quality, TraceRecords
-from kcovdbg.symbols.blocks import BlockFlag, read_linked
+from kcovdbg.symbols.blocks import read_linked
 from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -121,9 +121,7 @@ def check_claims(
         assert any(site.caller == caller for site in graph.find_callers(callee))
     if way.site is None:
         # A system call whose code has no point at its start may have been made: that is unknown.
-        blocks = finder.find_blocks(way.path[0]).blocks
-        states = {block.state for block in blocks if block.flags & BlockFlag.ENTRY}
-        if states == {BlockState.NOT_EXECUTED}:
+        if finder.find_blocks(way.path[0]).was_not_entered:
             assert not executed & {start for start, _ in truth.parts[way.path[0]]}
         return
     assert way.path[0] in finder.executed
@@ -168,7 +166,7 @@ def test_lines_behind_a_place_need_it(
     counts = Counter(record for call, _ in early for record in call.records)
     trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
     ranking = UncoveredRanking(table, graph, truth.finder, trace)
-    behind = ranking.find_lines_behind(files)
+    behind = ranking.find_lines_behind(files, ranking.find_functions(files))
     node_of = {line: node for node, lines in behind.items() if node != -1 for line in lines}
     assert len(node_of) > 10_000
     checked = 0
