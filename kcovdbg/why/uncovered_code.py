@@ -113,7 +113,9 @@ class UncoveredRanking:
         functions = self.find_functions(files)
         behind = self.find_lines_behind(files, functions)
         counts = self._count_topmost(functions)
-        for node, lines in sorted(behind.items(), key=lambda item: -len(item[1])):
+        # Of places with as many lines, the one with the first line.
+        order = sorted(behind.items(), key=lambda item: (-len(item[1]), min(item[1])))
+        for node, lines in order:
             if node == _START:
                 yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), counts[node])
             elif isinstance(node, BlockNode):

@@ -5,8 +5,10 @@ the truth.
 
 import html
 import json
+import os
 import platform
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -372,3 +374,14 @@ def test_report_of_what_to_aim_at(program):
     for row in program.ask("--all", FILE, trace):
         assert html.escape(row["answer"]) in section
     assert main([*image, "report", "--aim", FILE, "-o", str(page)]) == 2
+
+
+def test_order_of_places_does_not_depend_on_the_process(program):
+    trace, answers = program.record("1"), set()
+    for seed in ("1", "2", "3"):
+        words = ["-s", str(program.image), "why", "--all", FILE, trace, "--json"]
+        command = [sys.executable, "-m", "kcovdbg", *words]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, capture_output=True, check=True, env=environment)
+        answers.add(done.stdout)
+    assert len(answers) == 1
