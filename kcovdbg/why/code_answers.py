@@ -173,7 +173,12 @@ class CodeQuestion:
         named = {"function": name}
         path = self._find_path([code.function])
         if code.obstacle is Obstacle.SYSTEM_CALL:
-            said = f"{lines}: the system call {_name_call(name)} was not made"
+            call = _name_call(name)
+            # The start of a system call may have no point.
+            if not self._ways.find_blocks(code.function).was_not_entered:
+                said = f"{lines}: whether the system call {call} was made is unknown"
+                return Answer("call-not-judged", said, values, named, path=path)
+            said = f"{lines}: the system call {call} was not made"
             return Answer("system-call-not-made", said, values, named, path=path)
         if code.obstacle is Obstacle.POINTER:
             pointers = self._name_pointers(code.function)[:_SHOWN]

@@ -385,3 +385,10 @@ def test_order_of_places_does_not_depend_on_the_process(program):
         done = subprocess.run(command, capture_output=True, check=True, env=environment)
         answers.add(done.stdout)
     assert len(answers) == 1
+
+
+def test_a_system_call_of_an_incomplete_trace(program):
+    """What has no record may have run: no system call is said not to have been made."""
+    words = program.record("1", count=99, size=4)
+    codes = program.codes("--all", FILE, words)
+    assert "system-call-not-made" not in codes
