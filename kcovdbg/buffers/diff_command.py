@@ -114,9 +114,8 @@ _MEANINGS: Final = {
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
     "missing": Meaning(
-        "what the other build lacks: `function`, `line`; `lines` where a build has no debug "
-        "info of the function, `location` "
-        "where the PC has none, null for nothing"
+        "what the other build lacks: `function`, `line`; `lines` where a build has no debug info "
+        "of the function, `location` where the PC has none, null for nothing"
     ),
     "cause": Meaning(
         "why the other build recorded nothing of the function: `not-reached`; `renamed`; "
@@ -586,15 +585,12 @@ COMMAND: Final = Command(
         "line, lines of source, by the states that source shows. Two runs of one workload never "
         "cover the same set: given several runs per side, separated by --, points that every run "
         "of one side covers, and none of the other, are listed apart from points that flicker. "
-        "file:DIR stands for all trace files in a directory, and "
-        "file:DIR/PATTERN for those that match; traces are read one at a time, so that "
-        "thousands of them fit into memory.\n\n"
-        "Traces of two builds of a kernel are compared by function and line: the side file of "
-        "a trace says which build it is "
-        "of, and the program's option --other-vmlinux names the vmlinux of each build that is "
-        "not the target's. Lines are "
-        "paired by a diff of the sources where both are at hand, or else by their order in "
-        "each function; functions that were "
+        "file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those that "
+        "match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
+        "Traces of two builds of a kernel are compared by function and line: the side file of a "
+        "trace says which build it is of, and the program's option --other-vmlinux names the "
+        "vmlinux of each build that is not the target's. Lines are paired by a diff of the sources "
+        "where both are at hand, or else by their order in each function; functions that were "
         "moved to another file are followed. Points without a counterpart are counted.\n\n"
         "The exit status is 1 when there is a difference; flicker is not a difference, and no line "
         "is of which it is unknown whether a run executed it."

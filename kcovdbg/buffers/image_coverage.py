@@ -49,8 +49,7 @@ def find_image_coverage(
     totals = sum_up(files)
     remarks = [
         f"{totals.executed_lines} of {totals.lines} lines and {totals.executed_functions} of "
-        f"{totals.functions} functions "
-        f"were executed, in {len(files)} files"
+        f"{totals.functions} functions were executed, in {len(files)} files"
     ]
     if totals.unknown_lines:
         remarks.append(

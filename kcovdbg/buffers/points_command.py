@@ -237,9 +237,8 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             style=lambda row: "covered" if row.hits else "uncovered",
             meaning="records of this point in the buffers",
             null=(
-                "no buffer was named, or none can have points of this kind, or one was not "
-                "read whole and what could be read "
-                "has no record of the point"
+                "no buffer was named, or none can have points of this kind, or one was not read "
+                "whole and what could be read has no record of the point"
             ),
             unit="records",
         ),
@@ -542,21 +541,16 @@ COMMAND: Final = Command(
     ),
     description=(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV "
-        "never sees code without one. An "
-        "inlined function has its points in its callers. KIND is pc for a basic block and cmp "
-        "for a comparison; the mode of a "
-        "buffer decides which of the two it has. With WHAT, shows how often the buffers "
-        "together have each point, and which "
-        "share of the points of their kinds is covered. Points of a function of a loaded "
-        "module are read from its code in "
-        "memory; name the module's debug info with -s. A function has the name that it has in "
-        "the source, or that of a "
-        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone. Functions "
-        "of Rust have paths "
+        "never sees code without one. An inlined function has its points in its callers. KIND is "
+        "pc for a basic block and cmp for a comparison; the mode of a buffer decides which of the "
+        "two it has. With WHAT, shows how often the buffers together have each point, and which "
+        "share of the points of their kinds is covered. Points of a function of a loaded module "
+        "are read from its code in memory; name the module's debug info with -s. A function has "
+        "the name that it has in the source, or that of a symbol, as in an oops (vfs_open.isra.0): "
+        "then the points of its code alone. Functions of Rust have paths "
         "(kernel::error::to_result).\n\n"
-        "With --by, shows for each directory, file or function how many lines and functions "
-        "were executed, of those of which "
-        "it is known: the figures that export writes to lcov.\n\n"
+        "With --by, shows for each directory, file or function how many lines and functions were "
+        "executed, of those of which it is known: the figures that export writes to lcov.\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a "
         "message gives the reason."
     ),

@@ -127,14 +127,12 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Two traces are aligned by the records that they have in common. With --by-index, or "
-        "when both names are those of one "
-        "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone "
-        "shows the user's view of the "
-        "buffer beside the kernel's, rereads both every second, and reports differences beyond "
-        "the record in flight as "
-        "findings; user:PID/FD names the user's view. From the last record on, it scrolls with "
-        "new ones. ? shows the keys.\n\n"
+        "Two traces are aligned by the records that they have in common. With --by-index, or when "
+        "both names are those of one buffer, records are paired by index. On this machine's own "
+        "kernel, fd:PID/FD alone shows the user's view of the buffer beside the kernel's, rereads "
+        "both every second, and reports differences beyond the record in flight as findings; "
+        "user:PID/FD names the user's view. From the last record on, it scrolls with new ones. ? "
+        "shows the keys.\n\n"
         "Traces of two builds of a kernel are aligned by function and line, as diff compares "
         "them.\n\n"
         "--text prints the two sides instead: as wide as the terminal, also in a pipe, or as "

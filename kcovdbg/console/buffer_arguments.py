@@ -42,8 +42,7 @@ PC_CONVENTION: Final = Argument(
     "--pc CONVENTION",
     Value.CHOICE,
     "what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 "
-    "(return address - 1) or twice "
-    "(the call subtracted twice); default is to find out",
+    "(return address - 1) or twice (the call subtracted twice); default is to find out",
     choices=(AUTO, *(known.value for known in Convention)),
     default=AUTO,
     topic=BUFFERS_TOPIC,

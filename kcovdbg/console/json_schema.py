@@ -82,9 +82,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
     "role": Meaning(
-        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; "
-        "the owner of a "
-        "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is marked by `owns_remote`",
+        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; the "
+        "owner of a KCOV_REMOTE_ENABLE, whose sections run elsewhere, is marked by `owns_remote`",
         "it is unclear",
     ),
     "saved_area": Meaning("saved address of the area or buffer", UNREAD),

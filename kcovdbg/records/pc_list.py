@@ -582,9 +582,8 @@ def _find_remarks(
         if reading.module is not None:
             direction = "low" if reading.shift > 0 else "high"
             yield (
-                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} "
-                f"too {direction}: "
-                "read from where its code is"
+                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} too "
+                f"{direction}: read from where its code is"
             )
     if found.restored:
         yield restored_remark(found.restored)

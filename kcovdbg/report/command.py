@@ -411,18 +411,15 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS),),
     description=(
         "Writes one file that needs no other file and no network: a summary, what fills each "
-        "buffer, two traces side by side, "
-        "source with executed lines, and the kernel's state and findings of check; without "
-        "WHAT, only the latter. It contains "
-        "names, paths and source text: review it before you share it.\n\n"
+        "buffer, two traces side by side, source with executed lines, and the kernel's state and "
+        "findings of check; without WHAT, only the latter. It contains names, paths and source "
+        "text: review it before you share it.\n\n"
         "The lines of source files beyond those with the most differences or records, and the "
-        "records of long traces, are "
-        "packed in the page, whose script unpacks what is opened.\n\n"
-        "Of traces of two builds, which are compared as by diff, the page begins with the "
-        "lines that differ between their "
-        "sources: executed before, executed after, or never.\n\n"
-        "In the page, n and p go to the next and the previous difference. For source text, "
-        "name a tree with --source-dir."
+        "records of long traces, are packed in the page, whose script unpacks what is opened.\n\n"
+        "Of traces of two builds, which are compared as by diff, the page begins with the lines "
+        "that differ between their sources: executed before, executed after, or never.\n\n"
+        "In the page, n and p go to the next and the previous difference. For source text, name a "
+        "tree with --source-dir."
     ),
     arguments=(
         Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
