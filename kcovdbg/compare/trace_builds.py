@@ -22,10 +22,12 @@ from kcovdbg.console.table_progress import PATIENCE, build_table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.inputs.buffer_sources import find_buffer
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_kernel import find_build_ids, make_table_target, read_headers, sort_images
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.inputs.trace_paths import FILE
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
@@ -123,6 +125,27 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
         all_remarks += remarks if modules.problem is None else (*remarks, modules.problem)
     of_sides = [kernels[one.build_id] for one in builds]
     return TraceBuilds(of_sides, tuple(dict.fromkeys(all_remarks)))
+
+
+class TraceSide(NamedTuple):
+    """A buffer, and the kernel that it is of."""
+
+    buffer: Buffer
+    kernel: Kernel
+
+
+def read_sides(
+    context: Context, whats: Sequence[str]
+) -> tuple[Sequence[TraceSide], tuple[str, ...]]:
+    """Read buffers, each for the kernel that it is of; return also what was assumed of them.
+
+    :raises KcovdbgError: as :func:`find_builds`, or when there is no such buffer.
+    """
+    kernels, assumptions = find_builds(context, [[what] for what in whats])
+    sides = []
+    for what, kernel in zip(whats, kernels, strict=True):
+        sides.append(TraceSide(find_buffer(context.inputs, what, kernel), kernel))
+    return sides, assumptions
 
 
 def _find_build_id(context: Context, words: Sequence[str]) -> str | None:

@@ -125,6 +125,11 @@ def _hash(content: str) -> str:
     return f"sha256-{b64encode(sha256(content.encode()).digest()).decode('ascii')}"
 
 
+def scroll_start(label: str) -> str:
+    """Return the start of an element that scrolls what is wider than the page."""
+    return f'<div class="scroll" role="region" aria-label="{text(label)}" tabindex="0">'
+
+
 MAX_ROWS: Final = 2000
 """Limit for the rows of a table; further ones are counted."""
 
@@ -142,7 +147,7 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
     formatters = [column.formatter() for column in columns]
     cells = [[formatter(row) for formatter in formatters] for row in first]
     shown = find_shown(columns, cells)
-    yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0">'
+    yield scroll_start(caption)
     yield f"<table><caption>{text(caption)}</caption>"
     yield "<thead><tr>"
     for index in shown:
@@ -171,11 +176,8 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
 
 def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
     """Yield a table with a name and a value per row."""
-    yield (
-        f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table '
-        f'class="record">'
-    )
-    yield f"<caption>{text(caption)}</caption><tbody>"
+    yield scroll_start(caption)
+    yield f'<table class="record"><caption>{text(caption)}</caption><tbody>'
     for column in fields.columns:
         if column.json_only:
             continue

@@ -319,6 +319,11 @@ def require_order(buffer: Buffer, command: str) -> None:
         )
 
 
+def name_remarks(name: str, remarks: Iterable[str]) -> list[str]:
+    """Return remarks after the name of the buffer that they are about."""
+    return [f"{name}: {remark}" for remark in remarks]
+
+
 def order_remarks(buffer: Buffer) -> tuple[str, ...]:
     """Return a remark where the records of a buffer have no order, or may have none."""
     if buffer.order.is_known:
@@ -659,7 +664,7 @@ def count_buffer(
     :raises CapabilityError: as :func:`require_points`.
     """
     require_points(buffer, inputs.command, takes_addresses=takes_addresses)
-    remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
+    remarks = tuple(dict.fromkeys(name_remarks(what, buffer.remarks)))
     kinds = recorded_kinds(buffer.encoding.codec)
     # A stack is unwound for those who ask for lines, as these take addresses that were executed as
     # well.

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import filecmp
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import LineFinder
-from kcovdbg.console.html import notes_markup, path_text, source_text, text
-from kcovdbg.console.text import TAB
+from kcovdbg.console.html import notes_markup
 from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.report.listing import MAX_LINES
+from kcovdbg.records.line_states import LineState
+from kcovdbg.report.listing import MAX_LINES, hunks_markup, row_markup
 from kcovdbg.report.trace import CountedTrace
 
 _CONTEXT: Final = 3
@@ -44,9 +46,9 @@ def diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[Cha
             hunk += [ChangedLine(i + 1, None, before[i]) for i in part.left]
             hunk += [ChangedLine(None, j + 1, after[j]) for j in part.right]
             continue
-        lines = [
-            ChangedLine(i + 1, j + 1, after[j]) for i, j in zip(part.left, part.right, strict=True)
-        ]
+        lines = []
+        for i, j in zip(part.left, part.right, strict=True):
+            lines.append(ChangedLine(i + 1, j + 1, after[j]))
         if has_change and (len(lines) > 2 * _CONTEXT or number == len(parts)):
             yield hunk + lines[:_CONTEXT]
             has_change = False
@@ -56,22 +58,26 @@ def diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[Cha
 
 
 class ChangeCounts(NamedTuple):
-    """Changed lines that have code: numbers of lines."""
+    """Numbers of changed lines that have code."""
 
     removed: int = 0
     executed_before: int = 0
-    """Of the removed ones."""
+    """Removed lines that were executed."""
     added: int = 0
     executed_after: int = 0
-    """Of the added ones."""
+    """Added lines that were executed."""
     unknown: int = 0
-    """Of both, those of which it is unknown whether they were executed."""
+    """Lines of which it is unknown whether they were executed."""
+
+    @property
+    def executed(self) -> int:
+        """Changed lines that were executed in their build."""
+        return self.executed_before + self.executed_after
 
     @property
     def never(self) -> int:
         """Changed lines that were not executed in their build."""
-        executed = self.executed_before + self.executed_after
-        return self.removed + self.added - executed - self.unknown
+        return self.removed + self.added - self.executed - self.unknown
 
     @property
     def text(self) -> str:
@@ -80,7 +86,9 @@ class ChangeCounts(NamedTuple):
             f"{self.executed_before} of {self.removed} removed lines with code executed before, "
             f"{self.executed_after} of {self.added} added ones after, {self.never} never"
         )
-        return f"{said}, {self.unknown} unknown" if self.unknown else said
+        if self.unknown:
+            said += f", {self.unknown} unknown"
+        return said
 
 
 class Change(NamedTuple):
@@ -92,25 +100,68 @@ class Change(NamedTuple):
     """Line before -> its coverage, of lines with code."""
     after: Mapping[int, LineCoverage]
 
+    def find(self, line: ChangedLine) -> tuple[LineCoverage | None, LineCoverage | None]:
+        """Return the coverage of a line before and after, None where it has no code."""
+        return self.before.get(line.before or 0), self.after.get(line.after or 0)
+
     @property
     def counts(self) -> ChangeCounts:
         """The changed lines with code."""
-        before: list[LineCoverage] = []
-        after: list[LineCoverage] = []
-        for hunk in self.hunks:
-            for line in hunk:
-                old, new = self.before.get(line.before or 0), self.after.get(line.after or 0)
-                if line.after is None and old is not None:
-                    before.append(old)
-                elif line.before is None and new is not None:
-                    after.append(new)
+        before: list[LineState] = []
+        after: list[LineState] = []
+        for line in chain.from_iterable(self.hunks):
+            old, new = self.find(line)
+            if line.after is None and old is not None:
+                before.append(old.state)
+            elif line.before is None and new is not None:
+                after.append(new.state)
         return ChangeCounts(
             len(before),
-            sum(line.state.was_executed for line in before),
+            sum(state.was_executed for state in before),
             len(after),
-            sum(line.state.was_executed for line in after),
-            sum(not line.state.is_decided for line in (*before, *after)),
+            sum(state.was_executed for state in after),
+            sum(not state.is_decided for state in (*before, *after)),
         )
+
+
+class _Build:
+    """One of the two builds: its source files, by path without ``./``."""
+
+    def __init__(self, trace: CountedTrace) -> None:
+        self._trace = trace
+        self._table = trace.kernel.points.require_table(needs_points=False)
+        # As debug info names them.
+        self.names = {posixpath.normpath(name): name for name in self._table.files()}
+        self.coverage: dict[str, FileCoverage] = {}
+
+    def find(self, file: str) -> Path | None:
+        """Return where a file is, None where it is not at hand as it was built."""
+        return self._trace.kernel.sources.find_as_built(self.names.get(file, file))
+
+    def read(self, file: str) -> Sequence[str]:
+        """Return the lines of a file; none where it is not at hand as it was built."""
+        return self._trace.kernel.sources.read_as_built(self.names.get(file, file))
+
+    def cover(self, files: Collection[str]) -> None:
+        """Find the lines of files that have code."""
+        names = set(self._table.files())
+        if self._table.blocks is not None:
+            names.update(self._table.blocks.files)
+        wanted = {name for name in names if posixpath.normpath(name) in files}
+        finder = LineFinder(self._trace.kernel.names.locations, lambda: self._table)
+        (found,) = finder.find([self._trace.records], files=wanted, has_unexecuted=True)
+        for coverage in found.files:
+            self.coverage[posixpath.normpath(coverage.file)] = coverage
+
+    def lines(self, file: str) -> dict[int, LineCoverage]:
+        """Return the lines of a file that have code, by number."""
+        if file not in self.coverage:
+            return {}
+        return {line.line: line for line in self.coverage[file].rows()}
+
+    def has_executed(self, file: str) -> bool:
+        """Return whether lines of a file were executed."""
+        return file in self.coverage and self.coverage[file].executed_lines > 0
 
 
 def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
@@ -118,23 +169,9 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
 
     :raises CapabilityError: when the points of a build are unknown.
     """
-    traces = before, after
-    # The files that a build has points in: without "./" -> as in debug info.
-    names = [
-        {
-            posixpath.normpath(name): name
-            for name in trace.kernel.points.require_table(needs_points=False).files()
-        }
-        for trace in traces
-    ]
-    paths = {
-        file: [
-            trace.kernel.sources.find_as_built(its.get(file, file))
-            for trace, its in zip(traces, names, strict=True)
-        ]
-        for file in sorted(names[0].keys() | names[1].keys())
-    }
-    if not all(any(found[side] is not None for found in paths.values()) for side in (0, 1)):
+    old, new = _Build(before), _Build(after)
+    paths = {file: (old.find(file), new.find(file)) for file in sorted({*old.names, *new.names})}
+    if not paths or not all(map(any, zip(*paths.values(), strict=True))):
         yield from notes_markup(
             [
                 "the sources of both builds are needed: --other-source names the tree of the "
@@ -142,46 +179,24 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
             ]
         )
         return
-    # A file that only one tree has was added or removed; one that neither has is elsewhere.
-    missing = sum(not any(found) for found in paths.values())
     differing = [file for file, found in paths.items() if any(found) and not _is_same(*found)]
-    coverage = [_find_coverage(trace, frozenset(differing)) for trace in traces]
+    for build in (old, new):
+        build.cover(frozenset(differing))
     chosen = differing
     if len(differing) > _MAX_FILES:
-        chosen = []
-        for file in differing:
-            found = [its[file] for its in coverage if file in its]
-            if any(of_file.executed_lines for of_file in found):
-                chosen.append(file)
+        chosen = [file for file in differing if old.has_executed(file) or new.has_executed(file)]
     changes = []
     for file in chosen:
-        texts = []
-        lines = []
-        for trace, its, path, covered in zip(traces, names, paths[file], coverage, strict=True):
-            tree = trace.kernel.sources.tree
-            texts.append(() if path is None else tree.read_once(its.get(file, file)).lines)
-            rows = covered[file].rows() if file in covered else ()
-            lines.append({line.line: line for line in rows})
-        changes.append(Change(file, list(diff_hunks(*texts)), *lines))
+        # A file that only one tree has was added or removed.
+        hunks = list(diff_hunks(old.read(file), new.read(file)))
+        changes.append(Change(file, hunks, old.lines(file), new.lines(file)))
     total = ChangeCounts(*map(sum, zip(*(change.counts for change in changes), strict=True)))
     differ = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
     yield f"<p>{differ}: {total.text}.</p>"
-    notes = []
-    if all(found[0] == found[1] for found in paths.values()):
-        notes.append(
-            "both builds have one source tree; if their sources differ, --other-source and "
-            "--source-dir name them"
-        )
-    if missing:
-        notes.append(f"the text of {missing} of {len(paths)} files is missing")
-    if len(differing) > len(chosen):
-        notes.append(
-            f"{len(differing) - len(chosen)} more files differ, of which neither trace "
-            f"executed anything"
-        )
+    notes = list(_find_notes(paths.values(), len(differing) - len(chosen)))
     room = MAX_LINES
     # Executed files first.
-    changes.sort(key=_count_executed, reverse=True)
+    changes.sort(key=lambda change: change.counts.executed, reverse=True)
     for number, change in enumerate(changes):
         room -= sum(map(len, change.hunks))
         if room < 0 and number:
@@ -191,29 +206,28 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     yield from notes_markup(notes)
 
 
+def _find_notes(paths: Collection[tuple[Path | None, Path | None]], others: int) -> Iterator[str]:
+    """Yield what is missing.
+
+    :param paths: where each file is, before and after.
+    :param others: the number of files that are left out.
+    """
+    if all(before == after for before, after in paths):
+        yield (
+            "both builds have one source tree; if their sources differ, --other-source and "
+            "--source-dir name them"
+        )
+    missing = sum(not any(found) for found in paths)
+    if missing:
+        yield f"the text of {missing} of {len(paths)} files is missing"
+    if others:
+        yield f"{others} more files differ, of which neither trace executed anything"
+
+
 def _is_same(before: Path | None, after: Path | None) -> bool:
-    return (
-        before is not None
-        and after is not None
-        and (before == after or filecmp.cmp(before, after, shallow=False))
-    )
-
-
-def _count_executed(change: Change) -> int:
-    counts = change.counts
-    return counts.executed_before + counts.executed_after
-
-
-def _find_coverage(trace: CountedTrace, files: frozenset[str]) -> dict[str, FileCoverage]:
-    """Return the lines of files, without ``./``, that have code."""
-    table = trace.kernel.points.require_table(needs_points=False)
-    names = set(table.files())
-    if table.blocks is not None:
-        names.update(table.blocks.files)
-    wanted = {name for name in names if posixpath.normpath(name) in files}
-    finder = LineFinder(trace.kernel.names.locations, lambda: table)
-    (found,) = finder.find([trace.records], files=wanted, has_unexecuted=True)
-    return {posixpath.normpath(coverage.file): coverage for coverage in found.files}
+    if before is None or after is None:
+        return False
+    return before == after or filecmp.cmp(before, after, shallow=False)
 
 
 _TITLES: Final = (
@@ -229,41 +243,12 @@ _TITLES: Final = (
 
 def change_markup(change: Change, *, is_open: bool) -> Iterator[str]:
     """Yield a foldable file with its hunks."""
-    hunks = ((_changed_row(change, line) for line in hunk) for hunk in change.hunks)
+    hunks = (map(partial(_changed_row, change), hunk) for hunk in change.hunks)
     yield from hunks_markup(change.file, change.counts.text, _TITLES, hunks, is_open=is_open)
 
 
-def hunks_markup(
-    file: str, summary: str, titles: Iterable[str], hunks: Iterable[Iterable[str]], *, is_open: bool
-) -> Iterator[str]:
-    """Yield a foldable file with hunks.
-
-    :param summary: of it, in words.
-    :param titles: of the columns.
-    :param hunks: rows of the table as HTML.
-    """
-    yield (
-        f'<details class="file"{" open" if is_open else ""}><summary><span '
-        f'class="path">{path_text(file)}</span> '
-    )
-    yield f"{text(summary)}</summary>"
-    yield f'<div class="scroll" role="region" aria-label="{text(file)}" tabindex="0">'
-    yield (
-        f'<table class="source"><caption class="hidden">{text(file)}</caption><thead '
-        f'class="hidden"><tr>'
-    )
-    for title in titles:
-        yield f'<th scope="col">{title}</th>'
-    yield "</tr></thead>"
-    for hunk in hunks:
-        yield "<tbody>"
-        yield from hunk
-        yield "</tbody>"
-    yield "</table></div></details>"
-
-
 def _changed_row(change: Change, line: ChangedLine) -> str:
-    before, after = change.before.get(line.before or 0), change.after.get(line.after or 0)
+    before, after = change.find(line)
     style, words = _judge(line, _answer(before), _answer(after))
     sign = ""
     if line.after is None:
@@ -277,9 +262,7 @@ def _changed_row(change: Change, line: ChangedLine) -> str:
     cells += f'<td class="mark">{sign}</td><td class="covered">{words}</td>'
     for number in (line.before, line.after):
         cells += f'<td class="line">{number or ""}</td>'
-    opened = f'<tr class="c-{style}">' if style else "<tr>"
-    code = source_text(line.text.expandtabs(TAB))
-    return f'{opened}{cells}<td class="code">{code}</td></tr>'
+    return row_markup(style, cells, line.text)
 
 
 _NO_CODE: Final = "no code"
@@ -294,7 +277,9 @@ def _answer(coverage: LineCoverage | None) -> str:
         return _NO_CODE
     if coverage.state.was_executed:
         return _EXECUTED
-    return _MISSED if coverage.state.is_decided else _UNKNOWN
+    if coverage.state.is_decided:
+        return _MISSED
+    return _UNKNOWN
 
 
 def _judge(line: ChangedLine, before: str, after: str) -> tuple[str, str]:
@@ -310,7 +295,9 @@ def _judge(line: ChangedLine, before: str, after: str) -> tuple[str, str]:
         return "left", words
     if after == _EXECUTED:
         return "right", words
-    return ("unknown" if _UNKNOWN in (before, after) else "none"), words
+    if _UNKNOWN in (before, after):
+        return "unknown", words
+    return "none", words
 
 
 def _judge_one(answer: str, style: str, words: str) -> tuple[str, str]:
@@ -323,4 +310,6 @@ def _judge_one(answer: str, style: str, words: str) -> tuple[str, str]:
         return style, words
     if answer == _NO_CODE:
         return "", ""
-    return ("none", "never executed") if answer == _MISSED else ("unknown", _UNKNOWN)
+    if answer == _MISSED:
+        return "none", "never executed"
+    return "unknown", _UNKNOWN

@@ -8,12 +8,12 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import compare_builds, find_builds
+from kcovdbg.compare.trace_builds import TraceSide, compare_builds, read_sides
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FORCE, TRACE_OPTIONS
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
@@ -23,10 +23,10 @@ from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
-from kcovdbg.console.writer import Format
+from kcovdbg.console.writer import Format, encode_rows
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
 from kcovdbg.inputs.buffer_sources import (
-    find_buffer,
+    name_remarks,
     order_remarks,
     read_trace_records,
     require_comparable,
@@ -85,13 +85,10 @@ def _summary(
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
-        notes = [
-            f"{buffer.name}: {remark}"
-            for buffer in buffers
-            for remark in (*buffer.remarks, *order_remarks(buffer))
-        ]
-        notes += assumptions
-        table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
+        notes = []
+        for buffer in buffers:
+            notes += name_remarks(buffer.name, (*buffer.remarks, *order_remarks(buffer)))
+        table = Table(_TRACE_COLUMNS, buffers, remarks=(*notes, *assumptions))
         yield from table_markup(table, "Traces")
 
 
@@ -105,19 +102,11 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     for trace in traces:
         buffer, names = trace.buffer, trace.kernel.names.locations
         columns = names.columns(trace.counts.pcs)
-        ranking = rank(
-            columns,
-            trace.counts.records,
-            count_repeats(columns, pc_sequence(buffer)),
-            "function",
-            limit=_BARS,
-        )
+        repeats = count_repeats(columns, pc_sequence(buffer))
+        ranking = rank(columns, trace.counts.records, repeats, "function", limit=_BARS)
+        caption = f"{buffer.name}: {ranking.groups} functions, {ranking.records} records"
         yield "<div>"
-        yield from chart_markup(
-            ranking.shares,
-            names,
-            f"{buffer.name}: {ranking.groups} functions, {ranking.records} records",
-        )
+        yield from chart_markup(ranking.shares, names, caption)
         if ranking.groups > _BARS:
             rest = ranking.records - sum(share.records for share in ranking.shares)
             more = f"{ranking.groups - _BARS} more functions with {rest} records"
@@ -136,14 +125,13 @@ def _find_lines(
         found = finder.find([trace.records for trace in traces])
         remarks: list[str] = []
     else:
-        # Of code between points another build says nothing.
-        left = traces[0].records
-        left = left._replace(counts=_count_on_right(comparison, traces[0].counts))
-        found = [finder.find_points(left), *finder.find([traces[1].records])]
-        sides = fill_lines(
-            [lines.files for lines in found], (LineState.UNDECIDED, LineState.UNDECIDED)
-        )
-        found = [lines._replace(files=side) for lines, side in zip(found, sides, strict=True)]
+        # The other build says nothing of code between points.
+        counts = _count_on_right(comparison, traces[0].counts)
+        left = finder.find_points(traces[0].records._replace(counts=counts))
+        (right,) = finder.find([traces[1].records])
+        unknown = LineState.UNDECIDED, LineState.UNDECIDED
+        left_files, right_files = fill_lines((left.files, right.files), unknown)
+        found = [left._replace(files=left_files), right._replace(files=right_files)]
         remarks = [
             "the source of the second build; of the first one's run, lines are known where both "
             "builds have the same point"
@@ -171,15 +159,14 @@ def _source(
     yield from notes_markup(notes)
     if files:
         yield legend_markup(names)
-    totals = [len(file.lines) for file in files]
     room = MAX_LINES
     # Packed lines have no colors: then none have. Finding them for so many lines takes a second.
-    is_colored = sum(totals) <= room
+    is_colored = sum(len(file.lines) for file in files) <= room
     folded: list[SourceFile] = []
-    for file, total in zip(files, totals, strict=True):
+    for file in files:
         # A file that does not fit leaves the room to smaller ones.
-        if total <= room:
-            room -= total
+        if len(file.lines) <= room:
+            room -= len(file.lines)
             lines = tree.read(file.file).lines
             yield from listing_markup(
                 file, lines, names, is_open=len(files) == 1, is_colored=is_colored
@@ -242,7 +229,7 @@ def _check(context: Context) -> Iterator[str]:
 class _Answer(NamedTuple):
     """What another command says of the traces."""
 
-    rows: Sequence[Mapping[str, object]]
+    rows: Sequence[Mapping[str, Any]]
     """As in JSON."""
     remarks: Sequence[str]
 
@@ -270,11 +257,7 @@ def _ask_of_traces(
     context.status = status
     assert isinstance(answer, Lines)
     assert isinstance(answer.data, Table)
-    encoders = [(column.key, column.encoder()) for column in answer.data.columns]
-    return _Answer(
-        [{key: encode(row) for key, encode in encoders} for row in answer.data.rows],
-        list(answer.remarks),
-    )
+    return _Answer(list(encode_rows(answer.data)), list(answer.remarks))
 
 
 def _sections(
@@ -291,7 +274,7 @@ def _sections(
     comparison: BuildComparison | None = None
     if len(traces) > 1:
         kernels = [trace.kernel for trace in traces]
-        comparison = compare_builds(context, kernels, [trace.counts for trace in traces])
+        comparison = compare_builds(context, kernels, (trace.counts for trace in traces))
         if comparison.match is not None:
             yield PageSection("changes", "Changed lines", changes_markup(*traces))
         yield PageSection(
@@ -323,8 +306,8 @@ def _aims(answer: _Answer) -> Iterator[str]:
     rows = answer.rows[:_MOST_AIMS]
     yield from table_markup(Table(_AIM_COLUMNS, rows), "Lines that did not run")
     left = len(answer.rows) - len(rows)
-    notes = [f"{left} more places are left out: why --all --json shows them"] if left else []
-    yield from notes_markup(notes)
+    if left:
+        yield from notes_markup([f"{left} more places are left out: why --all --json shows them"])
 
 
 _COLUMNS: Final = (
@@ -336,13 +319,28 @@ _COLUMNS: Final = (
 
 def _title(buffer: Buffer) -> str:
     """Return the name of a buffer with its task and command, as far as they are known."""
-    parts = [] if buffer.pid is None else [name_task(buffer)]
+    parts = []
+    if buffer.pid is not None:
+        parts.append(name_task(buffer))
     if buffer.name.startswith(FILE):
         header = read_header(Path(buffer.name.removeprefix(FILE)))
-        parts += [shlex.join(header.argv)] if header is not None and header.argv else []
+        if header is not None and header.argv:
+            parts.append(shlex.join(header.argv))
+    described = ", ".join(parts)
     if buffer.name == str(buffer.pid):
-        return ", ".join(parts)
-    return f"{buffer.name} ({', '.join(parts)})" if parts else buffer.name
+        return described
+    return f"{buffer.name} ({described})" if described else buffer.name
+
+
+def _name_kernels(context: Context, sides: Sequence[TraceSide]) -> str:
+    names: list[str | None] = []
+    target = context.kernel.memory.optional_target
+    if target is not None:
+        names.append(f"{target.name}, {target.release} ({target.machine})")
+    for _, kernel in sides:
+        if kernel is not context.kernel:
+            names.append(kernel.sources.image)
+    return ", ".join(filter(None, names))
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
@@ -357,41 +355,27 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     if not args.what:
         context.require(Need.MEMORY)
-    kernels, assumptions = find_builds(context, [[what] for what in args.what])
-    buffers = [
-        find_buffer(context.inputs, what, kernel)
-        for what, kernel in zip(args.what, kernels, strict=True)
-    ]
-    for buffer in buffers:
+    sides, assumptions = read_sides(context, args.what)
+    for buffer, _ in sides:
         require_points(buffer, "report")
         require_fit(buffer, "report", is_forced=args.force)
-    if buffers:
-        require_comparable("report", buffers)
-    traces = [
-        CountedTrace(buffer, read_trace_records(context.inputs, buffer), kernel)
-        for buffer, kernel in zip(buffers, kernels, strict=True)
-    ]
-    for trace in traces:
-        require_names(
-            context.inputs,
-            trace.kernel.names.locations,
-            trace.counts,
-            f"report {trace.buffer.name}",
-        )
+    if sides:
+        require_comparable("report", [side.buffer for side in sides])
+    traces = []
+    for buffer, kernel in sides:
+        trace = CountedTrace(buffer, read_trace_records(context.inputs, buffer), kernel)
+        names = kernel.names.locations
+        require_names(context.inputs, names, trace.counts, f"report {buffer.name}")
+        traces.append(trace)
     patch = aims = None
     if args.change is not None:
         patch = _ask_of_traces(context, "--patch", ["patch", args.change], args.what)
     if args.aim is not None:
         aims = _ask_of_traces(context, "--aim", ["why", "--all", args.aim], args.what)
-    target = context.kernel.memory.optional_target
-    described = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
-    others = [kernel for kernel in kernels if kernel is not context.kernel]
-    images = [kernel.sources.image for kernel in others]
-    subtitle = ", ".join(filter(None, (described, *images))) or "no kernel: PCs have no names"
-    lines = page_lines(
-        heading, subtitle, list(_sections(context, traces, assumptions, patch, aims))
-    )
+    subtitle = _name_kernels(context, sides) or "no kernel: PCs have no names"
+    sections = list(_sections(context, traces, assumptions, patch, aims))
+    lines = page_lines(heading, subtitle, sections)
     if args.output == STDOUT:
         return Text(f"{line}\n" for line in lines)
     size = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat, starmap
 from operator import mul
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from kcovdbg.console.html import (
     packed_numbers,
     packed_text,
     path_text,
+    scroll_start,
     source_text,
     text,
 )
@@ -144,6 +146,32 @@ class SourceFile(NamedTuple):
         return -differing, -records, self.file
 
 
+def hunks_markup(
+    file: str, summary: str, titles: Iterable[str], hunks: Iterable[Iterable[str]], *, is_open: bool
+) -> Iterator[str]:
+    """Yield a foldable file with the lines of its hunks.
+
+    :param summary: what is said of the file while it is folded.
+    :param titles: of the columns.
+    :param hunks: rows of the table as HTML.
+    """
+    yield f'<details class="file"{" open" if is_open else ""}>'
+    yield _summary_markup(file, summary)
+    yield scroll_start(file)
+    yield (
+        f'<table class="source"><caption class="hidden">{text(file)}</caption><thead '
+        f'class="hidden"><tr>'
+    )
+    for title in titles:
+        yield f'<th scope="col">{text(title)}</th>'
+    yield "</tr></thead>"
+    for hunk in hunks:
+        yield "<tbody>"
+        yield from hunk
+        yield "</tbody>"
+    yield "</table></div></details>"
+
+
 def listing_markup(
     file: SourceFile,
     source: Sequence[str],
@@ -158,36 +186,27 @@ def listing_markup(
     :param names: of the traces.
     :param is_colored: whether the syntax has colors.
     """
-    yield f'<details class="file"{" open" if is_open else ""}>'
-    yield _summary_markup(file, names)
-    yield f'<div class="scroll" role="region" aria-label="{text(file.file)}" tabindex="0">'
-    yield (
-        f'<table class="source"><caption class="hidden">{text(file.file)}</caption><thead '
-        f'class="hidden"><tr>'
-    )
-    yield "".join(f'<th scope="col">{text(heading)}</th>' for heading in _headings(names))
-    yield "</tr></thead>"
-    marks, kinds, hits = _marks(names), file.kinds, list(zip(*file.hits, strict=True))
-    at = {line: index for index, line in enumerate(file.lines)}
-    for first, last in find_hunks(file.lines, len(source)):
-        yield "<tbody>"
+    cells = {}
+    marks, hits = _marks(names), zip(*file.hits, strict=True)
+    for line, kind, counts in zip(file.lines, file.kinds, hits, strict=True):
+        cells[line] = marks[kind].style, _mark_cells(marks[kind], counts)
+    no_code = "", "<td></td>" * (len(names) + 1)
+
+    def find_rows(first: int, last: int) -> Iterator[str]:
         part = source[first - 1 : last]
+        codes = map(_plain_code, part)
         if is_colored and part:
-            codes = list(map(_code, highlight(part, file.file)))
-        else:
-            codes = [source_text(line.expandtabs(TAB)) for line in part]
+            codes = map(_code, highlight(part, file.file))
         # The text may be of another version, and shorter.
-        codes += [""] * (last + 1 - first - len(codes))
-        for number, code in enumerate(codes, first):
-            index = at.get(number)
-            if index is None:
-                yield _row("", "<td></td>" * (len(names) + 1), number, code)
-            else:
-                mark = marks[kinds[index]]
-                yield _row(f"c-{mark.style}", _mark_cells(mark, hits[index]), number, code)
-        yield "</tbody>"
-    yield "</table></div>"
-    yield "</details>"
+        shown = chain(codes, repeat(""))
+        for number, code in zip(range(first, last + 1), shown, strict=False):
+            style, its_cells = cells.get(number, no_code)
+            yield _row(style, f'{its_cells}<td class="line">{number}</td>', code)
+
+    hunks = starmap(find_rows, find_hunks(file.lines, len(source)))
+    yield from hunks_markup(
+        file.file, _summary(file, names), _headings(names), hunks, is_open=is_open
+    )
 
 
 def packed_words(names: Sequence[str]) -> str:
@@ -220,13 +239,15 @@ def folded_markup(number: int, file: SourceFile, names: Sequence[str]) -> str:
 
     :param number: of the chunk.
     """
-    return (
-        f'<details class="file" '
-        f'data-chunk="source-{number}">{_summary_markup(file, names)}</details>'
-    )
+    summary = _summary_markup(file.file, _summary(file, names))
+    return f'<details class="file" data-chunk="source-{number}">{summary}</details>'
 
 
-def _summary_markup(file: SourceFile, names: Sequence[str]) -> str:
+def _summary_markup(file: str, summary: str) -> str:
+    return f'<summary><span class="path">{path_text(file)}</span> {text(summary)}</summary>'
+
+
+def _summary(file: SourceFile, names: Sequence[str]) -> str:
     executed = [coverage.executed_lines for coverage in file.coverage]
     said = f"{executed[0]} of {len(file.lines)} lines executed"
     if len(names) > 1:
@@ -234,25 +255,29 @@ def _summary_markup(file: SourceFile, names: Sequence[str]) -> str:
     styles = [_marks(names)[kind].style for kind in file.kinds]
     if "unknown" in styles:
         said += f", {styles.count('unknown')} unknown"
-    return f'<summary><span class="path">{path_text(file.file)}</span> {text(said)}</summary>'
+    return said
 
 
 def _headings(names: Sequence[str]) -> list[str]:
-    return [
-        *(f"Records in {name}" if len(names) > 1 else "Records" for name in names),
-        "Coverage",
-        "Line",
-        "Text",
-    ]
+    records = ["Records"]
+    if len(names) > 1:
+        records = [f"Records in {name}" for name in names]
+    return [*records, "Coverage", "Line", "Text"]
+
+
+def _plain_code(line: str) -> str:
+    return source_text(line.expandtabs(TAB))
 
 
 def _code(fragments: Sequence[Fragment]) -> str:
-    return "".join(
-        f'<span class="s-{style.replace(".", "-")}">{source_text(part)}</span>'
-        if style
-        else source_text(part)
-        for style, part in fragments
-    )
+    """Return a line of source as HTML, with colors."""
+    code = ""
+    for style, part in fragments:
+        shown = source_text(part)
+        if style:
+            shown = f'<span class="s-{style.replace(".", "-")}">{shown}</span>'
+        code += shown
+    return code
 
 
 def _mark_cells(mark: _Mark, hits: Sequence[int]) -> str:
@@ -264,10 +289,18 @@ def _mark_cells(mark: _Mark, hits: Sequence[int]) -> str:
     )
 
 
-def _row(style: str, cells: str, number: int, code: str) -> str:
-    opened = f'<tr class="{style}">' if style else "<tr>"
-    line = f'<td class="line">{number}</td><td class="code">{code}</td>'
-    return f"{opened}{cells}{line}</tr>"
+def row_markup(style: str, cells: str, line: str) -> str:
+    """Return a row of a table of source lines.
+
+    :param style: of the row; empty for none.
+    :param cells: in front of the line, as HTML.
+    """
+    return _row(style, cells, _plain_code(line))
+
+
+def _row(style: str, cells: str, code: str) -> str:
+    opened = f'<tr class="c-{style}">' if style else "<tr>"
+    return f'{opened}{cells}<td class="code">{code}</td></tr>'
 
 
 def findings_markup(report: Report) -> Iterator[str]:
@@ -295,7 +328,7 @@ def findings_markup(report: Report) -> Iterator[str]:
 def chart_markup(shares: Sequence[Share], names: LocationCache, caption: str) -> Iterator[str]:
     """Yield a table of functions with a bar for each; the longest has the full width."""
     longest = max((share.records for share in shares), default=0) or 1
-    yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0">'
+    yield scroll_start(caption)
     yield f'<table class="chart"><caption>{text(caption)}</caption><thead><tr>'
     yield (
         '<th scope="col">Function</th><th scope="col" class="right">Records</th><th scope="col" '

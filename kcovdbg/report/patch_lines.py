@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from kcovdbg.console.html import notes_markup, source_text, text
-from kcovdbg.console.text import TAB
-from kcovdbg.report.changes import hunks_markup
-from kcovdbg.report.listing import MAX_LINES
+from kcovdbg.console.html import notes_markup, text
+from kcovdbg.report.listing import MAX_LINES, hunks_markup, row_markup
 
 _TITLES: Final = ("Records", "Mark", "State", "Line", "Text")
 # The style of a row and its mark, by state.
@@ -57,13 +55,11 @@ def _split(lines: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str,
 
 def _row_markup(row: Mapping[str, Any]) -> str:
     style, mark = _STYLES[row["state"]]
-    opened = f'<tr class="c-{style}">' if style else "<tr>"
     words = "" if row["state"] == "no-code" else row["state"]
     details = [row["reason"], row["option"], *(trace["trace"] for trace in row["traces"])]
     title = text(", ".join(detail for detail in details if detail))
-    code = source_text(row["text"].expandtabs(TAB))
-    return (
-        f'{opened}<td class="hits">{row["hits"] or ""}</td><td class="mark">{mark}</td>'
-        f'<td class="covered" title="{title}">{words}</td><td '
-        f'class="line">{row["line"]}</td><td class="code">{code}</td></tr>'
+    cells = (
+        f'<td class="hits">{row["hits"] or ""}</td><td class="mark">{mark}</td>'
+        f'<td class="covered" title="{title}">{words}</td><td class="line">{row["line"]}</td>'
     )
+    return row_markup(style, cells, row["text"])

@@ -22,7 +22,7 @@ from kcovdbg.console.wording import (
     place_text,
     record_text,
 )
-from kcovdbg.inputs.buffer_sources import order_remarks
+from kcovdbg.inputs.buffer_sources import name_remarks, order_remarks
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
@@ -69,77 +69,82 @@ def records_markup(
     :param comparison: of two.
     """
     buffers = [trace.buffer for trace in traces]
-    notes = [
-        f"{buffer.name}: the first {_MAX_RECORDS} of {buffer.count} records; view shows all"
-        for buffer in buffers
-        if buffer.count > _MAX_RECORDS
-    ]
-    notes += [f"{buffer.name}: {remark}" for buffer in buffers for remark in order_remarks(buffer)]
+    notes = []
+    for buffer in buffers:
+        if buffer.count > _MAX_RECORDS:
+            cut = f"the first {_MAX_RECORDS} of {buffer.count} records; view shows all"
+            notes.append(f"{buffer.name}: {cut}")
+        notes += name_remarks(buffer.name, order_remarks(buffer))
     numbered, chunks = _number_records(traces)
     parts: Sequence[AlignedPart] = ()
     if comparison is not None:
-        alignment = align_records(
-            *(
-                comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS])
-                for side, buffer in enumerate(buffers)
-            )
-        )
-        notes += [*comparison.remarks(), *([COARSE] if alignment.is_coarse else [])]
+        sides = []
+        for side, buffer in enumerate(buffers):
+            sides.append(comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS]))
+        alignment = align_records(*sides)
+        notes += comparison.remarks()
+        if alignment.is_coarse:
+            notes.append(COARSE)
         parts = list(alignment.parts())
     yield from notes_markup(notes)
-    yield from trace_markup([buffer_title(buffer) for buffer in buffers], chunks, numbered, parts)
+    yield from trace_markup(list(map(buffer_title, buffers)), chunks, numbered, parts)
 
 
 def _number_records(
     traces: Sequence[CountedTrace],
 ) -> tuple[list[array[int]], Iterator[PointChunk]]:
     """Return the number of each record's point, and the points in chunks."""
-    buffers = [trace.buffer for trace in traces]
-    is_plain = {buffer.encoding.codec for buffer in buffers} == {record.PC} and not any(
-        buffer.gaps for buffer in buffers
-    )
-    if is_plain and len({(trace.kernel, trace.buffer.kaslr_offset) for trace in traces}) == 1:
-        # The records are PCs and no more, which need not be decoded one by one.
-        sequences = [pc_sequence(buffer)[: min(buffer.count, _MAX_RECORDS)] for buffer in buffers]
-        numbering = make_numbering(sequences[0])
-        distinct = numbering.number(*sequences)
-        names, buffer = traces[0].kernel.names.locations, buffers[0]
-        if len(distinct) > _IN_CHUNK:
-            chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
-        else:
-            names.prefetch(distinct)
-            every = (
-                record.decode_record(distinct, index, buffer.encoding)
-                for index in range(len(distinct))
-            )
-            chunks = word_chunks(make_point(names, buffer, one) for one in every)
-        return [numbering.ids(part) for part in sequences], chunks
+    kernels = set()
+    is_plain = True
+    for buffer, _, kernel in traces:
+        kernels.add((kernel, buffer.kaslr_offset))
+        is_plain = is_plain and buffer.encoding.codec == record.PC and not buffer.gaps
+    if is_plain and len(kernels) == 1:
+        return _number_pcs(traces)
     points: dict[Point, int] = {}
     numbered = []
     for buffer, records, kernel in traces:
-        kernel.names.locations.prefetch(records.counts)
+        names = kernel.names.locations
+        names.prefetch(records.counts)
         words, width, missing = buffer.words, buffer.encoding.record_words, buffer.missing
         known: dict[object, int] = {}
         numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))
         for index in range(len(numbers)):
-            key: object = (
-                words[index] if width == 1 else tuple(words[index * width : (index + 1) * width])
-            )
-            if index in missing:
-                key = None
-            number = known.get(key)
-            if number is None:
+            key = None
+            if index not in missing:
+                key = words[index * width : (index + 1) * width].tobytes()
+            if key not in known:
                 point = Point(UNREADABLE.function)
                 if key is not None:
-                    point = make_point(
-                        kernel.names.locations,
-                        buffer,
-                        record.decode_record(words, index, buffer.encoding),
-                    )
-                number = known[key] = points.setdefault(point, len(points))
-            numbers[index] = number
+                    found = record.decode_record(words, index, buffer.encoding)
+                    point = make_point(names, buffer, found)
+                known[key] = points.setdefault(point, len(points))
+            numbers[index] = known[key]
         numbered.append(numbers)
     return numbered, word_chunks(points)
+
+
+def _number_pcs(
+    traces: Sequence[CountedTrace],
+) -> tuple[list[array[int]], Iterator[PointChunk]]:
+    """Do the same for records that are PCs and no more, which need not be decoded one by one."""
+    sequences = [pc_sequence(trace.buffer)[:_MAX_RECORDS] for trace in traces]
+    numbering = make_numbering(sequences[0])
+    distinct = numbering.number(*sequences)
+    names, buffer = traces[0].kernel.names.locations, traces[0].buffer
+    if len(distinct) > _IN_CHUNK:
+        chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
+    else:
+        names.prefetch(distinct)
+        chunks = word_chunks(_make_points(names, buffer, distinct, range(len(distinct))))
+    return list(map(numbering.ids, sequences)), chunks
+
+
+def _make_points(
+    names: LocationCache, buffer: Buffer, words: array[int], indexes: Iterable[int]
+) -> Iterator[Point]:
+    for index in indexes:
+        yield make_point(names, buffer, record.decode_record(words, index, buffer.encoding))
 
 
 def word_chunks(points: Iterable[Point]) -> Iterator[PointChunk]:
@@ -168,22 +173,19 @@ def plain_chunks(
     names.prefetch(compress(words, has_frames.translate(INVERTED)))
     numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
     for start in range(0, len(words), size):
-        part, chains = (column[start : start + size] for column in (words, columns.chains))
-        is_located, tails = (
-            column[start : start + size] for column in (has_frames, columns.approximate)
-        )
-        in_words = {
-            index: make_point(names, buffer, record.decode_record(part, index, buffer.encoding))
-            for index in compress(count(), is_located.translate(INVERTED))
-        }
+        span = slice(start, start + size)
+        part, chains = words[span], columns.chains[span]
+        is_located, tails = has_frames[span], columns.approximate[span]
+        unlocated = list(compress(count(), is_located.translate(INVERTED)))
+        in_words = dict(zip(unlocated, _make_points(names, buffer, part, unlocated), strict=True))
         if in_words:
-            part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
+            part = array("Q", compress(part, is_located))
+            chains = array("Q", compress(chains, is_located))
             tails = bytes(compress(tails, is_located))
         lengths, numbers = flatten_chains(frames, chains)
         distinct = low_halves(numbering.number(numbers))
-        functions, files, lines = (
-            gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line)
-        )
+        functions = gather(distinct, frames.function, 0)
+        files = gather(distinct, frames.file, 0)
         strings = naming.number(functions, files)
         yield PointChunk(
             part,
@@ -194,7 +196,7 @@ def plain_chunks(
             [frames.strings[string] or "" for string in strings],
             naming.ids(functions),
             naming.ids(files),
-            lines,
+            gather(distinct, frames.line, 0),
             in_words,
         )
 
@@ -207,7 +209,7 @@ def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Po
     """Return a record as the page shows it."""
     row = locate_record(buffer, names, found)
     text = record_text(row, big_endian=buffer.encoding.big_endian)
-    function = f"{text.sign} {text.function}" if text.sign else text.function
+    function = f"{text.sign} {text.function}".lstrip()
     if not text.has_address:
         return Point(function, text.place)
     head = f"{found.pc:#x}"
@@ -215,10 +217,11 @@ def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Po
         head += f" at {row.address:#x}"
     if text.operands:
         head += f"  {text.operands}"
-    frames = () if row.location is None else tuple(map(_frame_text, row.location.frames))
-    return Point(
-        function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  "
-    )
+    frames: tuple[str, ...] = ()
+    if row.location is not None:
+        frames = tuple(map(_frame_text, row.location.frames))
+    place = "  ".join(filter(None, (text.operands, text.place)))
+    return Point(function, place, frames, f"{head}  ")
 
 
 class Point(NamedTuple):
@@ -238,22 +241,23 @@ class PointChunk(NamedTuple):
     """
 
     pcs: Sequence[int] = ()
-    """Of the points without words, ascending."""
+    """The points without words, ascending."""
     offset: int = 0
     """The KASLR offset."""
     tails: Sequence[int] = ()
-    """The indexes of those whose location is approximate."""
+    """Indexes of the PCs whose location is approximate."""
     lengths: Sequence[int] = ()
-    """Number of frames of each."""
+    """How many frames each PC has."""
     frames: Sequence[int] = ()
-    """The numbers of their frames, innermost first."""
+    """The numbers of the frames of all PCs, innermost first."""
     strings: Sequence[str] = ()
     """Names of functions and files, empty for an unknown one."""
     functions: Sequence[int] = ()
-    """Of each frame, an index of the strings, as for its file."""
+    """The function of each frame, as an index of the strings."""
     files: Sequence[int] = ()
+    """The file of each frame, in the same way."""
     lines: Sequence[int] = ()
-    """Of each frame; 0 for an unknown one."""
+    """The line of each frame, 0 for an unknown one."""
     words: Mapping[int, Point] = {}
     """Points in words, by their index in the chunk."""
 
@@ -280,6 +284,19 @@ def _shown(point: Point) -> list[str]:
     ]
 
 
+_KEYS: Final = (
+    "<kbd>j</kbd> <kbd>k</kbd> or arrows move, <kbd>Page Up</kbd> <kbd>Page Down</kbd> "
+    "<kbd>Home</kbd> <kbd>End</kbd> move further; <kbd>/</kbd> finds.</p><noscript><p>Showing the "
+    "records needs JavaScript; the rest of the page does not.</p></noscript></div>"
+)
+"""The end of the element that the script fills."""
+
+
+def _segment(part: AlignedPart) -> Sequence[int]:
+    left, right = part.left, part.right
+    return left.start, len(left), right.start, len(right), int(part.is_common)
+
+
 def trace_markup(
     names: Sequence[str],
     points: Iterable[PointChunk],
@@ -293,11 +310,9 @@ def trace_markup(
     :param parts: of two traces.
     """
     pair = len(names) > 1
-    differences = sum(not part.is_common for part in parts)
-    yield '<div class="viewer" id="viewer">'
-    yield '<div class="tools">'
+    yield '<div class="viewer" id="viewer"><div class="tools">'
     if pair:
-        disabled = "" if differences else " disabled"
+        disabled = " disabled" if all(part.is_common for part in parts) else ""
         yield (
             f'<button type="button" id="previous"{disabled}>Previous difference '
             f"<kbd>p</kbd></button>"
@@ -307,43 +322,21 @@ def trace_markup(
         '<label>Find <input id="find" type="search" placeholder="function or file, then Enter" '
         'autocomplete="off"></label>'
     )
-    yield '<p id="position" role="status" aria-live="polite"></p></div>'
-    yield '<div class="panes">'
+    yield '<p id="position" role="status" aria-live="polite"></p></div><div class="panes">'
     for number, name in enumerate(names):
         yield (
             f'<div class="pane"><h3 id="pane{number}-name">{text(name)}</h3>'
             f'<div class="rows" id="pane{number}" role="grid" tabindex="0" '
-            f'aria-labelledby="pane{number}-name" '
-            'aria-describedby="keys"><div class="height"><div '
+            f'aria-labelledby="pane{number}-name" aria-describedby="keys"><div class="height"><div '
             'class="shown"></div></div></div></div>'
         )
-    yield "</div>"
-    yield '<p id="detail" class="detail"></p>'
-    difference_keys = (
-        "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; " if pair else ""
-    )
-    yield (
-        f'<p id="keys" class="keys">{difference_keys}<kbd>j</kbd> <kbd>k</kbd> or arrows move, '
-        f"<kbd>Page Up</kbd> "
-        "<kbd>Page Down</kbd> <kbd>Home</kbd> <kbd>End</kbd> move further; <kbd>/</kbd> finds.</p>"
-    )
-    yield (
-        "<noscript><p>Showing the records needs JavaScript; the rest of the page does "
-        "not.</p></noscript>"
-    )
-    yield "</div>"
+    yield '</div><p id="detail" class="detail"></p><p id="keys" class="keys">'
+    if pair:
+        yield "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; "
+    yield _KEYS
     content: dict[str, object] = {
         "records": list(map(packed_numbers, records)),
-        "segments": [
-            [
-                part.left.start,
-                len(part.left),
-                part.right.start,
-                len(part.right),
-                int(part.is_common),
-            ]
-            for part in parts
-        ],
+        "segments": list(map(_segment, parts)),
     }
     chunks = iter(points)
     first = list(islice(chunks, 2))
