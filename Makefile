@@ -11,7 +11,7 @@ C_FILES := $(shell find native tests -name '*.[ch]')
 demo: $(VENV)/.installed
 	@KCOVDBG=$(BIN)/kcovdbg examples/tour.sh
 
-# Everything: 15 minutes on two cores, and 6 more for the lab's kernel the first time.
+# Everything: 20 minutes on two cores, and 6 more for the lab's kernel the first time.
 test: $(VENV)/.dev
 	$(BIN)/python -m tests
 

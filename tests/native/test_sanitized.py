@@ -9,7 +9,7 @@ import pytest
 
 from tests.native import driver
 
-SECONDS = 8
+SECONDS = 5
 
 
 @pytest.fixture(scope="module")
