@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 from typing import Final, NamedTuple
 
 from unidiff.errors import UnidiffParseError
@@ -34,6 +35,7 @@ _MAIL: Final = re.compile(
 )
 # A merge compared with all of its parents.
 _COMBINED: Final = re.compile(r"diff --(cc|combined) |@@@+ ")
+_BARE_HEADER: Final = re.compile(r"^(\+\+\+ |diff --git ).*(?<!\r)$", re.MULTILINE)
 _PREFIXES: Final = re.compile(r"[abciow12]/")
 _ESCAPES: Final = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
@@ -59,9 +61,9 @@ class FileChange(NamedTuple):
     """Whether the path is one in a tree."""
 
     @property
-    def added(self) -> int:
-        """Number of lines that are added."""
-        return sum(line.is_added for hunk in self.hunks for line in hunk)
+    def added_lines(self) -> Sequence[TargetLine]:
+        """The lines that are added."""
+        return [line for hunk in self.hunks for line in hunk if line.is_added]
 
 
 def read_diff(text: str, name: str) -> list[FileChange]:
@@ -70,8 +72,8 @@ def read_diff(text: str, name: str) -> list[FileChange]:
     :param name: of the diff, for errors.
     :raises KcovdbgError: when it is malformed, or no unified diff.
     """
-    lines = _trim_mail(_strip_returns(text.split("\n")))
-    if any(_COMBINED.match(line) for line in lines if line.startswith(("diff --c", "@@@"))):
+    lines = _trim_mail(_strip_returns(text).split("\n"))
+    if any(map(_COMBINED.match, lines)):
         raise KcovdbgError(
             f"{name}: a combined diff of a merge",
             hint="compare with one parent: git diff MERGE^1 MERGE",
@@ -83,13 +85,13 @@ def read_diff(text: str, name: str) -> list[FileChange]:
         raise KcovdbgError(
             f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one"
         ) from None
-    is_of_git = any(line.startswith(_GIT_HEADER) for line in lines)
-    if not files and not is_of_git and any(line.strip() for line in lines):
+    is_of_git = _GIT_HEADER in lines
+    if not files and not is_of_git and any(map(str.strip, lines)):
         raise KcovdbgError(f"{name}: no unified diff", hint="git diff and diff -u write one")
-    first = next((index for index, line in enumerate(lines) if line.startswith("--- ")), len(lines))
-    if sum(line.startswith("+") for line in lines[first:]) != len(files) + sum(
-        file.added for file in files
-    ):
+    of_files = dropwhile(lambda line: not line.startswith("--- "), lines)
+    # Each file has a line with +++ as well.
+    expected = len(files) + files.added
+    if sum(line.startswith("+") for line in of_files) != expected:
         raise KcovdbgError(
             f"{name}: not a valid diff: a hunk is longer than its header says",
             hint="git diff writes one",
@@ -101,8 +103,7 @@ def _find_changes(files: PatchSet, *, is_of_git: bool) -> Iterator[FileChange]:
     for file in files:
         if file.target_file in (None, _NO_FILE):
             continue
-        hunks = [_target_lines(hunk) for hunk in file]
-        hunks = [hunk for hunk in hunks if any(line.is_added for line in hunk)]
+        hunks = [_target_lines(hunk) for hunk in file if hunk.added]
         if hunks:
             source, target = _unquote(file.source_file or ""), _unquote(file.target_file)
             path = _clean_path(source, target) if is_of_git else _strip_tree(source, target)
@@ -110,41 +111,39 @@ def _find_changes(files: PatchSet, *, is_of_git: bool) -> Iterator[FileChange]:
 
 
 def _target_lines(hunk: Hunk) -> list[TargetLine]:
-    return [
-        TargetLine(line.target_line_no, line.value.rstrip("\r\n"), line.is_added)
-        for line in hunk
-        if line.target_line_no is not None and (line.is_added or line.is_context)
-    ]
-
-
-def _strip_returns(lines: Sequence[str]) -> Sequence[str]:
-    """Return lines without the carriage returns that mail programs add to each line, headers
-    included.
-    """
-    headers = [line for line in lines if line.startswith(("+++ ", _GIT_HEADER))]
-    if headers and all(line.endswith("\r") for line in headers):
-        return [line.removesuffix("\r") for line in lines]
+    lines = []
+    for line in hunk:
+        if line.target_line_no is not None and (line.is_added or line.is_context):
+            text = line.value.rstrip("\r\n")
+            lines.append(TargetLine(line.target_line_no, text, line.is_added))
     return lines
 
 
-def _trim_mail(lines: Sequence[str]) -> list[str]:
+def _strip_returns(text: str) -> str:
+    """Return text without the carriage returns that mail programs add to each line, headers
+    included.
+    """
+    if _BARE_HEADER.search(text):
+        return text
+    return text.replace("\r\n", "\n")
+
+
+def _trim_mail(lines: Sequence[str]) -> Sequence[str]:
     """Return lines without what is written before the first file of each patch: a message may have
     any text.
     """
-    if not any(line.startswith(_GIT_HEADER) for line in lines):
-        return list(lines)
     kept: list[str] = []
-    is_message = True
+    is_of_git = is_kept = False
     for line in lines:
-        if _MAIL.match(line):
-            is_message = True
-        elif line.startswith(_GIT_HEADER):
-            is_message = False
+        if line.startswith(_GIT_HEADER):
+            is_of_git = is_kept = True
             # Without the names: where they have blanks, it is unknown where one ends.
             line = _GIT_HEADER
-        if not is_message:
+        elif _MAIL.match(line):
+            is_kept = False
+        if is_kept:
             kept.append(line)
-    return kept
+    return kept if is_of_git else lines
 
 
 def _strip_tree(source: str, target: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import starmap
 from typing import Final, NamedTuple
 
 from kcovdbg.patch.change import FileChange, TargetLine
@@ -55,6 +56,7 @@ _STATES: Final[Mapping[LineState, ChangeState]] = {
     LineState.NOT_EXECUTED: ChangeState.NOT_EXECUTED,
     LineState.NOT_INSTRUMENTED: ChangeState.NOT_INSTRUMENTED,
 }
+_DECIDED: Final = {LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED}
 
 
 class PatchLine(NamedTuple):
@@ -91,7 +93,12 @@ class PatchFile(NamedTuple):
     @property
     def counts(self) -> Counter[ChangeState]:
         """How many lines have each state."""
-        return Counter(row.state for row in self.rows)
+        return count_states(self.rows)
+
+
+def count_states(rows: Iterable[PatchLine]) -> Counter[ChangeState]:
+    """Return how many lines have each state."""
+    return Counter(row.state for row in rows)
 
 
 class BuiltFiles:
@@ -113,138 +120,154 @@ class BuiltFiles:
         """Return the directories that more than half of the files are in, if these are outside of
         the build directory.
         """
-        elsewhere = [name for name in self._names if name.startswith(("/", "../"))]
         counts: Counter[str] = Counter()
-        for name in elsewhere:
+        for name in self._names:
+            if not name.startswith(("/", "../")):
+                continue
             folder = posixpath.dirname(name)
             while folder not in ("", "/"):
                 counts[folder] += 1
                 folder = posixpath.dirname(folder)
-        return sorted(
-            (folder for folder, count in counts.items() if 2 * count > len(self._names)), key=len
-        )
+        roots = [folder for folder, count in counts.items() if 2 * count > len(self._names)]
+        return sorted(roots, key=len)
 
     def find(self, file: str) -> Sequence[str]:
         """Return the names in debug info that a file has, none where it has no code."""
-        normal = posixpath.normpath(file)
-        places = (
-            normal,
-            *(posixpath.normpath(posixpath.join(root, normal)) for root in self._roots),
-        )
         # The root of the tree is one of these directories, or the only one that has most files is
         # below it.
-        return next((self._names[place] for place in places if place in self._names), ())
+        for root in ("", *self._roots):
+            place = posixpath.normpath(posixpath.join(root, file))
+            if place in self._names:
+                return self._names[place]
+        return ()
 
 
-def judge_file(
-    change: FileChange,
-    names: Sequence[str],
+class PlacedChange(NamedTuple):
+    """A change of a file, and where the kernel has its lines."""
+
+    change: FileChange
+    names: Sequence[str]
+    """Of the file in debug info, none where the kernel's image has no code of it."""
+    source: SourceText
+    """What the kernel was built from."""
+    places: Mapping[int, int]
+    """Number of an added line in the change -> number in the source, the same where that is not at
+    hand.
+    """
+
+
+def place_change(
+    change: FileChange, built: BuiltFiles, read: Callable[[str], SourceText]
+) -> PlacedChange:
+    """Return where the kernel has the lines that a change adds.
+
+    :param read: returns the source of a file, by its name in debug info.
+    """
+    names = built.find(change.file) if change.is_inside else ()
+    if not names:
+        return PlacedChange(change, (), SourceText(None, ()), {})
+    source = read(names[0])
+    if source.lines:
+        places = place_lines(change.hunks, source.lines)
+    else:
+        places = {line.number: line.number for line in change.added_lines}
+    return PlacedChange(change, names, source, places)
+
+
+def judge_change(
+    placed: PlacedChange,
     states: Mapping[str, Mapping[int, JoinedLine]],
-    source: SourceText,
     *,
     is_in_module: bool = False,
     rule: BuildRule | None = None,
 ) -> PatchFile:
     """Return the lines that a change adds to a file, with their states.
 
-    :param names: of the file in debug info, none where the kernel's image has no code of it.
-    :param states: by these names, of lines with code.
-    :param source: what the kernel was built from.
-    :param is_in_module: whether a module of the kernel has code of it.
-    :param rule: what builds it, for a file without code.
+    :param states: of lines with code, by file as in debug info.
+    :param is_in_module: whether a module of the kernel has code of the file.
+    :param rule: what builds a file without code.
     """
-    added = [line for hunk in change.hunks for line in hunk if line.is_added]
+    change = placed.change
     if not change.is_inside:
-        return _same_for_all(change, added, ChangeState.UNKNOWN, _NO_PATH)
+        return _judge_alike(change, ChangeState.UNKNOWN, _NO_PATH)
     if is_in_module:
-        return _same_for_all(change, added, ChangeState.UNKNOWN, _IN_MODULE)
-    if not names:
+        return _judge_alike(change, ChangeState.UNKNOWN, _IN_MODULE)
+    if not placed.names:
         # A header, or a file that is always built, may have no code of its own.
-        is_code = change.file.endswith(_CODE_SUFFIXES) and not (
-            rule is not None and rule.option is None
-        )
-        state = ChangeState.NOT_BUILT if is_code else ChangeState.NO_CODE
-        return _same_for_all(
-            change, added, state, None, rule.option if rule is not None and is_code else None
+        is_always_built = rule is not None and rule.option is None
+        if is_always_built or not change.file.endswith(_CODE_SUFFIXES):
+            return _judge_alike(change, ChangeState.NO_CODE)
+        return _judge_alike(
+            change, ChangeState.NOT_BUILT, option=None if rule is None else rule.option
         )
     own: dict[int, JoinedLine] = {}
-    for name in names:
+    for name in placed.names:
         for number, found in states.get(name, {}).items():
-            own[number] = found if number not in own else _merge(own[number], found)
-    has_text = bool(source.lines)
-    if has_text and not fits_text(own, source.lines):
-        return _same_for_all(change, added, ChangeState.UNKNOWN, _OTHER_FILE)
-    placed = place_change(change, source)
-    rows = [_judge_line(change.file, line, placed.get(line.number), own) for line in added]
+            own[number] = _merge(own[number], found) if number in own else found
+    has_text = bool(placed.source.lines)
+    if has_text and not fits_text(own, placed.source.lines):
+        return _judge_alike(change, ChangeState.UNKNOWN, _OTHER_FILE)
+    rows = [
+        _judge_line(change.file, line, placed.places.get(line.number), own)
+        for line in change.added_lines
+    ]
     return PatchFile(change.file, rows, change, has_text)
 
 
-def place_change(change: FileChange, source: SourceText) -> Mapping[int, int]:
-    """Return where added lines are: number in the change -> number in the source, the same where
-    that is not at hand.
-    """
-    if source.lines:
-        return place_lines(change.hunks, source.lines)
-    return {line.number: line.number for hunk in change.hunks for line in hunk if line.is_added}
-
-
-def fits_text(numbers: Collection[int], lines: Sequence[str]) -> bool:
+def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
     """Return whether code may be of a text: no line with code is empty, or behind the end."""
-    return all(
-        number <= len(lines) and lines[number - 1].strip() for number in numbers if number > 0
-    )
+    for number in numbers:
+        if number > len(lines) or (number > 0 and not lines[number - 1].strip()):
+            return False
+    return True
 
 
 def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
     """Return what two names of a file say of a line, as a header that two compilers named
     differently.
     """
-    if one.state is other.state:
+    states = {one.state, other.state}
+    if len(states) == 1:
         state = one.state
     elif one.state.was_executed or other.state.was_executed:
-        known = (LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED)
-        state = LineState.PARTLY if {one.state, other.state} <= set(known) else LineState.EXECUTED
+        state = LineState.PARTLY if states <= _DECIDED else LineState.EXECUTED
     else:
-        state = max(one.state, other.state)
+        state = max(states)
     hits: Counter[str] = Counter()
     for found in (*one.traces, *other.traces):
         hits[found.trace] = max(hits[found.trace], found.hits)
-    traces = [TraceHits(*item) for item in hits.items()]
-    return JoinedLine(
-        state, max(one.hits, other.hits), traces, is_call=one.is_call and other.is_call
-    )
+    traces = list(starmap(TraceHits, hits.items()))
+    is_call = one.is_call and other.is_call
+    return JoinedLine(state, max(one.hits, other.hits), traces, is_call=is_call)
 
 
-def _same_for_all(
-    change: FileChange,
-    added: Sequence[TargetLine],
-    state: ChangeState,
-    reason: str | None,
-    option: str | None = None,
+def _judge_alike(
+    change: FileChange, state: ChangeState, reason: str | None = None, option: str | None = None
 ) -> PatchFile:
     rows = [
-        PatchLine(change.file, line.number, state, 0, line.text, reason, option, None, ())
-        for line in added
+        _bare_line(change.file, line, state, reason)._replace(option=option)
+        for line in change.added_lines
     ]
     return PatchFile(change.file, rows, change, is_compared=True)
+
+
+def _bare_line(
+    file: str, line: TargetLine, state: ChangeState, reason: str | None = None
+) -> PatchLine:
+    return PatchLine(file, line.number, state, 0, line.text, reason, None, None, ())
 
 
 def _judge_line(
     file: str, line: TargetLine, built: int | None, own: Mapping[int, JoinedLine]
 ) -> PatchLine:
     if built is None:
-        return PatchLine(
-            file, line.number, ChangeState.UNKNOWN, 0, line.text, _OTHER_TEXT, None, None, ()
-        )
+        return _bare_line(file, line, ChangeState.UNKNOWN, _OTHER_TEXT)
+    row = _bare_line(file, line, ChangeState.NO_CODE)._replace(built_line=built)
     found = own.get(built)
     if found is None:
-        return PatchLine(
-            file, line.number, ChangeState.NO_CODE, 0, line.text, None, None, built, ()
-        )
-    reason = None
-    if found.state.is_unknown:
-        reason = _INLINED if found.is_call else found.state.name.lower()
-    state = ChangeState.UNKNOWN if found.state.is_unknown else _STATES[found.state]
-    return PatchLine(
-        file, line.number, state, found.hits, line.text, reason, None, built, found.traces
-    )
+        return row
+    row = row._replace(hits=found.hits, traces=found.traces)
+    if not found.state.is_unknown:
+        return row._replace(state=_STATES[found.state])
+    reason = _INLINED if found.is_call else found.state.name.lower()
+    return row._replace(state=ChangeState.UNKNOWN, reason=reason)

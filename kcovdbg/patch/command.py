@@ -7,7 +7,7 @@ import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Final
@@ -31,13 +31,15 @@ from kcovdbg.patch.changed_lines import (
     ChangeState,
     PatchFile,
     PatchLine,
-    judge_file,
+    PlacedChange,
+    count_states,
+    judge_change,
     place_change,
 )
 from kcovdbg.patch.git_diff import git_diff
-from kcovdbg.records.joined_states import join_states, name_trace
+from kcovdbg.records.joined_states import NamedTrace, join_states, name_trace
 from kcovdbg.symbols.build_option import BuildOptions
-from kcovdbg.symbols.source_tree import SourceText
+from kcovdbg.symbols.location_table import LocationTable
 
 _STDIN: Final = "-"
 _UNCOMMITTED: Final = "HEAD"
@@ -101,6 +103,13 @@ _MARKS: Final = {
     ChangeState.NOT_BUILT: ("remark", "x"),
     ChangeState.NO_CODE: ("gutter", " "),
 }
+_NOUNS: Final = {
+    ChangeState.UNKNOWN: "unknown",
+    ChangeState.NO_CODE: "without code",
+    ChangeState.NOT_INSTRUMENTED: "not instrumented",
+    ChangeState.NOT_BUILT: "not built",
+}
+_KNOWN: Final = {*ChangeState} - {ChangeState.UNKNOWN, ChangeState.NO_CODE}
 _MISSED: Final = (ChangeState.NOT_EXECUTED, ChangeState.PARTLY, ChangeState.UNKNOWN)
 
 
@@ -110,48 +119,59 @@ def _run(context: Context, args: Namespace) -> Lines:
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
-    remarks = [*context.kernel.names.remarks, *skipped]
-    built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
-    found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
     traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
-    source = context.kernel.sources.tree
-    texts = {file: source.read(names[0]) for file, names in found.items() if names}
-    wanted: dict[str, set[int]] = {}
-    for change in changes:
-        for name in found[change.file]:
-            wanted.setdefault(name, set()).update(place_change(change, texts[change.file]).values())
-    states = join_states(table, traces, wanted)
-    modules = _find_module_files(context)
-    options = _find_options(context, found)
-    files: list[PatchFile] = []
-    for change in changes:
-        own = found[change.file]
-        text = texts.get(change.file, SourceText(None, ()))
-        is_in_module = not own and change.is_inside and modules.find(change.file) != ()
-        rule = None
-        if options is not None and change.is_inside and not own:
-            rule = options.find(change.file)
-        files.append(judge_file(change, own, states, text, is_in_module=is_in_module, rule=rule))
+    with_blocks = () if table.blocks is None else table.blocks.files
+    built = BuiltFiles((*table.files(), *with_blocks))
+    read = context.kernel.sources.tree.read
+    placed = [place_change(change, built, read) for change in changes]
+    files = _judge(context, placed, table, traces)
     rows = [row for file in files for row in file.rows]
-    remarks += [f"{trace.name}: {trace.quality}" for trace in traces[:_NAMED]]
-    remarks += [f"{len(traces) - _NAMED} more traces"] if len(traces) > _NAMED else []
-    remarks += dict.fromkeys(
-        f"{buffer.name}: {remark}" for buffer in buffers[:_NAMED] for remark in buffer.remarks
-    )
+    context.status = _find_status(count_states(rows))
+    remarks = [*context.kernel.names.remarks, *skipped]
+    remarks += _trace_remarks(traces)
+    for buffer in buffers[:_NAMED]:
+        remarks += (f"{buffer.name}: {remark}" for remark in dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)
     remarks.append(_summary(rows, len(files)) if rows else "the change adds no lines")
-    states_found = {row.state for row in rows}
-    if ChangeState.NOT_EXECUTED in states_found:
-        context.status = 1
-    elif ChangeState.UNKNOWN in states_found and states_found <= {
-        ChangeState.UNKNOWN,
-        ChangeState.NO_CODE,
-    }:
-        # Nothing of what it was asked for is known.
-        context.status = KcovdbgError.status
     shown = [row for row in rows if row.state in _MISSED] if args.missed else rows
     drawing = Drawing(len(shown), lambda most: _lines(files, shown, most))
     return Lines(drawing, data=Table(_COLUMNS, shown), remarks=remarks)
+
+
+def _judge(
+    context: Context,
+    placed: Sequence[PlacedChange],
+    table: LocationTable,
+    traces: Sequence[NamedTrace],
+) -> list[PatchFile]:
+    """Return the lines of each change with their states."""
+    wanted: dict[str, set[int]] = {}
+    for one in placed:
+        for name in one.names:
+            wanted.setdefault(name, set()).update(one.places.values())
+    states = join_states(table, traces, wanted)
+    lines = context.kernel.code.lines
+    modules = BuiltFiles(() if lines is None else lines.module_files())
+    options = _find_options(context, placed)
+    files: list[PatchFile] = []
+    for one in placed:
+        is_in_module = False
+        rule = None
+        if not one.names and one.change.is_inside:
+            is_in_module = bool(modules.find(one.change.file))
+            rule = None if options is None else options.find(one.change.file)
+        files.append(judge_change(one, states, is_in_module=is_in_module, rule=rule))
+    return files
+
+
+def _find_status(states: Collection[ChangeState]) -> int:
+    """Return the exit status for the states of all lines."""
+    if ChangeState.NOT_EXECUTED in states:
+        return 1
+    if ChangeState.UNKNOWN in states and not _KNOWN.intersection(states):
+        # Nothing of what it was asked for is known.
+        return KcovdbgError.status
+    return 0
 
 
 def _split_words(args: Namespace) -> tuple[str, list[str]]:
@@ -190,11 +210,9 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
         raise CapabilityError(
             "patch: no change is given", hint="give the text of the diff, or the name of its file"
         )
-    near = (
-        Path(word)
-        if confinement is None or confinement.folder is None
-        else confinement.folder / word
-    )
+    near = Path(word)
+    if confinement is not None and confinement.folder is not None:
+        near = confinement.folder / word
     is_file = word.endswith((".diff", ".patch")) or ("\0" not in word and near.is_file())
     if confinement is not None or is_file:
         # Another program's words start no program.
@@ -208,49 +226,49 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     return git_diff(Path(folders[0]) if folders else Path(), word), f"git diff {word}"
 
 
-def _find_module_files(context: Context) -> BuiltFiles:
-    lines = context.kernel.code.lines
-    return BuiltFiles(() if lines is None else lines.module_files())
-
-
-def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOptions | None:
+def _find_options(context: Context, placed: Sequence[PlacedChange]) -> BuildOptions | None:
     """Return what finds options in the Makefiles of the source tree, None where the tree is
     unknown.
     """
     folders = context.kernel.options.source_folders
     if folders:
         return BuildOptions(Path(folders[0]).resolve())
-    for file, names in found.items():
-        path = context.kernel.sources.tree.find(names[0]) if names else None
-        options = BuildOptions.around(path, file)
+    for one in placed:
+        path = context.kernel.sources.tree.find(one.names[0]) if one.names else None
+        options = BuildOptions.around(path, one.change.file)
         if options is not None:
             return options
     return None
 
 
+def _trace_remarks(traces: Sequence[NamedTrace]) -> Iterator[str]:
+    """Yield what is known about each trace."""
+    for trace in traces[:_NAMED]:
+        yield f"{trace.name}: {trace.quality}"
+    if len(traces) > _NAMED:
+        yield f"{len(traces) - _NAMED} more traces"
+
+
 def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
     """Yield what is wrong with the source beside the change."""
-    unplaced = [
-        file.file
-        for file in files
-        if any(row.reason and row.built_line is None for row in file.rows)
-    ]
+    unplaced, moved, unread = [], [], []
+    for file in files:
+        if any(row.reason and row.built_line is None for row in file.rows):
+            unplaced.append(file.file)
+        if any(row.built_line not in (None, row.line) for row in file.rows):
+            moved.append(file.file)
+        if not file.is_compared:
+            unread.append(file.file)
     if unplaced:
         yield (
             f"lines without a place in the source that the kernel was built from: in "
             f"{_name_files(unplaced)}"
         )
-    moved = [
-        file.file
-        for file in files
-        if any(row.built_line not in (None, row.line) for row in file.rows)
-    ]
     if moved:
         yield (
             f"lines have other numbers in the source that the kernel was built from: in "
             f"{_name_files(moved)}"
         )
-    unread = [file.file for file in files if not file.is_compared]
     if unread:
         yield (
             f"lines were not compared with the source, which is not at hand: in "
@@ -259,41 +277,37 @@ def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
 
 
 def _name_files(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more files" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    text = ", ".join(names[:_NAMED])
+    if len(names) > _NAMED:
+        text += f" and {len(names) - _NAMED} more files"
+    return text
 
 
 def _count_text(counts: Counter[ChangeState]) -> str:
     """Return in words how many lines have each state."""
     executed = counts[ChangeState.EXECUTED] + counts[ChangeState.PARTLY]
     decided = executed + counts[ChangeState.NOT_EXECUTED]
-    rest = ", ".join(
-        f"{counts[state]} {noun}"
-        for state, noun in (
-            (ChangeState.UNKNOWN, "unknown"),
-            (ChangeState.NO_CODE, "without code"),
-            (ChangeState.NOT_INSTRUMENTED, "not instrumented"),
-            (ChangeState.NOT_BUILT, "not built"),
-        )
-        if counts[state]
-    )
-    return f"{executed} of {decided} lines with code were executed" + (f"; {rest}" if rest else "")
+    text = f"{executed} of {decided} lines with code were executed"
+    rest = [f"{counts[state]} {noun}" for state, noun in _NOUNS.items() if counts[state]]
+    if rest:
+        text += f"; {', '.join(rest)}"
+    return text
 
 
 def _summary(rows: Sequence[PatchLine], files: int) -> str:
     where = "1 file" if files == 1 else f"{files} files"
-    return f"{_count_text(Counter(row.state for row in rows))}; in {where}"
+    return f"{_count_text(count_states(rows))}; in {where}"
 
 
 def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:
     if not rows:
         yield (("remark", "no line to show"),)
-    by_file = {file.file: file for file in files}
+    counts = {file.file: file.counts for file in files}
     for number, (name, group) in enumerate(groupby(islice(rows, most), key=lambda row: row.file)):
         members = list(group)
         if number:
             yield ()
-        yield (("path", name), ("remark", f"  {_count_text(by_file[name].counts)}"))
+        yield (("path", name), ("remark", f"  {_count_text(counts[name])}"))
         option = members[0].option
         if option is not None:
             yield (("remark", f"  {option} builds it"),)
@@ -304,9 +318,8 @@ def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> 
                 yield (("gutter", "     ⋮"),)
             previous = row.line
             style, mark = _MARKS[row.state]
-            hits = str(row.hits) if row.hits else ""
             yield (
-                (style, f"{hits:>8} {mark} {row.line:>{digits}}  "),
+                (style, f"{row.hits or '':>8} {mark} {row.line:>{digits}}  "),
                 ("", row.text.expandtabs(8)),
             )
     reasons = Counter(row.reason for row in rows if row.reason is not None)

@@ -9,7 +9,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,32 +22,30 @@ _PATIENCE: Final = 60
 _PIECE: Final = 1 << 20
 # What a repository's configuration may have git run; its filters have names, and are found first.
 _SETTINGS: Final = (
-    *(
-        "core.fsmonitor=false",
-        "core.hooksPath=/dev/null",
-        "protocol.allow=never",
-        "submodule.recurse=false",
-    ),
-    *("gc.auto=0", "maintenance.auto=false"),
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
 )
 _OPTIONS: Final = (
-    *(
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        "--ignore-submodules=all",
-        "--no-relative",
-        "--patch",
-        "--unified=3",
-    ),
-    *(
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-        "--find-renames",
-        "--inter-hunk-context=0",
-        "-O/dev/null",
-    ),
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--ignore-submodules=all",
+    "--no-relative",
+    "--patch",
+    "--unified=3",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--find-renames",
+    "--inter-hunk-context=0",
+    "-O/dev/null",
+    "--end-of-options",
 )
+# What git config finds filters by.
+_FILTERS: Final = ("config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\.")
 
 
 def git_diff(tree: Path, revisions: str) -> str:
@@ -62,17 +60,17 @@ def git_diff(tree: Path, revisions: str) -> str:
             f"'{revisions}' is not a range of commits", hint="HEAD~3.., v6.12..topic or a commit"
         )
     environment = _find_environment()
-    filters = [word for name in _find_filters(tree, environment) for word in ("-c", name)]
-    command = ["git", *_words(), *filters, "diff", *_OPTIONS, "--end-of-options", revisions, "--"]
+    filters = _find_filters(tree, environment)
+    command = [*_configure_git(filters), "diff", *_OPTIONS, revisions, "--"]
     return _run(tree, command, environment).decode("utf-8", "replace")
 
 
-def _words() -> list[str]:
-    return [
-        "--no-pager",
-        "--no-optional-locks",
-        *(word for setting in _SETTINGS for word in ("-c", setting)),
-    ]
+def _configure_git(settings: Iterable[str] = ()) -> list[str]:
+    """Return a command of git with all settings that take precedence over the tree's."""
+    command = ["git", "--no-pager", "--no-optional-locks"]
+    for setting in (*_SETTINGS, *settings):
+        command += ("-c", setting)
+    return command
 
 
 def _find_environment() -> dict[str, str]:
@@ -100,38 +98,26 @@ def _find_filters(tree: Path, environment: Mapping[str, str]) -> list[str]:
     """Return settings that disable the filters that the tree's configuration has: git diff runs
     them on files of the tree.
     """
-    command = [
-        "git",
-        *_words(),
-        "config",
-        "--includes",
-        "--null",
-        "--name-only",
-        "--get-regexp",
-        r"^filter\.",
-    ]
-    names = (
-        _run(tree, command, environment, may_find_nothing=True)
-        .decode("utf-8", "surrogateescape")
-        .split("\0")
-    )
-    drivers = {name.rpartition(".")[0] for name in names if name.count(".") >= 2}
-    if any("=" in driver or "\n" in driver for driver in drivers):
-        # -c takes the name of a setting up to the first =.
-        raise KcovdbgError(
-            f"{tree}: its configuration has a filter with a name that cannot be disabled",
-            hint="git diff >FILE",
-        )
-    return [
-        setting
-        for driver in sorted(drivers)
-        for setting in (
+    command = [*_configure_git(), *_FILTERS]
+    found = _run(tree, command, environment, may_find_nothing=True)
+    names = found.decode("utf-8", "surrogateescape").split("\0")
+    settings: list[str] = []
+    for driver in sorted({name.rpartition(".")[0] for name in names}):
+        if "." not in driver:
+            continue
+        if "=" in driver or "\n" in driver:
+            # -c takes the name of a setting up to the first =.
+            raise KcovdbgError(
+                f"{tree}: its configuration has a filter with a name that cannot be disabled",
+                hint="git diff >FILE",
+            )
+        settings += (
             f"{driver}.clean=",
             f"{driver}.smudge=",
             f"{driver}.process=",
             f"{driver}.required=false",
         )
-    ]
+    return settings
 
 
 def _run(

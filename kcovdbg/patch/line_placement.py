@@ -53,20 +53,30 @@ def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> 
     index = TextIndex(lines)
     placed: dict[int, int] = {}
     for hunk in hunks:
-        at = _find_place(index, hunk, is_sure=not all(line.is_added for line in hunk))
-        pieces = (
-            [(hunk, at)]
-            if at is not None
-            else [(run, _find_place(index, run, is_sure=False)) for run in _runs(hunk)]
-        )
-        for piece, start in pieces:
+        start = _find_place(index, hunk, is_sure=not _is_alone(hunk))
+        if start is not None:
+            placed.update(_number_lines(hunk, start))
+            continue
+        for run in _runs(hunk):
+            start = _find_place(index, run, is_sure=False)
             if start is not None:
-                placed.update(
-                    (line.number, start + offset + 1)
-                    for offset, line in enumerate(piece)
-                    if line.is_added
-                )
+                placed.update(_number_lines(run, start))
     return placed
+
+
+def _number_lines(piece: Sequence[TargetLine], start: int) -> Iterator[tuple[int, int]]:
+    """Yield the number of each added line of a piece, and its number in the source.
+
+    :param start: index in the source where the piece begins.
+    """
+    for number, line in enumerate(piece, start + 1):
+        if line.is_added:
+            yield line.number, number
+
+
+def _is_alone(piece: Sequence[TargetLine]) -> bool:
+    """Return whether no line around a piece is in it."""
+    return all(line.is_added for line in piece)
 
 
 def _find_place(index: TextIndex, piece: Sequence[TargetLine], *, is_sure: bool) -> int | None:
@@ -77,10 +87,10 @@ def _find_place(index: TextIndex, piece: Sequence[TargetLine], *, is_sure: bool)
     texts = [line.text for line in piece]
     own = piece[0].number - 1
     found = index.find(texts)
-    if index.is_at(texts, own) and (is_sure or found == own or len(texts) >= _LEAST_ALONE):
+    is_long = len(texts) >= _LEAST_ALONE
+    if index.is_at(texts, own) and (is_sure or is_long or found == own):
         return own
-    is_alone = all(line.is_added for line in piece)
-    return None if is_alone and len(texts) < _LEAST_ALONE else found
+    return found if is_long or not _is_alone(piece) else None
 
 
 def _runs(hunk: Sequence[TargetLine]) -> Iterator[Sequence[TargetLine]]:

@@ -98,7 +98,7 @@ def join_states(
     files = frozenset(wanted)
     groups = [finder.find_lines(records, files=files).files for records in _merge_records(traces)]
     executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
-    executed_by = _find_executing(finder, traces, executed, files)
+    executed_by = _find_executing(finder, traces, files)
     joined: dict[str, dict[int, JoinedLine]] = {}
     for file in files.intersection(*[group.keys() for group in groups]):
         lines: dict[int, JoinedLine] = {}
@@ -310,20 +310,15 @@ def _join(states: Sequence[LineState]) -> LineState:
 
 
 def _find_executing(
-    finder: StateFinder,
-    traces: Sequence[NamedTrace],
-    executed: Sequence[int],
-    files: frozenset[str],
+    finder: StateFinder, traces: Sequence[NamedTrace], files: frozenset[str]
 ) -> dict[tuple[str, int], list[TraceHits]]:
-    """Return which traces executed a line, by file and number, of lines that all together executed.
-
-    :param executed: the functions that some trace executed; others cannot change that.
-    """
+    """Return which traces executed a line, by file and number."""
     found: dict[tuple[str, int], list[TraceHits]] = {}
     for name, records, _ in traces:
-        for file, lines in finder.find_lines(
-            records, executed, with_others=False, files=files
-        ).files.items():
+        # It executed no line of other functions.
+        own = finder.find_executed(records.counts)
+        states = finder.find_lines(records, own, with_others=False, files=files)
+        for file, lines in states.files.items():
             for line in lines:
                 if line.state.was_executed:
                     found.setdefault((file, line.line), []).append(TraceHits(name, line.hits))

@@ -8,7 +8,13 @@ import random
 import pytest
 
 from kcovdbg.patch.change import FileChange, TargetLine
-from kcovdbg.patch.changed_lines import BuiltFiles, ChangeState, fits_text, judge_file
+from kcovdbg.patch.changed_lines import (
+    BuiltFiles,
+    ChangeState,
+    fits_text,
+    judge_change,
+    place_change,
+)
 from kcovdbg.patch.line_placement import place_lines
 from kcovdbg.records.joined_states import JoinedLine, TraceHits
 from kcovdbg.records.line_states import LineState
@@ -91,6 +97,16 @@ def change_of(text, first, last, file="fs/a.c"):
     return FileChange(file, [hunk_of(text, first, last)], is_inside=True)
 
 
+def judge(change, states, source):
+    """Judge a change of a file that has code."""
+    placed = place_change(change, BuiltFiles([change.file]), lambda _: source)
+    return judge_change(placed, {change.file: states})
+
+
+def place_without_code(change):
+    return place_change(change, BuiltFiles(()), lambda _: SourceText(None, ()))
+
+
 def test_states_of_lines():
     states = {
         1: JoinedLine(LineState.EXECUTED, 3, [TraceHits("one", 3)]),
@@ -100,9 +116,7 @@ def test_states_of_lines():
         6: JoinedLine(LineState.NOT_INSTRUMENTED, 0, ()),
     }
     text = ("a", "b", "c", "d", "e", "f")
-    found = judge_file(
-        change_of(text, 1, 6), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text)
-    )
+    found = judge(change_of(text, 1, 6), states, SourceText(None, text))
     assert [row.state.value for row in found.rows] == [
         *("executed", "partly", "not-executed", "unknown", "no-code", "not-instrumented")
     ]
@@ -118,18 +132,14 @@ def test_a_source_of_another_kernel():
     """
     text = ("a", "", "c", "d")
     states = {2: JoinedLine(LineState.EXECUTED, 1, ())}
-    found = judge_file(
-        change_of(text, 1, 4), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, text)
-    )
+    found = judge(change_of(text, 1, 4), states, SourceText(None, text))
     assert {row.state for row in found.rows} == {ChangeState.UNKNOWN}
     assert {row.built_line for row in found.rows} == {None}
 
 
 def test_a_source_that_is_not_at_hand():
     states = {2: JoinedLine(LineState.EXECUTED, 1, ())}
-    found = judge_file(
-        change_of(("a", "b"), 1, 2), ["fs/a.c"], {"fs/a.c": states}, SourceText(None, ())
-    )
+    found = judge(change_of(("a", "b"), 1, 2), states, SourceText(None, ()))
     assert [row.state.value for row in found.rows] == ["no-code", "executed"]
     assert not found.is_compared
 
@@ -145,12 +155,12 @@ def test_a_source_that_is_not_at_hand():
     ],
 )
 def test_files_without_code(file, rule, state, option):
-    found = judge_file(change_of(("a",), 1, 1, file), (), {}, SourceText(None, ()), rule=rule)
+    found = judge_change(place_without_code(change_of(("a",), 1, 1, file)), {}, rule=rule)
     assert [(row.state.value, row.option) for row in found.rows] == [(state, option)]
 
 
 def test_code_of_a_module_is_unknown():
-    found = judge_file(change_of(("a",), 1, 1), (), {}, SourceText(None, ()), is_in_module=True)
+    found = judge_change(place_without_code(change_of(("a",), 1, 1)), {}, is_in_module=True)
     assert [row.state.value for row in found.rows] == ["unknown"]
 
 
