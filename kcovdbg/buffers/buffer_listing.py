@@ -10,7 +10,7 @@ from argparse import Namespace
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -24,7 +24,6 @@ from kcovdbg.console.wording import NO_ADDRESS, buffer_heading, buffer_title, sp
 from kcovdbg.console.writer import Format
 from kcovdbg.inputs.buffer_sources import order_remarks, require_named_names
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import LocatedRecord
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.pc_counts import pc_sequence
@@ -42,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("index", NUMBER, value=lambda piece: piece.number),
+    Column("index", NUMBER, value="number"),
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
     Column("where", PATH, value=lambda piece: piece.place or None, elastic=16, priority=1),
@@ -69,39 +68,32 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     require_named_names(context.inputs, names, pc_sequence(buffer), f"buffer {buffer.name}")
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
-    shown = _limit(indices, limit, tail=args.tail)
-    rows = locate_records(buffer, names, shown)
     second = buffer.second
     if second is not None and not wanted.passes_all:
         noun = second.encoding.codec.noun
         remarks.append(f"{second.count} {noun} are left out: their functions are unknown")
         second = None
-    both: Iterable[LocatedRecord] = rows
-    of_second: Sequence[int] = ()
+    shown = _limit(indices, limit, tail=args.tail)
+    rows = locate_records(buffer, names, shown)
+    table = Table(record_columns(buffer), rows, remarks, "no records", record_errors)
+    data = table
     if second is not None:
         of_second = _limit(find_indices(second, wanted), limit, tail=args.tail)
-        both = chain(rows, locate_records(second, names, of_second))
-    columns = record_columns(buffer)
+        rows_of_second = locate_records(second, names, of_second)
+        data = replace(table, rows=chain(rows, rows_of_second))
     yield heading
-    one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
-    if args.raw or one_by_one or not buffer.encoding.codec.has_addresses:
-        if len(shown) < len(indices):
-            remarks.append(
-                f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records"
-            )
-        lines = table_lines(
-            Table(columns, rows, remarks=remarks, empty="no records"), context.width
-        )
+    codec = buffer.encoding.codec
+    one_by_one = buffer.encoding.record_words > 1 or codec.is_variable
+    if args.raw or one_by_one or not codec.has_addresses:
+        remarks += _find_rest(len(indices) - len(shown), tail=args.tail)
     else:
         pcs = pc_sequence(buffer)
         if len(indices) < buffer.count:
             pcs = array("Q", map(pcs.__getitem__, indices))
-        folded = _FoldedRecords(pcs, indices, names, limit, args.tail, buffer.encoding.codec.lead)
+        folded = _FoldedRecords(pcs, indices, names, limit, args.tail, codec.lead)
         empty = None if indices else "no records"
-        table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
-        lines = table_lines(table, context.width)
-    data = Table(columns, both, remarks=remarks, empty="no records", errors=record_errors)
-    yield Lines(lines, data=data)
+        table = Table(_COLUMNS, folded, chain(remarks, folded.remarks()), empty)
+    yield Lines(table_lines(table, context.width), data=data)
     if second is not None:
         noun = second.encoding.codec.noun
         yield Lines(((("header", buffer_title(second)),),))
@@ -109,15 +101,24 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         if len(of_second) < second.count:
             remarks.append(f"{second.count - len(of_second)} more {noun}")
         rows = locate_records(second, names, of_second)
-        table = Table(record_columns(second), rows, remarks=remarks, empty=f"no {noun}")
+        table = Table(record_columns(second), rows, remarks, f"no {noun}")
         yield Lines(table_lines(table, context.width))
+
+
+def _find_rest(count: int, *, tail: bool) -> Iterator[str]:
+    """Yield how many records are left out, if any are.
+
+    :param tail: whether the last ones are shown.
+    """
+    if count:
+        yield f"{count} {'earlier' if tail else 'more'} records"
 
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
     """Return the first or the last so many."""
-    return (
-        indices[max(len(indices) - limit, 0) :] if tail and limit is not None else indices[:limit]
-    )
+    if tail and limit is not None:
+        return indices[max(len(indices) - limit, 0) :]
+    return indices[:limit]
 
 
 @dataclass(eq=False)
@@ -142,11 +143,11 @@ class _FoldedRecords:
     """Those PCs."""
 
     def __iter__(self) -> Iterator[_Piece]:
-        folds: Iterator[Fold] = fold_runs(find_runs(self.sequence, self._group))
-        fitting: Iterable[Sequence[_Piece]] = self._fitting(
-            reversed(deque(folds, self.limit)) if self.tail else folds
-        )
-        return chain.from_iterable(reversed(list(fitting)) if self.tail else fitting)
+        folds = fold_runs(find_runs(self.sequence, self._group))
+        if not self.tail:
+            return chain.from_iterable(self._fitting(folds))
+        last = list(self._fitting(reversed(deque(folds, self.limit))))
+        return chain.from_iterable(reversed(last))
 
     def _fitting(self, folds: Iterable[Fold]) -> Iterator[Sequence[_Piece]]:
         """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only
@@ -165,9 +166,7 @@ class _FoldedRecords:
 
     def remarks(self) -> Iterator[str]:
         """Yield what was left out, after the pieces were."""
-        left_out = len(self.sequence) - self.shown
-        if left_out:
-            yield f"{left_out} {'earlier' if self.tail else 'more'} records"
+        yield from _find_rest(len(self.sequence) - self.shown, tail=self.tail)
 
     def _group(self, pc: int) -> object:
         # In batches, so that the first line comes at once.
@@ -177,8 +176,10 @@ class _FoldedRecords:
             self.names.prefetch(batch)
             self.known |= batch
             self.named += size
-        frames = self.names[pc].frames if pc else ()
-        return (frames[-1].function, frames[-1].file) if frames and frames[-1].function else pc
+        frame = self.names[pc].outermost if pc else None
+        if frame is None or not frame.function:
+            return pc
+        return frame.function, frame.file
 
     def _pieces(self, fold: Fold) -> Iterator[_Piece]:
         indent = ""
@@ -196,23 +197,17 @@ class _FoldedRecords:
         number = self.indices[run.first]
         if not pc:
             return _Piece(number, run.length, indent + NO_ADDRESS, "", "")
-        frames = self.names[pc].frames
-        if not frames:
-            return _Piece(
-                number, run.length, f"{indent}{pc - self.lead:#x}", "", self.names[pc].remark or ""
-            )
+        location = self.names[pc]
+        if not location.frames:
+            address = f"{indent}{pc - self.lead:#x}"
+            return _Piece(number, run.length, address, "", location.remark or "")
         distinct = set(part)
-        outer = [self.names[other].frames[-1] for other in distinct]
+        place = span_text(self.names[other].outermost for other in distinct)
         notes: list[str] = []
         if len(distinct) < run.length:
             period = round_length(part)
             notes.append(f"{len(distinct)} points" if len(distinct) > 1 else "1 point")
             if period < run.length:
                 notes.append(f"{-(-run.length // period)} rounds")
-        return _Piece(
-            number,
-            run.length,
-            indent + (frames[-1].function or "?"),
-            span_text(outer),
-            ", ".join(notes),
-        )
+        function = indent + (location.outermost.function or "?")
+        return _Piece(number, run.length, function, place, ", ".join(notes))

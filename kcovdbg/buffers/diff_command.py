@@ -15,7 +15,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.line_diff import LINE_COLUMNS, LINE_MEANINGS, diff_lines
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.function_causes import CauseFinder, FunctionCause
-from kcovdbg.compare.trace_builds import TraceBuilds, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import compare_builds, find_builds, read_sides
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
 from kcovdbg.console.column import (
@@ -39,8 +39,8 @@ from kcovdbg.errors import CapabilityError, WordError
 from kcovdbg.inputs.buffer_sources import (
     BufferCounts,
     count_buffer,
-    find_buffer,
     find_counts,
+    name_remarks,
     order_remarks,
     read_traces,
     require_comparable,
@@ -87,15 +87,22 @@ class _Row(NamedTuple):
     number: int = 0
     """The index of the record."""
 
+    @property
+    def function(self) -> str:
+        """The function, with those that it was inlined into; the PC where it is unknown."""
+        if self.location.innermost.function:
+            return function_text(self.location)
+        return f"{self.pc:#x}"
+
 
 _COLUMNS: Final = (
     Column("side", TEXT),
     Column("pc", WORD),
     Column("address", ADDRESS),
-    Column("count", NUMBER, value=lambda row: row.records),
+    Column("count", NUMBER, value="records"),
     Column("left_runs", NUMBER),
     Column("right_runs", NUMBER),
-    frames_column(lambda row: row.location.frames),
+    frames_column(),
 )
 _BUILD_COLUMNS: Final = (
     Column(
@@ -138,8 +145,8 @@ class _Group(NamedTuple):
     records: int
     function: str
     place: str
-    cause: str
-    runs: str
+    cause: str | None
+    runs: str | None
 
 
 _GROUP_COLUMNS: Final = (
@@ -147,16 +154,16 @@ _GROUP_COLUMNS: Final = (
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
     Column("where", PATH, value=lambda group: group.place or None, elastic=16, priority=1),
-    Column("cause", TEXT, value=lambda group: group.cause or None, hide_empty=True, priority=2),
-    Column("runs", TEXT, value=lambda group: group.runs or None, hide_empty=True, priority=2),
+    Column("cause", TEXT, hide_empty=True, priority=2),
+    Column("runs", TEXT, hide_empty=True, priority=2),
 )
 
 
-def _split_sides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_sides(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Split the words at ``--``; two words without it are one side each."""
     if SEPARATOR in words:
         at = words.index(SEPARATOR)
-        left, right = list(words[:at]), list(words[at + 1 :])
+        left, right = words[:at], words[at + 1 :]
         if not left or not right or SEPARATOR in right:
             raise WordError("diff: buffers are needed on both sides of '--'", None, hint=_SEVERAL)
         return left, right
@@ -164,30 +171,30 @@ def _split_sides(words: Sequence[str]) -> tuple[list[str], list[str]]:
         raise WordError(
             f"diff: two buffers expected, {len(words)} given", None, hint=f"diff A B, or {_SEVERAL}"
         )
-    return [words[0]], [words[1]]
+    return words[:1], words[1:]
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     left, right = _split_sides(args.what)
     if args.ordered and len(left) + len(right) > 2:
         raise WordError("diff: more than two buffers given for --ordered", "--ordered")
-    builds = find_builds(context, (left, right))
     if args.by is not None:
-        yield from _by_line(context, args, (left, right), builds)
+        yield from _by_line(context, args, (left, right))
     elif args.ordered:
-        yield from _ordered(context, args, (left[0], right[0]), builds)
+        yield from _ordered(context, args, (*left, *right))
     else:
-        yield from _unordered(context, args, (left, right), builds)
+        yield from _unordered(context, args, (left, right))
 
 
 def _by_line(
-    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: TraceBuilds
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]]
 ) -> Iterator[Renderable]:
     if args.ordered:
         raise WordError("diff: --by line has no order of records", "--ordered")
     for option, given in (("--function", args.function), ("--not-function", args.not_function)):
         if given:
             raise WordError("diff: --by line selects by --file only", option)
+    builds = find_builds(context, sides)
     kernel, other = builds.kernels
     if kernel is not other:
         raise CapabilityError(
@@ -199,9 +206,11 @@ def _by_line(
 
     def read(words: Sequence[str]) -> Iterator[BufferCounts]:
         for word, counted in _read_runs(context, words, kernel, takes_addresses=True):
-            prefix = f"{word}: " if word.startswith(FILE) else ""
-            remarks = tuple(prefix + remark.removeprefix(prefix) for remark in counted.remarks)
-            yield counted._replace(remarks=remarks)
+            remarks = list(counted.remarks)
+            if word.startswith(FILE):
+                own = (remark.removeprefix(f"{word}: ") for remark in remarks)
+                remarks = name_remarks(word, own)
+            yield counted._replace(remarks=tuple(remarks))
 
     yield from diff_lines(context, [partial(read, words) for words in sides], builds, files)
 
@@ -230,7 +239,7 @@ def _read_runs(
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in runs:
-            # Of several files, those of the calls of one program.
+            # Several files are those of the calls of one program.
             counted: list[BufferCounts] = []
             remarks: list[str] = []
             for path, buffer in zip(run, traces, strict=False):
@@ -243,21 +252,24 @@ def _read_runs(
             if counted:
                 if latest is not None:
                     yield word, latest
-                trace = merge_traces([one.trace for one in counted])
-                latest = BufferCounts(
-                    trace.counts,
-                    tuple(dict.fromkeys(remarks)),
-                    trace.kinds,
-                    counted[0].records,
-                    any(one.is_incomplete for one in counted),
-                    trace,
-                )
+                latest = _join_calls(counted, remarks)
         if latest is None:
             raise others[0]
-        yield (
-            word,
-            latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others))),
-        )
+        left_out = (f"left out: {error}" for error in others)
+        yield word, latest._replace(remarks=(*latest.remarks, *left_out))
+
+
+def _join_calls(counted: Sequence[BufferCounts], remarks: Sequence[str]) -> BufferCounts:
+    """Return the counts of the calls of one program."""
+    trace = merge_traces([one.trace for one in counted])
+    return BufferCounts(
+        trace.counts,
+        tuple(dict.fromkeys(remarks)),
+        trace.kinds,
+        counted[0].records,
+        any(one.is_incomplete for one in counted),
+        trace,
+    )
 
 
 def _count_side(
@@ -285,31 +297,34 @@ def _count_side(
     remarks: list[str] = []
     for word, its in remark_counts.items():
         summed = sum_up_remarks(its, traces[word], "traces")
-        remarks += (f"{word}: {remark}" for remark in summed) if word.startswith(FILE) else its
+        remarks += name_remarks(word, summed) if word.startswith(FILE) else its
     return runs, remarks, is_incomplete
 
 
+def _find_pcs(context: Context, words: Sequence[str], build: Kernel) -> Iterator[int]:
+    """Yield the PCs of all runs of a side."""
+    for _, counted in _read_runs(context, words, build):
+        yield from counted.counts
+
+
 def _unordered(
-    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: TraceBuilds
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]]
 ) -> Iterator[Renderable]:
+    builds = find_builds(context, sides)
+    firsts = []
+    for words, build in zip(sides, builds.kernels, strict=True):
+        word, counted = next(_read_runs(context, words, build))
+        firsts.append((word, counted.records, counted.kinds))
+    require_same_kinds("diff", firsts)
     # Traces of two builds are read twice, since all PCs must be known first.
-    pcs = (
-        {pc for _, counted in _read_runs(context, words, build) for pc in counted.counts}
-        for words, build in zip(sides, builds.kernels, strict=True)
-    )
-    firsts = [
-        next(_read_runs(context, words, build))
-        for words, build in zip(sides, builds.kernels, strict=True)
-    ]
-    require_same_kinds("diff", [(word, counted.records, counted.kinds) for word, counted in firsts])
+    pcs = map(partial(_find_pcs, context), sides, builds.kernels)
     comparison = compare_builds(context, builds.kernels, pcs)
     (left, left_remarks, lacks_left), (right, right_remarks, lacks_right) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds.kernels, strict=True))
     )
-    remarks = list(
-        dict.fromkeys((*builds.remarks, *left_remarks, *right_remarks, *comparison.remarks()))
-    )
+    every = (*builds.remarks, *left_remarks, *right_remarks, *comparison.remarks())
+    remarks = list(dict.fromkeys(every))
     difference = compare_runs(left, right)
     rows = _find_rows(args, builds.kernels, comparison, difference)
     real = any(row.side is not DiffSide.FLICKER for row in rows)
@@ -319,20 +334,18 @@ def _unordered(
             f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files"
         )
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
-    doubts: dict[DiffSide, str] = {}
-    for side, lacks, other in (
-        (DiffSide.RIGHT, lacks_left, "left"),
-        (DiffSide.LEFT, lacks_right, "right"),
+    doubts: dict[DiffSide, tuple[str, ...]] = {}
+    for side, other, lacks in (
+        (DiffSide.RIGHT, DiffSide.LEFT, lacks_left),
+        (DiffSide.LEFT, DiffSide.RIGHT, lacks_right),
     ):
         if lacks:
-            doubts[side] = f"the {other} side could not be read whole, and may have it as well"
-            remarks.append(
-                f"only {side.value} is not certain: the {other} side could not be read whole"
-            )
+            problem = f"the {other.value} side could not be read whole"
+            doubts[side] = (f"{problem}, and may have it as well",)
+            remarks.append(f"only {side.value} is not certain: {problem}")
 
     def errors(row: _Row) -> tuple[str, ...]:
-        doubt = doubts.get(row.side)
-        return (*approximate_errors(row.location), *(() if doubt is None else (doubt,)))
+        return (*approximate_errors(row), *doubts.get(row.side, ()))
 
     data = Table(columns, rows, errors=errors)
     parts = list(_find_parts(difference, rows))
@@ -377,15 +390,13 @@ def _make_row(
     which: DiffSide,
     *counts: int,
 ) -> _Row:
-    location, address = (
-        builds[side].names.locations[pc],
-        address_of(pc, builds[side].memory.kaslr_offset),
-    )
+    build = builds[side]
+    location = build.names.locations[pc]
     return _Row(
         which,
         pc,
         location,
-        address,
+        address_of(pc, build.memory.kaslr_offset),
         comparison.counterpart(pc, side),
         comparison.missing(pc, side),
         causes.find(location.innermost, side),
@@ -402,22 +413,23 @@ def _find_parts(
 ) -> Iterator[tuple[str, str, Sequence[_Group]]]:
     """Yield the style, the heading and the functions of each side."""
     several = _is_of_several(difference)
+    everywhere = ", in every run" if several else ""
     for side, style, text in (
-        (DiffSide.LEFT, "left", f"only left{', in every run' if several else ''}"),
-        (DiffSide.RIGHT, "right", f"only right{', in every run' if several else ''}"),
+        (DiffSide.LEFT, "left", f"only left{everywhere}"),
+        (DiffSide.RIGHT, "right", f"only right{everywhere}"),
         (DiffSide.FLICKER, "remark", "flicker: in some runs of a side only"),
     ):
-        chosen = [row for row in rows if row.side is side]
-        if side is DiffSide.FLICKER and not several:
+        is_flicker = side is DiffSide.FLICKER
+        if is_flicker and not several:
             continue
-        groups = _group(chosen, difference if side is DiffSide.FLICKER else None)
+        chosen = [row for row in rows if row.side is side]
+        groups = _group(chosen, difference if is_flicker else None)
+        heading = f"{text}: {len(chosen)} points"
+        if groups:
+            heading += f" in {len(groups)} functions"
         missing = sum(row.missing is not None for row in chosen)
-        heading = f"{text}: {len(chosen)} points" + (
-            f" in {len(groups)} functions" if groups else ""
-        )
-        heading += (
-            f", {missing} of them without a counterpart in the other build" if missing else ""
-        )
+        if missing:
+            heading += f", {missing} of them without a counterpart in the other build"
         yield style, heading, groups
 
 
@@ -441,65 +453,48 @@ def _lines(
 def _group(rows: Sequence[_Row], difference: RunDifference | None) -> list[_Group]:
     by_function: dict[object, list[_Row]] = {}
     for row in rows:
-        frame = row.location.innermost
         # An inlined function is identified by its callers.
-        key = (function_text(row.location), frame.file) if frame.function else row.pc
-        by_function.setdefault(key, []).append(row)
+        by_function.setdefault((row.function, row.location.innermost.file), []).append(row)
     groups = []
     for members in by_function.values():
         first = members[0]
-        runs = ""
+        records = sum(row.records for row in members)
+        place = span_text((row.location.innermost for row in members), _LINES)
+        cause = None if first.cause is None else first.cause.text
+        runs = None
         if difference is not None:
             most = max(members, key=lambda row: row.left_runs + row.right_runs)
             runs = (
                 f"{most.left_runs}/{difference.left_runs}, "
                 f"{most.right_runs}/{difference.right_runs}"
             )
-        groups.append(
-            _Group(
-                len(members),
-                sum(row.records for row in members),
-                function_text(first.location)
-                if first.location.innermost.function
-                else f"{first.pc:#x}",
-                span_text((row.location.innermost for row in members), _LINES),
-                "" if first.cause is None else first.cause.text,
-                runs,
-            )
-        )
+        groups.append(_Group(len(members), records, first.function, place, cause, runs))
     return sorted(groups, key=lambda group: (-group.records, group.function))
 
 
 _SIDES: Final = (DiffSide.LEFT, DiffSide.RIGHT)
 _ORDERED_COLUMNS: Final = (
     _COLUMNS[0],
-    Column("index", NUMBER, value=lambda row: row.number),
+    Column("index", NUMBER, value="number"),
     *(column for column in _COLUMNS[1:] if column.key not in ("left_runs", "right_runs")),
 )
 
 
-def _ordered(
-    context: Context, args: Namespace, whats: Sequence[str], builds: TraceBuilds
-) -> Iterator[Renderable]:
-    buffers = [
-        find_buffer(context.inputs, what, build)
-        for what, build in zip(whats, builds.kernels, strict=True)
-    ]
+def _ordered(context: Context, args: Namespace, whats: Sequence[str]) -> Iterator[Renderable]:
+    traces, assumptions = read_sides(context, whats)
+    builds = [trace.kernel for trace in traces]
+    buffers = [trace.buffer for trace in traces]
+    remarks = [*assumptions]
     for buffer in buffers:
         require_points(buffer, "diff")
         require_order(buffer, "diff --ordered")
+        remarks += name_remarks(buffer.name, (*buffer.remarks, *order_remarks(buffer)))
     require_comparable("diff", buffers)
-    remarks = [*builds.remarks]
-    remarks += [
-        f"{buffer.name}: {remark}"
-        for buffer in buffers
-        for remark in (*buffer.remarks, *order_remarks(buffer))
-    ]
     sides = [pc_sequence(buffer) for buffer in buffers]
-    comparison = compare_builds(context, builds.kernels, map(count_pcs, buffers))
+    comparison = compare_builds(context, builds, map(count_pcs, buffers))
     remarks += comparison.remarks()
     numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
-    names_of = [build.names.locations for build in builds.kernels]
+    names_of = [build.names.locations for build in builds]
     filters = make_filters(args, *names_of)
     for side, (names, buffer, wanted) in enumerate(zip(names_of, buffers, filters, strict=True)):
         if not wanted.passes_all:
@@ -513,16 +508,15 @@ def _ordered(
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
 
-    causes = CauseFinder(builds.kernels, comparison)
+    causes = CauseFinder(builds, comparison)
 
     def changes() -> Iterator[_Row]:
-        for side, records in chain.from_iterable(
-            part.find_differing() for part in alignment.parts()
-        ):
+        parts = (part.find_differing() for part in alignment.parts())
+        for side, records in chain.from_iterable(parts):
             names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
                 pc = sides[side][index]
-                row = _make_row(comparison, causes, builds.kernels, side, pc, _SIDES[side])
+                row = _make_row(comparison, causes, builds, side, pc, _SIDES[side])
                 address = address_of(row.pc, buffers[side].kaslr_offset)
                 yield row._replace(address=address, number=numbers[side][index])
 
@@ -532,7 +526,7 @@ def _ordered(
     yield Lines(((("header", heading),),))
     yield Lines(
         _ordered_lines(alignment, sides, numbers, names_of),
-        data=Table(columns, changes(), errors=lambda row: approximate_errors(row.location)),
+        data=Table(columns, changes(), errors=approximate_errors),
         remarks=remarks,
     )
 
@@ -552,10 +546,11 @@ def _ordered_lines(
             names.prefetch(pcs[records.start : records.stop])
             for run in find_runs(pcs, partial(_run_name, names), records.start, records.stop):
                 where = place_text(names.frame(pcs[run.first]))
-                number, times = numbers[side][run.first], f"×{run.length}" if run.length > 1 else ""
+                times = f"×{run.length}" if run.length > 1 else ""
+                number = numbers[side][run.first]
                 yield (
                     (_SIDES[side].value, f"{'<>'[side]} {number:>8}  {times:>6}  {run.group}"),
-                    ("path", f"  {where}" if where else ""),
+                    ("path", f"  {where}".rstrip()),
                 )
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of a kernel's source files by a trace, those of modules as far as they were executed."""
+"""Coverage of a kernel's source files by a trace; of modules, the lines that were executed."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
@@ -42,6 +42,7 @@ def find_image_coverage(
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
     is_exact = bool(trace.quality & Quality.EXACT)
+    is_complete = bool(trace.quality & Quality.COMPLETE)
     table = find_point_table(context, needs_points=not is_exact)
     found = find_source_coverage(table, trace, wanted)
     in_modules, module_pcs = _find_module_lines(context, table, trace.counts, wanted)
@@ -55,7 +56,7 @@ def find_image_coverage(
         remarks.append(
             f"{totals.unknown_lines} lines are left out: unknown whether they were executed"
         )
-    if not trace.quality & Quality.COMPLETE and not is_exact:
+    if not is_complete and not is_exact:
         remarks.append(
             "records are missing or may be: what was not executed is unknown, and left out"
         )
@@ -73,15 +74,17 @@ def find_image_coverage(
     return ImageCoverage(files, totals, tuple(remarks))
 
 
+_Records: TypeAlias = Mapping[str, Mapping[int, int]]
+"""The most records of a point of each line, by file."""
+
+
 def _find_module_lines(
     context: Context,
     table: LocationTable,
     counts: Mapping[int, int],
     wanted: Callable[[Frame], bool] | None,
-) -> tuple[Mapping[str, Mapping[int, int]], int]:
-    """Return the executed lines of modules with the most records of a point of each, by file, and
-    the number of their PCs.
-    """
+) -> tuple[_Records, int]:
+    """Return the executed lines of modules, and the number of PCs that they have."""
     pcs = as_counts(counts).pcs
     outside: list[int] = []
     start = 0
@@ -95,11 +98,11 @@ def _find_module_lines(
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)
     located = 0
     for pc in outside:
-        frames = names[pc].frames
-        if not frames or frames[0].file is None or frames[0].line is None:
+        frame = names.frame(pc)
+        if frame.file is None or frame.line is None:
             continue
         located += 1
-        if wanted is None or wanted(frames[0]):
-            lines = found[frames[0].file]
-            lines[frames[0].line] = max(counts[pc], lines.get(frames[0].line, 0))
+        if wanted is None or wanted(frame):
+            lines = found[frame.file]
+            lines[frame.line] = max(counts[pc], lines.get(frame.line, 0))
     return found, located

@@ -127,7 +127,7 @@ def diff_lines(
             f"the records contradict the code of {contradictions} functions: are these traces of "
             f"another kernel?"
         )
-    context.status = 1 if any(row.side is not DiffSide.FLICKER for row in rows) else 0
+    context.status = int(any(row.side is not DiffSide.FLICKER for row in rows))
     several = left.count + right.count > 2
     if context.status and not several:
         remarks.append("single runs vary; give several per side")

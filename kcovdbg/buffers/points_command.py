@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import posixpath
 from argparse import Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, NamedTuple
+from functools import cache, partial
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
@@ -32,26 +32,20 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_early_points, find_point_table
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.wording import function_text, place_text
+from kcovdbg.console.wording import function_text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     find_counts,
+    name_remarks,
     read_trace_records,
     require_points,
 )
 from kcovdbg.inputs.code_names import unknown_file, unknown_function
 from kcovdbg.inputs.kernel_points import FunctionPoint
 from kcovdbg.model.location import Location
-from kcovdbg.records.line_states import (
-    SET,
-    BlockState,
-    FunctionBlocks,
-    Quality,
-    TraceRecords,
-    make_finder,
-)
+from kcovdbg.records.line_states import SET, BlockState, Quality, TraceRecords, make_finder
 from kcovdbg.records.located_records import (
     is_file_name,
     matches_file,
@@ -59,6 +53,7 @@ from kcovdbg.records.located_records import (
     matches_source_function,
 )
 from kcovdbg.records.source_coverage import (
+    CoverageTotals,
     SourceCoverage,
     find_function_lines,
     merge_traces,
@@ -75,6 +70,8 @@ _GROUPS: Final = ("directory", _BY_FILE, _BY_FUNCTION)
 
 
 class _Row(NamedTuple):
+    """A point, and how often the buffers have it."""
+
     pc: int
     kind: PointKind
     address: int
@@ -82,68 +79,91 @@ class _Row(NamedTuple):
     hits: int | None
 
 
-def _find_place(table: LocationTable, wanted: str) -> tuple[Sequence[int], str]:
-    """Return the points of a function, a file or a directory, and why there are none, where there
-    are none.
+class _Found(NamedTuple):
+    """The points of a place in the code."""
+
+    points: Sequence[FunctionPoint]
+    absence: str = ""
+    """Why there are none, where there are none."""
+    remarks: tuple[str, ...] = ()
+    """Where they are from, or which are missing."""
+
+
+def _is_function(table: LocationTable, name: str) -> bool:
+    if is_file_name(name):
+        return False
+    return bool(table.find(function=name) or table.functions_named(name))
+
+
+def _find_in_table(table: LocationTable, place: str) -> _Found:
+    """Return the points of a function, a file or a directory.
 
     :raises KcovdbgError: when the kernel image has no code of that name.
     """
-    if not is_file_name(wanted):
-        found = table.find(function=wanted)
-        named = table.functions_named(wanted)
-        if found or named:
-            units = {symbol.unit for symbol in named if symbol.unit}
-            return found, "" if found else _explain_absence(table, wanted, units)
-    files = {file for file in table.files() if matches_path(wanted, file)}
-    if files or any(matches_path(wanted, unit) for unit in table.units()):
+    if _is_function(table, place):
+        points = _get_points(table, table.find(function=place))
+        if points:
+            return _Found(points)
+        return _Found((), _explain_absence(table, place, table.functions_named(place)))
+    files = {file for file in table.files() if matches_path(place, file)}
+    if files or any(matches_path(place, unit) for unit in table.units()):
         pcs = table.find(files=files) if files else ()
-        return pcs, f"'{wanted}' is not instrumented: its code has no coverage point"
-    if is_file_name(wanted):
-        raise unknown_file([table], wanted)
-    raise unknown_function([table], wanted, "function or directory")
+        return _Found(_get_points(table, pcs), _NOT_INSTRUMENTED.format(place))
+    if is_file_name(place):
+        raise unknown_file([table], place)
+    raise unknown_function([table], place, "function or directory")
 
 
-def _find_points(
-    context: Context, wanted: str
-) -> tuple[Sequence[FunctionPoint], str, tuple[str, ...]]:
-    """Return the points of a place, why there are none, and a remark on where they are from.
+_NOT_INSTRUMENTED: Final = "'{}' is not instrumented: its code has no coverage point"
+
+
+def _get_points(table: LocationTable, pcs: Iterable[int]) -> list[FunctionPoint]:
+    points = []
+    pcs = list(pcs)
+    for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+        if row is not None:
+            kind, frames = row
+            points.append(FunctionPoint(pc, PointKind(kind), frames))
+    return points
+
+
+def _find_points(context: Context, place: str) -> _Found:
+    """Return the points of a place in the code of the image or of a module.
 
     :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that
         name.
     """
+    is_function = not is_file_name(place)
+    early = find_early_points(context, place) if is_function else ()
+    if early:
+        remark = (
+            f"the table of this build is still being built: points of '{place}' inlined into "
+            f"other functions are missing"
+        )
+        return _Found(early, remarks=(remark,))
     table = find_point_table(context)
     try:
-        pcs, absence = _find_place(table, wanted)
+        return _find_in_table(table, place)
     except KcovdbgError:
-        named = (
-            ()
-            if is_file_name(wanted)
-            else context.kernel.names.make_function_finder().find_in_image(wanted)
-        )
+        if not is_function:
+            raise
+        named = context.kernel.names.make_function_finder().find_in_image(place)
         if any(start.room for start in named):
-            return _list_code(table, wanted, named)
-        found = None if is_file_name(wanted) else context.kernel.points.find_in_module(wanted)
+            return _list_code(table, place, named)
+        found = context.kernel.points.find_in_module(place)
         if found is None:
             raise
-        module, points = found
-        absence = f"'{wanted}' of module {module} calls no callback: it is not instrumented"
-        remark = (
-            f"'{wanted}' is in module {module}; copies that are inlined into other functions are "
-            f"not searched"
-        )
-        return points, absence, (remark,)
-    rows = zip(pcs, table.get_rows(pcs), strict=True)
-    return (
-        [FunctionPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None],
-        absence,
-        (),
+    module, points = found
+    absence = f"'{place}' of module {module} calls no callback: it is not instrumented"
+    remark = (
+        f"'{place}' is in module {module}; copies that are inlined into other functions are not "
+        f"searched"
     )
+    return _Found(points, absence, (remark,))
 
 
-def _list_code(
-    table: LocationTable, wanted: str, named: Sequence[FunctionStart]
-) -> tuple[Sequence[FunctionPoint], str, tuple[str, ...]]:
-    """Return the points of code whose name the table does not have, and why there are none.
+def _list_code(table: LocationTable, place: str, named: Sequence[FunctionStart]) -> _Found:
+    """Return the points of code whose name the table does not have.
 
     :param named: the code: labels of assembly, and functions with more than two names.
     """
@@ -153,22 +173,22 @@ def _list_code(
         if start.pc is not None:
             pcs.update(table.find_in(range(start.pc, start.pc + (start.size or start.room or 0))))
             function = table.function_at(start.pc)
-            functions.update({} if function is None else {function: None})
-    found = sorted(pcs)
-    rows = zip(found, table.get_rows(found), strict=True)
-    points = [FunctionPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None]
+            if function is not None:
+                functions[function] = None
     remarks = tuple(
-        f"'{wanted}' is another name of {function.alias or function.name}" for function in functions
+        f"'{place}' is another name of {function.alias or function.name}" for function in functions
     )
-    return (
-        points,
-        _explain_absence(table, wanted, {one.unit for one in functions if one.unit}),
-        remarks,
-    )
+    absence = _explain_absence(table, place, functions)
+    return _Found(_get_points(table, sorted(pcs)), absence, remarks)
 
 
-def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:
+def _explain_absence(table: LocationTable, function: str, symbols: Iterable[FunctionSymbol]) -> str:
+    """Return why a function has no points.
+
+    :param symbols: those of the function.
+    """
     text = f"'{function}' is not instrumented: it has no coverage point"
+    units = {symbol.unit for symbol in symbols if symbol.unit}
     if not units:
         return text
     names = " and ".join(sorted(units))
@@ -193,20 +213,18 @@ def _coverage(
     """
     recordable = [row for row in rows if row.kind in kinds]
     covered = sum(bool(row.hits) for row in recordable)
-    if recordable:
-        if is_incomplete:
-            yield (
-                f"at least {covered} of {len(recordable)} points are covered: of the others it is "
-                f"unknown"
-            )
-        else:
-            yield (
-                f"{covered} of {len(recordable)} points are covered "
-                f"({covered / len(recordable):.0%})"
-            )
+    text = f"{covered} of {len(recordable)} points are covered"
+    if recordable and is_incomplete:
+        yield f"at least {text}: of the others it is unknown"
+    elif recordable:
+        yield f"{text} ({covered / len(recordable):.0%})"
     for kind in sorted({row.kind for row in rows} - set(kinds)):
         count = sum(row.kind is kind for row in rows)
         yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
+
+
+def _function(row: _Row) -> str | None:
+    return function_text(row.location) if row.location.frames else None
 
 
 def _make_columns(offset: int, *, counted: bool) -> list[Column]:
@@ -223,13 +241,11 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             "symbol",
             SYMBOL,
             title="FUNCTION",
-            value=lambda row: row.location.symbol,
-            text=lambda row: function_text(row.location) if row.location.frames else None,
+            value="location.symbol",
+            text=_function,
             elastic=16,
         ),
-        where_column(
-            lambda row: place_text(row.location.frames[0]) if row.location.frames else None
-        ),
+        where_column(),
         Column(
             "hits",
             NUMBER,
@@ -242,7 +258,7 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             ),
             unit="records",
         ),
-        frames_column(lambda row: row.location.frames),
+        frames_column(),
     ]
 
 
@@ -250,13 +266,9 @@ class _Group(NamedTuple):
     """What a directory, a file or a function has, and how much of it was executed."""
 
     name: str
-    file: str | None
-    """Of a function."""
-    lines: int
-    executed_lines: int
-    functions: int
-    executed_functions: int
-    unknown_lines: int
+    totals: CoverageTotals
+    file: str | None = None
+    """The file of a function."""
 
 
 def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
@@ -264,41 +276,29 @@ def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
     if by == _BY_FUNCTION:
         for file in files:
             for function, lines, executed, unknown, _ in find_function_lines(file):
-                is_known = function.hits is not None
-                yield _Group(
-                    function.name,
-                    file.path,
+                totals = CoverageTotals(
                     lines,
                     executed,
-                    int(is_known),
-                    int(bool(function.hits)),
-                    unknown,
+                    functions=int(function.hits is not None),
+                    executed_functions=int(bool(function.hits)),
+                    unknown_lines=unknown,
                 )
+                yield _Group(function.name, totals, file.path)
         return
-    groups: dict[str, list[SourceCoverage]] = {}
+    groups: defaultdict[str, list[SourceCoverage]] = defaultdict(list)
     for file in files:
-        groups.setdefault(file.path if by == _BY_FILE else posixpath.dirname(file.path), []).append(
-            file
-        )
+        name = file.path if by == _BY_FILE else posixpath.dirname(file.path)
+        groups[name].append(file)
     for name in sorted(groups):
-        totals = sum_up(groups[name])
-        yield _Group(
-            name,
-            None,
-            totals.lines,
-            totals.executed_lines,
-            totals.functions,
-            totals.executed_functions,
-            totals.unknown_lines,
-        )
+        yield _Group(name, sum_up(groups[name]))
 
 
 def _make_share_column(noun: str, *, hidden: bool) -> Column:
     """Return the column for the share of the lines or functions that were executed."""
 
-    def find_share(row: Any) -> float | None:
-        whole = getattr(row, f"{noun}s")
-        return getattr(row, f"executed_{noun}s") / whole if whole else None
+    def find_share(row: _Group) -> float | None:
+        whole = getattr(row.totals, f"{noun}s")
+        return getattr(row.totals, f"executed_{noun}s") / whole if whole else None
 
     return Column(
         f"{noun}_share",
@@ -311,26 +311,30 @@ def _make_share_column(noun: str, *, hidden: bool) -> Column:
     )
 
 
+_KNOWN: Final = "of which it is known whether they ran"
+
+
 def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
     """Return the columns of groups.
 
     :param has_trace: whether there are buffers.
     """
     hidden = not has_trace
-    names = [Column("name", PATH if by != _BY_FUNCTION else SYMBOL, title=by.upper())]
+    names = [Column("name", PATH, title=by.upper())]
     if by == _BY_FUNCTION:
-        names.append(Column("file", PATH))
+        names = [Column("name", SYMBOL, title=by.upper()), Column("file", PATH)]
     return [
         *names,
         Column(
             "lines",
             NUMBER,
-            meaning="lines with code in functions with points, of which it is known whether they "
-            "ran",
+            value="totals.lines",
+            meaning=f"lines with code in functions with points, {_KNOWN}",
         ),
         Column(
             "executed_lines",
             NUMBER,
+            value="totals.executed_lines",
             title="EXECUTED",
             json_only=hidden,
             meaning="lines that were executed",
@@ -340,11 +344,13 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
         Column(
             "functions",
             NUMBER,
-            meaning="functions with points, of which it is known whether they ran",
+            value="totals.functions",
+            meaning=f"functions with points, {_KNOWN}",
         ),
         Column(
             "executed_functions",
             NUMBER,
+            value="totals.executed_functions",
             title="EXECUTED",
             json_only=hidden,
             meaning="functions that were executed",
@@ -353,6 +359,7 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
         Column(
             "unknown_lines",
             NUMBER,
+            value="totals.unknown_lines",
             title="UNKNOWN",
             json_only=hidden,
             meaning="lines of which it is unknown whether they ran",
@@ -367,21 +374,15 @@ def _count_by_blocks(
     from others.
     """
     finder = make_finder(table)
-    blocks: dict[int, FunctionBlocks] = {}
+    find_blocks = cache(partial(finder.find_blocks, trace))
     counts = {}
     for pc in points:
         # In the call.
         address = pc - 1
         function = finder.find_function(address)
-        if function is None:
-            continue
-        if function not in blocks:
-            blocks[function] = finder.find_blocks(trace, function)
-        for block in blocks[function].blocks:
-            if (
-                block.address <= address < block.address + block.size
-                and block.state is BlockState.EXECUTED
-            ):
+        for block in () if function is None else find_blocks(function).blocks:
+            is_here = block.address <= address < block.address + block.size
+            if is_here and block.state is BlockState.EXECUTED:
                 counts[pc] = block.records or 1
     return counts
 
@@ -389,25 +390,19 @@ def _count_by_blocks(
 def _run_groups(context: Context, args: Namespace) -> Table:
     """Show the figures that export writes to lcov."""
     table = find_point_table(context, needs_points=False)
-    _find_place(table, args.place)
-    is_function = not is_file_name(args.place) and bool(
-        table.find(function=args.place) or table.functions_named(args.place)
-    )
+    _find_in_table(table, args.place)
+    matches = matches_source_function if _is_function(table, args.place) else matches_file
+    remarks = [*context.kernel.names.remarks]
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:
         require_points(buffer, "points", takes_addresses=True)
-    remarks = [*context.kernel.names.remarks]
-    remarks += dict.fromkeys(
-        f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks
-    )
+        remarks += name_remarks(buffer.name, buffer.remarks)
     traces = [read_trace_records(context.inputs, buffer) for buffer in buffers]
     trace = merge_traces(traces) if traces else TraceRecords({}, SET, frozenset({PointKind.PC}))
-    found = find_image_coverage(
-        context,
-        trace,
-        partial(matches_source_function if is_function else matches_file, args.place),
-    )
-    remarks += found.remarks if traces else ()
+    found = find_image_coverage(context, trace, partial(matches, args.place))
+    remarks = list(dict.fromkeys(remarks))
+    if traces:
+        remarks += found.remarks
     files = found.files
     if args.reachable:
         files = select_reachable(table, files, context.kernel.code.call_graph.reachable)
@@ -420,10 +415,8 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     rows = list(_group_files(files, args.by))
     if not rows:
         context.status = 1
-    absence = f"'{args.place}' is not instrumented: its code has no coverage point"
-    return Table(
-        _make_group_columns(args.by, has_trace=bool(traces)), rows, remarks=remarks, empty=absence
-    )
+    columns = _make_group_columns(args.by, has_trace=bool(traces))
+    return Table(columns, rows, remarks=remarks, empty=_NOT_INSTRUMENTED.format(args.place))
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -440,29 +433,14 @@ def _run(context: Context, args: Namespace) -> Table:
     remarks = [*context.kernel.names.remarks]
     if remarks and is_file_name(args.place):
         raise CapabilityError(f"points: files are unknown: {remarks[0]}", hint="name a function")
-    own = () if is_file_name(args.place) else find_early_points(context, args.place)
-    if own:
-        found: Sequence[FunctionPoint] = own
-        absence = ""
-        remarks.append(
-            f"the table of this build is still being built: points of '{args.place}' inlined "
-            f"into other functions are missing"
-        )
-    else:
-        found, absence, remark = _find_points(context, args.place)
-        remarks += remark
+    found = _find_points(context, args.place)
+    absence = found.absence
+    remarks += found.remarks
     hits = None
     if args.what:
-        hits = _count_hits(context, args.what, [point[0] for point in found])
+        hits = _count_hits(context, args.what, [point.pc for point in found.points])
         remarks += hits.remarks
-    offset = context.target.kaslr_offset
-    table = context.kernel.names.table
-    rows: list[_Row] = []
-    for pc, kind, frames in found:
-        mangled = None if table is None else table.mangled_at(pc, frames)
-        location = Location(pc, frames, mangled=mangled)
-        count = None if hits is None else hits.of(pc, kind)
-        rows.append(_Row(pc, kind, address_of(pc, offset), location, count))
+    rows = list(_make_rows(context, found.points, hits))
     if hits is not None:
         remarks += _coverage(rows, hits.kinds, is_incomplete=hits.is_incomplete)
     if not rows:
@@ -470,11 +448,22 @@ def _run(context: Context, args: Namespace) -> Table:
         if context.format is not Format.TEXT:
             # Other formats show remarks only.
             remarks.append(absence)
-    if hits is not None and args.uncovered and rows:
+    elif hits is not None and args.uncovered:
         rows = [row for row in rows if row.kind in hits.kinds and not row.hits]
         absence = f"no uncovered point in '{args.place}'"
-    columns = _make_columns(offset, counted=hits is not None)
+    columns = _make_columns(context.target.kaslr_offset, counted=hits is not None)
     return Table(columns, rows, remarks=remarks, empty=absence)
+
+
+def _make_rows(
+    context: Context, points: Iterable[FunctionPoint], hits: _Hits | None
+) -> Iterator[_Row]:
+    offset, table = context.target.kaslr_offset, context.kernel.names.table
+    for pc, kind, frames in points:
+        mangled = None if table is None else table.mangled_at(pc, frames)
+        count = None if hits is None else hits.of(pc, kind)
+        location = Location(pc, frames, mangled=mangled)
+        yield _Row(pc, kind, address_of(pc, offset), location, count)
 
 
 @dataclass(frozen=True, slots=True)

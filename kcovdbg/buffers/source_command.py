@@ -44,25 +44,25 @@ _COLUMNS: Final = (
     Column(
         "file",
         PATH,
-        value=lambda row: row.coverage.file,
+        value="coverage.file",
         meaning="source file, relative to the build root",
     ),
-    Column("line", NUMBER, value=lambda row: row.coverage.line, meaning="line in the file"),
+    Column("line", NUMBER, value="coverage.line", meaning="line in the file"),
     Column(
         "hits",
         NUMBER,
-        value=lambda row: row.coverage.hits,
+        value="coverage.hits",
         meaning="records of the line's points or code",
         unit="records",
     ),
     Column(
         "points",
         NUMBER,
-        value=lambda row: row.coverage.points,
+        value="coverage.points",
         meaning="coverage points on this line",
         unit="points",
     ),
-    Column("covered", NUMBER, value=lambda row: row.coverage.covered),
+    Column("covered", NUMBER, value="coverage.covered"),
     Column("state", TEXT, value=lambda row: LINE_MARKS[row.state].word),
     Column(
         "reason", TEXT, value=lambda row: row.state.name.lower() if row.state.is_unknown else None
@@ -83,11 +83,13 @@ def _run(context: Context, args: Namespace) -> Lines:
     remarks += (*counted.remarks, *found.remarks)
     tree = context.kernel.sources.tree
     rows = []
+    problems = set()
     for coverage in found.files:
         text = tree.read(coverage.file)
         rows += [_Row(line, text.line(line.line)) for line in coverage.rows()]
-    texts = [tree.read(coverage.file) for coverage in found.files]
-    reasons = sorted({text.remark for text in texts if text.remark})
+        if text.remark:
+            problems.add(text.remark)
+    reasons = sorted(problems)
     remarks += reasons[:_NAMED]
     if len(reasons) > _NAMED:
         remarks.append(f"{len(reasons) - _NAMED} more files without text")
@@ -107,14 +109,18 @@ def _count(rows: Sequence[_Row]) -> str:
     executed = sum(row.state.was_executed for row in rows)
     unknown = sum(row.state.is_unknown for row in rows)
     text = f"{executed} of {len(rows)} lines are executed"
-    return f"{text}, {unknown} are unknown" if unknown else text
+    if unknown:
+        text += f", {unknown} are unknown"
+    return text
 
 
 def _errors(row: _Row, *, is_incomplete: bool) -> tuple[str, ...]:
-    text = () if row.text is not None else ("source text is missing",)
+    errors = []
+    if row.text is None:
+        errors.append("source text is missing")
     if is_incomplete and row.coverage.covered < row.coverage.points:
-        return (*text, "not every record could be read: more of its points may be covered")
-    return text
+        errors.append("not every record could be read: more of its points may be covered")
+    return tuple(errors)
 
 
 def _lines(
@@ -135,14 +141,13 @@ def _lines(
             by_line = dict(islice(by_line.items(), most))
             text = text[: max(by_line)]
         most -= len(by_line)
+        digits = len(str(len(text) or max(by_line)))
         if not text:
             for line, row in by_line.items():
-                yield _line(line, row, [], len(str(max(by_line))))
+                yield _line(line, row, [], digits)
             continue
-        digits = len(str(len(text)))
-        for part, (first, last) in enumerate(
-            [(1, len(text))] if whole else find_hunks(sorted(by_line), len(text))
-        ):
+        hunks = iter([(1, len(text))]) if whole else find_hunks(sorted(by_line), len(text))
+        for part, (first, last) in enumerate(hunks):
             if part:
                 yield (("gutter", "     ⋮"),)
             for line, shown in enumerate(highlight(text[first - 1 : last], file), first):

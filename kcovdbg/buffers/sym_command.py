@@ -6,18 +6,19 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import PC_CONVENTION
-from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
+from kcovdbg.console.column import ADDRESS, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.record_columns import frames_column
+from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
-from kcovdbg.console.wording import function_text, place_text
+from kcovdbg.console.wording import frame_fragments, function_text, place_text
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import read_input
 from kcovdbg.inputs.input_commands import find_hint
@@ -47,18 +48,15 @@ _STDIN: Final = "-"
 def _details(row: WrittenLocation) -> Iterator[Line]:
     """Yield the functions that the innermost one was inlined into."""
     for frame in row.location.frames[1:]:
-        yield (
-            ("", "    inlined into "),
-            ("symbol", frame.function or "?"),
-            ("", "  "),
-            ("path", place_text(frame)),
-        )
+        yield ("", "    inlined into "), *frame_fragments(frame)
 
 
 def _function(row: WrittenLocation) -> str | None:
+    if row.is_missing:
+        return None
     # The functions that it was inlined into follow on lines of their own.
     location = row.location
-    return None if row.is_missing else function_text(location._replace(frames=location.frames[:1]))
+    return function_text(location._replace(frames=location.frames[:1]))
 
 
 _COLUMNS: Final = (
@@ -69,47 +67,46 @@ _COLUMNS: Final = (
         null="this kernel has no such function, or has freed it",
     ),
     Column("address", ADDRESS, meaning="`pc` plus the KASLR offset", null="as of `pc`"),
-    Column(
-        "symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, text=_function
-    ),
-    Column(
-        "where",
-        PATH,
-        text=lambda row: place_text(row.location.frames[0]) if row.location.frames else None,
-        text_only=True,
-    ),
-    frames_column(lambda row: row.location.frames),
+    Column("symbol", SYMBOL, title="FUNCTION", value="location.symbol", text=_function),
+    where_column(elastic=None),
+    frames_column(),
     Column(
         "input",
         TEXT,
-        value=lambda row: row.word.text,
+        value="word.text",
         json_only=True,
         meaning="the location as it was given",
     ),
 )
 
 
+def _label(row: WrittenLocation) -> str:
+    if row.word.function or row.pc is None:
+        return row.word.text
+    return f"{row.pc:#x}"
+
+
 def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
-    """Yield why the location may be another one than meant, or the address none that KCOV
-    recorded.
-    """
+    """Yield reasons to distrust the location."""
     yield from row.errors
     if row.pc is None or row.word.function is not None:
         return
     symbolizer, offset = context.kernel.names.symbolizer, context.target.kaslr_offset
     start = None if symbolizer is None else symbolizer.function_starting_at(row.pc)
-    if start is not None and row.location.remark is not None:
+    remark = row.location.remark
+    if start is not None and remark is not None:
         yield f"start of {start}(), which is not a return address"
     elif offset and not row.location.frames and context.names[pc_of(row.pc, offset)].frames:
         yield f"its KASLR offset is included: sym --address {row.pc:#x}"
-    elif row.location.remark is not None and not row.word.is_oops:
-        yield row.location.remark
+    elif remark is not None and not row.word.is_oops:
+        yield remark
 
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
     lookup = context.kernel.names.make_word_lookup(is_running=args.address)
-    if len(args.pcs) == 1 and (args.pcs[0] == _STDIN or args.pcs[0].startswith(FILE)):
-        return _annotate(context, lookup, split_log(_read_text(context, args.pcs[0])))
+    first, *others = args.pcs
+    if not others and (first == _STDIN or first.startswith(FILE)):
+        return _annotate(context, lookup, split_log(_read_text(context, first)))
     words = _parse_words(context, args.pcs)
     if args.exact or args.pc == Convention.EXACT.value:
         words = [word._replace(is_exact=True) for word in words]
@@ -119,11 +116,11 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     missing = [row for row in rows if row.is_missing]
     if len(missing) == len(words):
         more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
-        raise UnknownWordError(
-            f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0])
-        )
-    remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
-    return _make_table(context, rows, [*remarks, *context.kernel.names.remarks])
+        raise UnknownWordError(f"{missing[0].errors[0]}{more}", hint=_find_hint(context, first))
+    remarks = [*context.kernel.names.remarks]
+    if missing:
+        remarks.insert(0, f"not found: {len(missing)} of {len(words)} words")
+    return _make_table(context, rows, remarks)
 
 
 def _find_hint(context: Context, word: str) -> str | None:
@@ -161,7 +158,7 @@ def _make_table(
         rows,
         remarks,
         errors=lambda row: tuple(_doubts(context, row)),
-        label=lambda row: row.word.text if row.word.function or row.pc is None else f"{row.pc:#x}",
+        label=_label,
         details=_details,
     )
 
@@ -192,8 +189,8 @@ def _read_text(context: Context, what: str) -> str:
 def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) -> Lines:
     """Return the lines of a log with source lines for the functions in them."""
     found = find_log_locations(lookup, lines)
-    known = [one for line in found for one in line]
-    rows = [row for one in known for row in one.choices]
+    known = list(chain.from_iterable(found))
+    rows = [row for word in known for row in word.choices]
     remarks = [*context.kernel.names.remarks]
     others = [row for row in rows if row.is_other_build]
     missing = [row for row in rows if row.is_missing]
@@ -201,19 +198,18 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
         if group:
             more = f", and of {len(group) - 1} more" if len(group) > 1 else ""
             remarks.append(f"{group[0].word.text}{more}: {group[0].errors[0]}")
-    torn = sum(not one.choices for one in known)
+    torn = sum(not word.choices for word in known)
     if torn:
         remarks.append(f"words that another message cut off, left as they are: {torn}")
     if not known:
         remarks.append("no line has a function with its offset, or is an address")
     if not known or (rows and all(row.is_missing for row in rows)):
         context.status = 1
-    shown = [
-        _annotate_line(line.text.rstrip("\r\0"), words)
-        for line, words in zip(lines, found, strict=True)
-    ]
-    text = tuple((("", escape(line.expandtabs())),) for line in shown)
-    return Lines(text, data=_make_table(context, rows), remarks=remarks)
+    shown: list[Line] = []
+    for line, words in zip(lines, found, strict=True):
+        text = _annotate_line(line.text.rstrip("\r\0"), words)
+        shown.append((("", escape(text.expandtabs())),))
+    return Lines(shown, data=_make_table(context, rows), remarks=remarks)
 
 
 def _annotate_line(text: str, words: Sequence[FoundWord]) -> str:

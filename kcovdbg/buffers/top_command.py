@@ -54,23 +54,25 @@ def _function_text(row: _Row) -> str:
     return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
 
 
+def _errors(row: _Row) -> tuple[str, ...]:
+    return () if row.by == "file" else approximate_errors(row)
+
+
 def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
     """Return the columns.
 
     :param is_moved: whether a list has other addresses than KCOV recorded.
     """
     return (
-        Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
+        Column("count", NUMBER, title="RECORDS", value="share.records"),
         Column(
             "share",
             SHARE,
-            value=lambda row: row.share.share,
+            value="share.share",
             meaning="share of the buffer's records, from 0 to 1",
         ),
-        Column(
-            "points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2
-        ),
-        Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
+        Column("points", NUMBER, value="share.points", json_only=by == "pc", priority=2),
+        Column("repeats", NUMBER, value="share.repeats", priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16),
         Column(
@@ -82,7 +84,7 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
         ),
         Column("pc", WORD, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
         Column("file_pc", WORD, title="IN FILE", json_only=not is_moved, priority=3),
-        frames_column(lambda row: row.location.frames),
+        frames_column(),
     )
 
 
@@ -107,40 +109,31 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     limit = args.n
     if limit is None and context.format is Format.TEXT:
         limit = _SHOWN
-    ranking = rank(
-        columns,
-        known.records,
-        repeats,
-        args.by,
-        None if wanted.passes_all else wanted.select(columns),
-        limit,
-    )
-    shown = ranking.shares
-    if ranking.groups > len(shown):
-        rest = ranking.records - sum(share.records for share in shown)
-        remarks.append(
-            f"{ranking.groups - len(shown)} more lines with {rest} records; -n shows them"
-        )
+    chosen = None if wanted.passes_all else wanted.select(columns)
+    ranking = rank(columns, known.records, repeats, args.by, chosen, limit)
+    others, records = ranking.rest
+    if others:
+        remarks.append(f"{others} more lines with {records} records; -n shows them")
     if ranking.repeats:
         part = (
             f"{ranking.repeats} of {ranking.records} records "
             f"({ranking.repeats / ranking.records:.0%})"
         )
         remarks.append(f"{part} repeat a point within one run of a function")
-    names.prefetch(share.pc for share in shown)
+    names.prefetch(share.pc for share in ranking.shares)
     file_pcs = _find_file_pcs(buffer)
-    lead = buffer.encoding.codec.lead
     is_moved = any(pc != word for pc, word in file_pcs.items())
+    rows = []
+    for share in ranking.shares:
+        pc = share.pc - buffer.encoding.codec.lead
+        rows.append(_Row(share, names[share.pc], args.by, pc, file_pcs.get(pc)))
     yield heading
     yield Table(
         _make_columns(args.by, is_moved=is_moved),
-        tuple(
-            _Row(share, names[share.pc], args.by, share.pc - lead, file_pcs.get(share.pc - lead))
-            for share in shown
-        ),
+        rows,
         remarks=remarks,
         empty="no records",
-        errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),
+        errors=_errors,
     )
 
 

@@ -7,15 +7,16 @@ from argparse import Namespace
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi import record
 from kcovdbg.buffers.call_listing import CALL_COLUMNS, CALL_ROWS, indent_name
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import compare_builds, find_builds
+from kcovdbg.compare.trace_builds import TraceSide, compare_builds, read_sides
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
@@ -28,13 +29,12 @@ from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, value
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import WordError
 from kcovdbg.inputs.buffer_sources import (
-    find_buffer,
+    name_remarks,
     order_remarks,
     require_comparable,
     require_named_names,
     require_order,
 )
-from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align_records, number_values
@@ -90,7 +90,9 @@ class _Row(NamedTuple):
     def records(self) -> tuple[int | None, int | None]:
         """In the trace that is compared with, and in the other one."""
         own = self.step.records
-        return (own, None) if self.side == _AGAINST else (self.against, own)
+        if self.side == _AGAINST:
+            return own, None
+        return self.against, own
 
     @property
     def frame(self) -> Frame:
@@ -103,16 +105,14 @@ def _function_text(row: _Row) -> str:
 
 
 _COLUMNS: Final = (
-    Column("depth", NUMBER, value=lambda row: row.step.depth, json_only=True),
-    Column("records", NUMBER, value=lambda row: row.step.records),
-    Column("rounds", NUMBER, value=lambda row: row.step.rounds, priority=2),
-    Column(
-        "function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24
-    ),
+    Column("depth", NUMBER, value="step.depth", json_only=True),
+    Column("records", NUMBER, value="step.records"),
+    Column("rounds", NUMBER, value="step.rounds", priority=2),
+    Column("function", SYMBOL, value="frame.function", text=_function_text, elastic=24),
     Column("values", LIST, elastic=16, hide_empty=True),
-    Column("file", PATH, value=lambda row: row.frame.file, json_only=True),
-    Column("line", NUMBER, value=lambda row: row.frame.line, json_only=True),
-    Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
+    Column("file", PATH, value="frame.file", json_only=True),
+    Column("line", NUMBER, value="frame.line", json_only=True),
+    Column("class", TEXT, value="name", hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
 _COMPARED_COLUMNS: Final = (
@@ -123,7 +123,7 @@ _COMPARED_COLUMNS: Final = (
     *_COLUMNS[3:],
 )
 _CLASS_COLUMNS: Final = (
-    Column("class", TEXT, value=lambda one: one.name, meaning="name of the class"),
+    Column("class", TEXT, value="name", meaning="name of the class"),
     Column("summary", TEXT, meaning="what the class holds"),
     Column("functions", LIST, json_only=True, meaning="patterns of names of functions"),
     Column("files", LIST, json_only=True, meaning="patterns of source files"),
@@ -143,7 +143,7 @@ class _Story(NamedTuple):
     pcs: array[int]
     """Of the records that are not left out."""
     numbers: Sequence[int]
-    """The numbers of these records in the buffer, where records hold values."""
+    """The numbers of these records in the buffer."""
     steps: list[TraceStep]
     remarks: Sequence[str]
 
@@ -159,58 +159,39 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.against is not None:
         yield from _compare(context, args)
         return
-    (kernel,), assumptions = find_builds(context, [[args.what]])
-    (wanted,) = make_filters(args, kernel.names.locations)
-    buffer = find_buffer(context.inputs, args.what, kernel)
-    if not args.unique and has_calls(buffer):
-        yield from _show_calls(context, args, buffer, kernel, assumptions, wanted)
-        return
-    story = _read(context, args, buffer, kernel, wanted)
-    shown, more = _choose(context, args, story.steps)
-    yield Lines(((("header", buffer_title(story.buffer)),),))
-    yield Table(
-        _COLUMNS,
-        tuple(_make_row(step, story) for step in shown),
-        remarks=(*story.remarks, *assumptions, *more),
-        empty="no records",
-        errors=lambda row: approximate_errors(row.location),
-    )
+    (side,), assumptions = read_sides(context, [args.what])
+    (wanted,) = make_filters(args, side.kernel.names.locations)
+    if not args.unique and has_calls(side.buffer):
+        table = _list_calls(context, args, side, wanted)
+    else:
+        story = _read(context, args, side, wanted)
+        shown, more = _choose(context, args, story.steps)
+        rows = [_make_row(step, story) for step in shown]
+        table = Table(_COLUMNS, rows, (*story.remarks, *more), "no records", approximate_errors)
+    yield Lines(((("header", buffer_title(side.buffer)),),))
+    yield replace(table, remarks=(*table.remarks, *assumptions))
 
 
-def _show_calls(
-    context: Context,
-    args: Namespace,
-    buffer: Buffer,
-    kernel: Kernel,
-    assumptions: Sequence[str],
-    wanted: PcFilter,
-) -> Iterator[Renderable]:
-    """Yield the calls of a buffer with entry and exit records."""
-    pcs, remarks = _read_pcs(context, buffer, kernel)
-    calls = build_calls(find_events(buffer, len(pcs)))
+def _list_calls(context: Context, args: Namespace, side: TraceSide, wanted: PcFilter) -> Table:
+    """Return the calls of a buffer with entry and exit records."""
+    pcs, remarks = _read_pcs(context, side)
+    calls = build_calls(find_events(side.buffer, len(pcs)))
     if args.depth is not None:
         calls = [call for call in calls if call.depth < args.depth]
-    names = kernel.names.locations
+    names = side.kernel.names.locations
     names.prefetch(call.pc for call in calls)
     located = [row for row in locate_calls(calls, names) if wanted(row.call.pc)]
     shown, more = _choose(context, args, located)
-    yield Lines(((("header", buffer_title(buffer)),),))
-    yield Table(
-        CALL_COLUMNS,
-        shown,
-        remarks=(*remarks, *assumptions, *more),
-        empty="no calls",
-        errors=lambda row: approximate_errors(row.location),
-    )
+    return Table(CALL_COLUMNS, shown, (*remarks, *more), "no calls", approximate_errors)
 
 
-def _read_pcs(context: Context, buffer: Buffer, kernel: Kernel) -> tuple[array[int], list[str]]:
-    """Return the PCs of a buffer's records, without those behind too many strange ones, and remarks
+def _read_pcs(context: Context, side: TraceSide) -> tuple[array[int], list[str]]:
+    """Return the PCs of a buffer's records, up to too many that are no coverage points, and remarks
     on them.
     """
+    buffer, kernel = side
     require_order(buffer, "trace")
-    remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
-    remarks += order_remarks(buffer)
+    remarks = [*syscall_remarks(context, buffer), *buffer.remarks, *order_remarks(buffer)]
     pcs = pc_sequence(buffer)
     names = kernel.names.locations.of(buffer)
     # Executed addresses are no points, and nothing is strange about that.
@@ -226,22 +207,18 @@ def _read_pcs(context: Context, buffer: Buffer, kernel: Kernel) -> tuple[array[i
     return pcs, remarks
 
 
-def _read(
-    context: Context, args: Namespace, buffer: Buffer, kernel: Kernel, wanted: PcFilter
-) -> _Story:
-    names = kernel.names.locations.of(buffer)
-    pcs, remarks = _read_pcs(context, buffer, kernel)
+def _read(context: Context, args: Namespace, side: TraceSide, wanted: PcFilter) -> _Story:
+    buffer = side.buffer
+    names = side.kernel.names.locations.of(buffer)
+    pcs, remarks = _read_pcs(context, side)
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
         numbers = numbers[: bisect_left(numbers, len(pcs))]
-        pcs = array("Q", (pcs[index] for index in numbers))
+        pcs = _select(pcs, numbers)
     positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
-    kept = array("Q", (pcs[at] for at in positions))
-    numbers = (
-        array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
-    )
+    kept = _select(pcs, positions)
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(
@@ -256,23 +233,25 @@ def _read(
         )
     if args.depth is not None:
         steps = [step for step in steps if step.depth < args.depth]
-    return _Story(buffer, names, kept, numbers, steps, remarks)
+    return _Story(buffer, names, kept, _select(numbers, positions), steps, remarks)
+
+
+def _select(numbers: Sequence[int], positions: Iterable[int]) -> array[int]:
+    return array("Q", map(numbers.__getitem__, positions))
 
 
 def _find_end(pcs: array[int], names: LocationCache) -> int:
-    """Return how many records have few enough distinct PCs in the image that are no coverage
-    points.
+    """Return how many records come before those with which there would be too many distinct PCs
+    in the image that are no coverage points.
     """
     table = names.table
     if table is None:
         return len(pcs)
     distinct = make_numbering(pcs).number(pcs)
-    others = list(map(distinct.__getitem__, find_chains(distinct, table.columns).rest))
-    texts = [
-        (bisect_right(others, text.start), bisect_right(others, text.end))
-        for text in table.text_ranges()
-    ]
-    strangers = {pc for start, end in texts for pc in others[start:end]}
+    others = _select(distinct, find_chains(distinct, table.columns).rest)
+    strangers: set[int] = set()
+    for text in table.text_ranges():
+        strangers.update(others[bisect_right(others, text.start) : bisect_right(others, text.end)])
     if len(strangers) <= _MOST_STRANGERS:
         return len(pcs)
     least = len(strangers) - _MOST_STRANGERS
@@ -285,104 +264,92 @@ def _find_end(pcs: array[int], names: LocationCache) -> int:
 
 def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Yield the functions of two traces, aligned in their order."""
-    whats = (args.against, args.what)
-    kernels, assumptions = find_builds(context, [[what] for what in whats])
+    sides, assumptions = read_sides(context, (args.against, args.what))
+    kernels = [side.kernel for side in sides]
     filters = make_filters(args, *(kernel.names.locations for kernel in kernels))
-    buffers = [
-        find_buffer(context.inputs, what, kernel)
-        for what, kernel in zip(whats, kernels, strict=True)
-    ]
-    stories = [_read(context, args, *side) for side in zip(buffers, kernels, filters, strict=True)]
-    require_comparable("trace", [story.buffer for story in stories])
-    remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
-    comparison = compare_builds(context, kernels, [set(story.pcs) for story in stories])
+    stories = list(map(partial(_read, context, args), sides, filters))
+    require_comparable("trace", [side.buffer for side in sides])
+    remarks = []
+    for story in stories:
+        remarks += name_remarks(story.buffer.name, story.remarks)
+    comparison = compare_builds(context, kernels, (story.pcs for story in stories))
     remarks += [*assumptions, *comparison.remarks()]
     rows = list(_align(stories, comparison))
-    differing = sum(row.side != _BOTH for row in rows)
-    context.status = 1 if differing else 0
-    shown = rows
+    context.status = int(any(row.side != _BOTH for row in rows))
     if args.n is None and args.offset is None and context.format is Format.TEXT:
-        shown = [
-            rows[at]
-            for at in _find_context(
-                [row.side != _BOTH for row in rows], [row.step.depth for row in rows]
-            )
-        ]
+        shown = _find_differing(rows)
         if len(shown) < len(rows):
             remarks.append(
                 f"{len(rows) - len(shown)} of {len(rows)} lines are in both traces and not "
                 f"shown; -n {len(rows)} shows all"
             )
     else:
-        first = args.offset or 0
-        shown = rows[first : len(rows) if args.n is None else first + args.n]
+        shown = _slice(args, rows)
+    titles = map(buffer_title, (side.buffer for side in sides))
     yield Lines(
-        tuple(
-            (("header", f"{sign} {buffer_title(story.buffer)}"),)
-            for sign, story in zip("<>", stories, strict=True)
-        )
+        [(("header", f"{sign} {title}"),) for sign, title in zip("<>", titles, strict=True)]
     )
-    yield Table(
-        _COMPARED_COLUMNS,
-        tuple(shown),
-        remarks=remarks,
-        empty="no difference" if rows else "no records",
-        errors=lambda row: approximate_errors(row.location),
-    )
+    empty = "no difference" if rows else "no records"
+    yield Table(_COMPARED_COLUMNS, shown, remarks, empty, approximate_errors)
 
 
 def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_Row]:
     """Yield the functions of both traces in order, those in both once."""
-    rows = [[_make_row(step, story) for step in story.steps] for story in stories]
-    sides = number_values(
-        *([_find_key(comparison, row, side) for row in its] for side, its in enumerate(rows))
-    )
-    for part in align_records(*sides).parts():
+    left, right = ([_make_row(step, story) for step in story.steps] for story in stories)
+    left_keys = (_find_key(comparison, row, 0) for row in left)
+    right_keys = (_find_key(comparison, row, 1) for row in right)
+    for part in align_records(*number_values(left_keys, right_keys)).parts():
         if part.is_common:
             for at, other in zip(part.left, part.right, strict=True):
-                yield rows[1][other]._replace(side=_BOTH, against=rows[0][at].step.records)
+                yield right[other]._replace(side=_BOTH, against=left[at].step.records)
         else:
-            yield from (rows[0][at]._replace(side=_AGAINST) for at in part.left)
-            yield from (rows[1][at] for at in part.right)
+            for at in part.left:
+                yield left[at]._replace(side=_AGAINST)
+            for at in part.right:
+                yield right[at]
 
 
 def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:
     """Return what rows of one function have in common, on both sides."""
     if row.frame.function:
         return comparison.function(row.frame, side)
-    return row.location.address if comparison.match is None else (side, row.location.address)
+    if comparison.match is None:
+        return row.location.address
+    return side, row.location.address
 
 
-def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
+def _find_differing(rows: Sequence[_Row]) -> list[_Row]:
     """Return the lines that differ, and those that they are below."""
     found: set[int] = set()
     path: list[int] = []
-    for at, depth in enumerate(depths):
-        while path and depths[path[-1]] >= depth:
+    for at, row in enumerate(rows):
+        while path and rows[path[-1]].step.depth >= row.step.depth:
             path.pop()
         path.append(at)
-        if differs[at]:
+        if row.side != _BOTH:
             found.update(path)
-    return sorted(found)
+    return [rows[at] for at in sorted(found)]
 
 
 def _leave_out(
     pcs: Sequence[int], names: LocationCache, included: frozenset[str]
 ) -> tuple[array[int], Counter[str]]:
-    """Return where the records outside the classes that are left out are, and the number of the
-    others by class.
+    """Return the positions of records that are not left out, and the number of the others by class.
 
     Records without an address belong to no function and are left out as well.
     """
     class_of = {pc: find_class(*names[pc].outermost[:2]) for pc in set(pcs) if pc}
-    left_out = Counter(
-        name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included
-    )
-    if _ALL in included:
-        left_out.clear()
-    return array(
-        "Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)
-    ), left_out
+    kept = array("Q")
+    left_out: Counter[str] = Counter()
+    for at, pc in enumerate(pcs):
+        if not pc:
+            continue
+        name = class_of[pc]
+        if name is None or name in included or _ALL in included:
+            kept.append(at)
+        else:
+            left_out[name] += 1
+    return kept, left_out
 
 
 def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> Chain:
@@ -406,42 +373,46 @@ def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> 
 
 
 _Line = TypeVar("_Line", TraceStep, LocatedCall)
+_Item = TypeVar("_Item")
 
 
 def _choose(
     context: Context, args: Namespace, steps: list[_Line]
 ) -> tuple[list[_Line], tuple[str, ...]]:
     """Return the lines to show, and a remark where there are more."""
-    first = args.offset or 0
-    if args.n is None and not first:
+    if args.n is None and not args.offset:
         if context.format is not Format.TEXT or len(steps) <= _LINES:
             return steps, ()
-        shown = select_largest(steps, _LINES)
-        return shown, (
-            f"{len(steps) - _LINES} more lines, with fewer records; -n {len(steps)} shows all",
-        )
-    end = len(steps) if args.n is None else first + args.n
-    shown = steps[first:end]
-    if context.format is Format.TEXT and len(shown) < len(steps):
-        return shown, (
-            f"{len(steps) - len(shown)} more lines; --offset {first + len(shown)} goes on",
-        )
-    return shown, ()
+        left_out = len(steps) - _LINES
+        remark = f"{left_out} more lines, with fewer records; -n {len(steps)} shows all"
+        return select_largest(steps, _LINES), (remark,)
+    shown = _slice(args, steps)
+    left_out = len(steps) - len(shown)
+    if context.format is not Format.TEXT or not left_out:
+        return shown, ()
+    end = (args.offset or 0) + len(shown)
+    return shown, (f"{left_out} more lines; --offset {end} goes on",)
+
+
+def _slice(args: Namespace, lines: list[_Item]) -> list[_Item]:
+    """Return the lines that ``--offset`` and ``-n`` ask for."""
+    first = args.offset or 0
+    if args.n is None:
+        return lines[first:]
+    return lines[first : first + args.n]
 
 
 def _make_row(step: TraceStep, story: _Story) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(
-        step,
-        location,
-        find_class(*location.outermost[:2]),
-        tuple(_step_values(step, story, location.outermost)),
-    )
+    frame = location.outermost
+    values = tuple(_step_values(step, story, frame))
+    return _Row(step, location, find_class(frame.function, frame.file), values)
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
     """Yield the values in a step's records, up to the first returned one: those of one call."""
     buffer = story.buffer
+    # Other records hold no values.
     if not buffer.encoding.codec.is_variable:
         return
     for at in range(step.first, min(len(story.pcs), step.first + step.records)):

@@ -5,7 +5,7 @@ beside the kernel's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
@@ -13,7 +13,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import compare_builds, find_builds
+from kcovdbg.compare.trace_builds import compare_builds, read_sides
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.point_table import find_point_table
@@ -23,7 +23,7 @@ from kcovdbg.console.wording import (
     COARSE,
     UNREADABLE,
     buffer_title,
-    place_text,
+    frame_fragments,
     record_text,
     short_comparison_text,
 )
@@ -31,6 +31,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.buffer_sources import (
     FD,
     find_buffer,
+    name_remarks,
     order_remarks,
     read_both_views,
     read_trace_records,
@@ -165,33 +166,35 @@ class TraceView:
         self._sources = sources
         self._states = states
         self._has_one_build = comparison is None or comparison.match is None
-        self.remarks = list(remarks)
-        for side in filter(None, (left, right)):
-            self.remarks += [
-                remark if right is None else f"{side.buffer.name}: {remark}"
-                for remark in side.buffer.remarks
-            ]
         if right is None:
+            self.remarks = [*remarks, *left.buffer.remarks]
             self.rows = ViewRows.of_one(len(left))
             return
+        buffers = left.buffer, right.buffer
+        self.remarks = list(remarks)
+        for buffer in buffers:
+            self.remarks += name_remarks(buffer.name, buffer.remarks)
         pcs = pc_sequence(left.buffer), pc_sequence(right.buffer)
         sides: tuple[Sequence[int], Sequence[int]] = pcs
         width = 1
         if comparison is not None and comparison.match is not None:
             sides = comparison.number_records(0, pcs[0]), comparison.number_records(1, pcs[1])
         elif by_index:
-            encodings = left.buffer.encoding, right.buffer.encoding
-            if (
-                encodings[0].record_words == encodings[1].record_words
-                and not encodings[0].codec.is_variable
-            ):
-                sides, width = (left.buffer.words, right.buffer.words), encodings[0].record_words
-            else:
-                sides = _words(left.buffer), _words(right.buffer)
+            sides, width = _find_words(*buffers)
         alignment = align_by_index(*sides, width) if by_index else align_records(*sides)
         if alignment.is_coarse:
             self.remarks.append(COARSE)
         self.rows = ViewRows(alignment)
+
+    @property
+    def _sides(self) -> Sequence[TracePane]:
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+    def _records(self, row: ViewRow) -> Iterator[tuple[TracePane, int]]:
+        """Yield the records of a row, left first."""
+        for side, index in zip(self._sides, (row.left, row.right), strict=False):
+            if index is not None:
+                yield side, index
 
     def source(self, row: ViewRow) -> SourceTree | None:
         """Return what finds source files of a row's record, of two the left one's."""
@@ -222,16 +225,11 @@ class TraceView:
             return fit((("remark", f"  {row.rounds} equal records from {starts} on"),), width)
         side = panel_width(width)
         rest = width - side - GUTTER
-        left = (
-            fit((), side)
-            if row.left is None
-            else self.left.line(row.left, side, row.rounds, fill=True)
-        )
-        right = (
-            fit((), rest, fill=fill)
-            if row.right is None
-            else self.right.line(row.right, rest, row.rounds, fill=fill)
-        )
+        left, right = fit((), side), fit((), rest, fill=fill)
+        if row.left is not None:
+            left = self.left.line(row.left, side, row.rounds, fill=True)
+        if row.right is not None:
+            right = self.right.line(row.right, rest, row.rounds, fill=fill)
         return join(left, row.mark.value, right)
 
     def heading(self, width: int) -> list[Fragment]:
@@ -246,32 +244,24 @@ class TraceView:
 
     def row_pcs(self, row: ViewRow) -> tuple[int, ...]:
         """Return the PCs of a row's records, left first."""
-        sides = ((self.left, row.left), (self.right, row.right))
-        found = [
-            side.record(index).pc for side, index in sides if side is not None and index is not None
-        ]
-        return tuple(pc for pc in found if pc)
+        found = (side.record(index).pc for side, index in self._records(row))
+        return tuple(filter(None, found))
 
     def addresses(self, pc: int) -> tuple[str, ...]:
         """Return the spellings of a PC: as recorded, and with the KASLR offset of each side."""
-        offsets = {side.buffer.kaslr_offset for side in (self.left, self.right) if side is not None}
-        return (
-            f"{pc:#x}",
-            *(f"{address_of(pc, offset):#x}" for offset in sorted(offsets) if offset),
-        )
+        offsets = {0, *(side.buffer.kaslr_offset for side in self._sides)}
+        return tuple(f"{address_of(pc, offset):#x}" for offset in sorted(offsets))
 
     def location(self, row: ViewRow) -> Location | None:
         """Return where a row's record is, of two the left one."""
-        if row.left is not None:
-            return self.left.location(row.left)
-        return None if self.right is None or row.right is None else self.right.location(row.right)
+        for side, index in self._records(row):
+            return side.location(index)
+        return None
 
     def detail(self, at: ViewRow) -> list[Line]:
         """Return the words, operands and all frames of a row's records."""
         lines: list[Line] = []
-        for side, index in ((self.left, at.left), (self.right, at.right)):
-            if side is None or index is None:
-                continue
+        for side, index in self._records(at):
             row = side.located(index)
             text = f"{side.buffer.name} [{side.number(index)}] {row.record.word:#x}"
             if row.address is not None and side.buffer.kaslr_offset:
@@ -281,16 +271,10 @@ class TraceView:
                 text += f"  {operands}"
             lines.append((("", text),))
             location = side.location(index)
-            for depth, frame in enumerate(location.frames if location is not None else ()):
-                prefix = "  " if depth == 0 else "  ← "
-                lines.append(
-                    (
-                        ("", prefix),
-                        ("symbol", frame.function or "?"),
-                        ("", "  "),
-                        ("path", place_text(frame)),
-                    )
-                )
+            prefix = "  "
+            for frame in () if location is None else location.frames:
+                lines.append((("", prefix), *frame_fragments(frame)))
+                prefix = "  ← "
         return lines
 
     def folded(self) -> ViewRows:
@@ -303,8 +287,8 @@ class TraceView:
         self.left.names.prefetch(pcs)
         groups: dict[int, object] = {0: 0}
         for pc in {*pcs} - {0}:
-            frames = self.left.names[pc].frames
-            groups[pc] = (frames[-1].function, frames[-1].file) if frames else pc
+            location = self.left.names[pc]
+            groups[pc] = location.outermost[:2] if location.frames else pc
         return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
     def matching(self, wanted: Callable[[Location, int], bool]) -> Callable[[ViewRow], bool]:
@@ -315,7 +299,7 @@ class TraceView:
         """
         words: list[Sequence[int]] = []
         chosen: list[set[int]] = []
-        for side in filter(None, (self.left, self.right)):
+        for side in self._sides:
             words.append(_words(side.buffer))
             pcs = record.pcs_of_words(set(words[-1]), side.buffer.encoding)
             side.names.prefetch(pcs.values())
@@ -337,6 +321,14 @@ def _words(buffer: Buffer) -> Sequence[int]:
     return record.pc_words(buffer.words, buffer.encoding)
 
 
+def _find_words(left: Buffer, right: Buffer) -> tuple[tuple[Sequence[int], Sequence[int]], int]:
+    """Return the words of two buffers to compare by index, and the number of a record's."""
+    width = left.encoding.record_words
+    if width == right.encoding.record_words and not left.encoding.codec.is_variable:
+        return (left.words, right.words), width
+    return (_words(left), _words(right)), 1
+
+
 def make_view(
     context: Context,
     what: str,
@@ -354,43 +346,35 @@ def make_view(
         target = context.kernel.memory.optional_target
         if target is not None and is_this_machine(target):
             return _make_live_view(context, what, not_function)
-    whats = [what] if other is None else [what, other]
-    kernels, assumptions = find_builds(context, [[name] for name in whats])
-    names_of = [kernel.names.locations for kernel in kernels]
-    check_code(names_of, not_function)
-    buffers = [
-        find_buffer(context.inputs, name, kernel)
-        for name, kernel in zip(whats, kernels, strict=True)
-    ]
-    panes = [
-        TracePane(buffer, names, not_function)
-        for buffer, names in zip(buffers, names_of, strict=True)
-    ]
-    same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
-    # A task may have both buffers.
-    remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
-    for buffer, names in zip(buffers, names_of, strict=True):
-        require_named_names(
-            context.inputs, names.of(buffer), pc_sequence(buffer), f"view {buffer.name}"
-        )
-        remarks += recorded_syscall_remarks(names, buffer.name, pc_sequence(buffer))
-        prefix = "" if other is None else f"{buffer.name}: "
-        remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
+    sides, assumptions = read_sides(context, [what] if other is None else [what, other])
+    kernels = [side.kernel for side in sides]
+    check_code([kernel.names.locations for kernel in kernels], not_function)
+    panes = []
+    remarks: list[str] = []
+    for buffer, kernel in sides:
+        names = kernel.names.locations
+        panes.append(TracePane(buffer, names, not_function))
+        pcs = pc_sequence(buffer)
+        require_named_names(context.inputs, names.of(buffer), pcs, f"view {buffer.name}")
+        remarks += syscall_remarks(context, buffer)
+        remarks += recorded_syscall_remarks(names, buffer.name, pcs)
+        order = order_remarks(buffer)
+        remarks += order if other is None else name_remarks(buffer.name, order)
+    buffers = [side.buffer for side in sides]
     require_comparable("view", buffers)
+    # A task may have both buffers.
     remarks = [*dict.fromkeys(remarks), *assumptions]
     comparison = None
     if other is not None:
+        by_index = by_index or buffers[0].address == buffers[1].address is not None
         counts = (count_pcs(pane.buffer) for pane in panes)
         comparison = compare_builds(context, kernels, counts)
         remarks += comparison.remarks()
     return TraceView(
         *panes,
-        by_index=by_index or same,
+        by_index=by_index,
         sources=[kernel.sources.tree for kernel in kernels],
-        states=[
-            _state_finder(context, kernel, buffer)
-            for kernel, buffer in zip(kernels, buffers, strict=True)
-        ],
+        states=list(map(partial(_state_finder, context), kernels, buffers)),
         comparison=comparison,
         remarks=remarks,
     )
@@ -435,19 +419,16 @@ def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileState
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
     """Make a view of the user's and the kernel's side of a buffer."""
     compared = read_both_views(context.inputs, what)
-    found = [f"FINDING: {finding}" for finding in compared.findings] or [
-        "the user's view and the kernel's are equal"
-    ]
-    names = context.names
+    found = [f"FINDING: {finding}" for finding in compared.findings]
+    if not found:
+        found.append("the user's view and the kernel's are equal")
+    buffers = compared.user, compared.kernel
+    panes = [TracePane(buffer, context.names, not_function) for buffer in buffers]
     return TraceView(
-        TracePane(compared.user, names, not_function),
-        TracePane(compared.kernel, names, not_function),
+        *panes,
         by_index=True,
         sources=[context.kernel.sources.tree],
-        states=[
-            _state_finder(context, context.kernel, buffer)
-            for buffer in (compared.user, compared.kernel)
-        ],
+        states=list(map(partial(_state_finder, context, context.kernel), buffers)),
         remarks=[*found, *context.kernel.names.remarks],
         renew=lambda: _read_both_views(context.renew(), what, not_function),
     )

@@ -36,12 +36,10 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     has_screen = context.workspace.frontend.has_screen
     has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
     if not has_text and not (has_screen and context.terminal.is_terminal):
-        raise CapabilityError(
-            "view: standard output is not a terminal"
-            if has_screen
-            else "view: no full-screen view here",
-            hint="view --text prints the same",
-        )
+        problem = "no full-screen view here"
+        if has_screen:
+            problem = "standard output is not a terminal"
+        raise CapabilityError(f"view: {problem}", hint="view --text prints the same")
     view = make_view(
         context, args.what, args.other, args.not_function or (), by_index=args.by_index
     )

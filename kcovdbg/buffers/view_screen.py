@@ -24,7 +24,7 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.full_screen import fit
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.text import highlight
-from kcovdbg.symbols.source_tree import NO_TREE
+from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
 # Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a
 # read.
@@ -103,13 +103,15 @@ class ViewScreen(ScreenApplication):
     ) -> None:
         self.state: ViewState = ViewState(view)
         state = self.state
+
+        def draw_heading() -> StyleAndTextTuples:
+            return style_line(state.view.heading(self.width), "class:bar")
+
+        def draw_status() -> StyleAndTextTuples:
+            return style_line(fit((("", self._status()),), self.width))
+
         body = [
-            Window(
-                FormattedTextControl(
-                    lambda: style_line(state.view.heading(self.width), "class:bar")
-                ),
-                height=1,
-            ),
+            Window(FormattedTextControl(draw_heading), height=1),
             Window(RowControl(state), wrap_lines=False),
             ConditionalContainer(
                 Window(
@@ -123,10 +125,7 @@ class ViewScreen(ScreenApplication):
                 Window(FormattedTextControl(self._source), dont_extend_height=True),
                 Condition(lambda: state.shows_source),
             ),
-            Window(
-                FormattedTextControl(lambda: style_line(fit((("", self._status()),), self.width))),
-                height=1,
-            ),
+            Window(FormattedTextControl(draw_status), height=1),
         ]
 
         def draw_footer(width: int) -> StyleAndTextTuples:
@@ -148,32 +147,27 @@ class ViewScreen(ScreenApplication):
         """Return the source around the current record, or why there is none."""
         view, row = self.state.view, self.state.current()
         location = None if row is None else view.location(row)
-        if (
-            row is None
-            or location is None
-            or not location.frames
-            or location.frames[0].file is None
-        ):
-            why = "no source location" if location is None else location.remark or "no source line"
-            return style_line(fit((("remark", why),), self.width))
-        frame, tree = location.frames[0], view.source(row)
+        if row is None or location is None:
+            return self._remark("no source location")
+        frame = location.innermost
+        if frame.file is None:
+            return self._remark(location.remark or "no source line")
         heading = (
             ("path", f"{frame.file}:{frame.line}"),
             ("", "  "),
             ("symbol", frame.function or ""),
         )
         lines = [style_line(fit(heading, self.width), "class:bar")]
-        text = None if tree is None else tree.read(frame.file)
-        if text is None or not text.lines:
-            why = (None if text is None else text.remark) or NO_TREE
-            return _stack([*lines, style_line(fit((("remark", why),), self.width))])
+        tree = view.source(row)
+        text = SourceText(None, ()) if tree is None else tree.read(frame.file)
+        if not text.lines:
+            return _stack([*lines, self._remark(text.remark or NO_TREE)])
         middle = frame.line or 1
         room = max(int(self.application.output.get_size().rows * _SOURCE_SHARE) - 1, 2)
         first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
         digits = len(str(first + room))
-        file = frame.file or ""
-        states = view.find_states(row, file)
-        shown = highlight(text.lines[first - 1 : first - 1 + room], file)
+        states = view.find_states(row, frame.file)
+        shown = highlight(text.lines[first - 1 : first - 1 + room], frame.file)
         for number, line in enumerate(shown, first):
             gutter = []
             for of_trace in states:
@@ -184,6 +178,9 @@ class ViewScreen(ScreenApplication):
             style = "class:cursor" if number == middle else ""
             lines.append(style_line(fit((*gutter, *line), self.width), style))
         return _stack(lines)
+
+    def _remark(self, remark: str) -> StyleAndTextTuples:
+        return style_line(fit((("remark", remark),), self.width))
 
     def _detail(self) -> StyleAndTextTuples:
         row = self.state.current()

@@ -321,7 +321,7 @@ _OCCURRENCE_COLUMNS: Final = (
     where_column(
         lambda row: place_text(row.location.frames[0]) if row.location.frames else "", priority=1
     ),
-    frames_column(lambda row: row.location.frames),
+    frames_column(),
 )
 
 

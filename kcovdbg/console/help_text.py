@@ -40,13 +40,13 @@ collect.
 
 _ARGUMENT_COLUMNS: Final = (
     Column("names", LIST, meaning="the names of an option, or the name of an argument"),
-    Column("value", value=lambda argument: argument.value.value, meaning="kind of the value"),
+    Column("value", value="value.value", meaning="kind of the value"),
     Column("count", meaning="how many values it takes", null="the usual number"),
     Column("choices", LIST, meaning="the values to choose from"),
     Column("help", meaning="what it is for"),
 )
 _COMMAND_COLUMNS: Final = (
-    Column("command", value=lambda command: command.name, meaning="name of the command"),
+    Column("command", value="name", meaning="name of the command"),
     Column("summary", meaning="what it does, in a line"),
     Column("aliases", LIST, json_only=True, meaning="its other names"),
     Column("topic", json_only=True, meaning="the group that help lists it in"),

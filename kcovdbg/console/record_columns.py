@@ -19,7 +19,13 @@ from kcovdbg.console.column import (
     Meaning,
     RowType,
 )
-from kcovdbg.console.wording import format_operand, record_function, record_place, record_text
+from kcovdbg.console.wording import (
+    format_operand,
+    place_text,
+    record_function,
+    record_place,
+    record_text,
+)
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 
@@ -32,20 +38,30 @@ FRAME_COLUMNS: Final = (
 """The members of ``frames[]``."""
 
 
-def frames_column(read: Callable[[Any], Any] | None = None) -> Column:
+def frames_column(read: str | Callable[[Any], Any] = "location.frames") -> Column:
     """Return the column ``frames`` of JSON.
 
-    :param read: from a row to its frames; by default its member of that name.
+    :param read: from a row to its frames; by default those of its location.
     """
     return Column("frames", TEXT, value=read, items=FRAME_COLUMNS, json_only=True)
 
 
-def where_column(text: Callable[[Any], str | None], *, priority: int = 0) -> Column:
+def _location_place(row: Any) -> str | None:
+    frames = row.location.frames
+    return place_text(frames[0]) if frames else None
+
+
+def where_column(
+    text: Callable[[Any], str | None] = _location_place,
+    *,
+    priority: int = 0,
+    elastic: int | None = 16,
+) -> Column:
     """Return the column of the text view with file and line.
 
-    :param text: from a row to them.
+    :param text: from a row to them; by default to those of its location's innermost frame.
     """
-    return Column("where", PATH, text=text, text_only=True, elastic=16, priority=priority)
+    return Column("where", PATH, text=text, text_only=True, elastic=elastic, priority=priority)
 
 
 def record_columns(buffer: Buffer) -> tuple[Column, ...]:
@@ -75,21 +91,21 @@ def make_record_columns(
     :param has_values: whether records are arguments and returned values.
     """
     columns = [
-        Column("index", NUMBER, value=lambda row: row.record.number),
-        Column("pc", WORD, value=lambda row: row.record.word, priority=3 if has_offset else 0),
+        Column("index", NUMBER, value="record.number"),
+        Column("pc", WORD, value="record.word", priority=3 if has_offset else 0),
         Column("address", ADDRESS, priority=2, json_only=not has_offset),
         Column(
             "kind",
             TEXT,
-            value=lambda row: row.record.kind,
+            value="record.kind",
             json_only=not has_calls and not has_values,
         ),
     ]
     if is_comparison:
         columns += [
-            Column("type", WORD, value=lambda row: row.record.comparison.type, json_only=True),
-            Column("size", NUMBER, value=lambda row: row.record.comparison.size),
-            Column("const", BOOL, value=lambda row: row.record.comparison.const),
+            Column("type", WORD, value="record.comparison.type", json_only=True),
+            Column("size", NUMBER, value="record.comparison.size"),
+            Column("const", BOOL, value="record.comparison.const"),
             _operand_column("arg1", big_endian),
             _operand_column("arg2", big_endian),
         ]
@@ -173,8 +189,11 @@ RECORD_ROWS: Final = (
 """The rows of JSON about records."""
 
 
-def approximate_errors(location: Location | None) -> tuple[str, ...]:
-    """Return what is wrong with a location that is only approximate, for the key ``errors``."""
+def approximate_errors(row: Any) -> tuple[str, ...]:
+    """Return what is wrong with the location of a row that is only approximate, for the key
+    ``errors``.
+    """
+    location: Location | None = row.location
     if location is None or not location.approximate or not location.remark:
         return ()
     return (location.remark,)

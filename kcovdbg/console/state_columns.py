@@ -59,41 +59,41 @@ _COUNT_COLUMNS: Final = (
     Column("full", BOOL),
 )
 TASK_COLUMNS: Final = (
-    Column("pid", PID, value=_of_task("pid")),
-    Column("tgid", PID, value=_of_task("tgid"), priority=6, meaning="process id", null=UNREAD),
-    Column("comm", COMM, value=_of_task("comm"), elastic=8),
+    Column("pid", PID, value="fields.pid"),
+    Column("tgid", PID, value="fields.tgid", priority=6, meaning="process id", null=UNREAD),
+    Column("comm", COMM, value="fields.comm", elastic=8),
     Column(
         "task",
         ADDRESS,
-        value=_of_task("address"),
+        value="fields.address",
         priority=5,
         meaning="address of the `task_struct`",
     ),
-    Column("cpu", CPU, value=_of_task("cpu"), priority=3),
+    Column("cpu", CPU, value="fields.cpu", priority=3),
     Column(
-        "kcov", ADDRESS, value=_of_task("kcov"), text=_object_text, wide_text=_kcov_text, priority=1
+        "kcov", ADDRESS, value="fields.kcov", text=_object_text, wide_text=_kcov_text, priority=1
     ),
-    Column("kcov_remote", ADDRESS, value=_of_task("kcov_remote"), priority=2, hide_empty=True),
-    Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
+    Column("kcov_remote", ADDRESS, value="fields.kcov_remote", priority=2, hide_empty=True),
+    Column("kcov_mode", MODE, title="MODE", value="mode"),
     Column(
         "kcov_mode_raw",
         WORD,
-        value=_of_task("kcov_mode"),
+        value="fields.kcov_mode",
         meaning="`task_struct.kcov_mode` as stored",
         null=UNREAD,
     ),
     Column("in_ctxsw", BOOL, meaning="whether `KCOV_IN_CTXSW` is set in `kcov_mode`", null=UNREAD),
     Column(
-        "kcov_size", NUMBER, title="SIZE", value=_of_task("kcov_size"), priority=7, hide_empty=True
+        "kcov_size", NUMBER, title="SIZE", value="fields.kcov_size", priority=7, hide_empty=True
     ),
     Column(
-        "kcov_area", ADDRESS, title="AREA", value=_of_task("kcov_area"), priority=4, hide_empty=True
+        "kcov_area", ADDRESS, title="AREA", value="fields.kcov_area", priority=4, hide_empty=True
     ),
     Column(
         "kcov_sequence",
         NUMBER,
         title="SEQUENCE",
-        value=_of_task("kcov_sequence"),
+        value="fields.kcov_sequence",
         priority=8,
         hide_empty=True,
     ),
@@ -101,11 +101,11 @@ TASK_COLUMNS: Final = (
         "kcov_handle",
         HANDLE,
         title="HANDLE",
-        value=_of_task("kcov_handle"),
+        value="fields.kcov_handle",
         priority=2,
         hide_empty=True,
     ),
-    Column("kcov_softirq", NUMBER, value=_of_task("kcov_softirq")),
+    Column("kcov_softirq", NUMBER, value="fields.kcov_softirq"),
     Column("role", text=role_text, elastic=12),
     Column("beneath"),
     Column(
@@ -188,7 +188,7 @@ OBJECT_COLUMNS: Final = (
     Column(
         "kcov",
         ADDRESS,
-        value=lambda kcov: kcov.address,
+        value="address",
         meaning="address of the object",
         null="references to it exist, but not its address",
     ),

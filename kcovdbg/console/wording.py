@@ -7,14 +7,14 @@ add is layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.record import Comparison, RecordKind, Values
 from kcovdbg.console.grid import remark_line
-from kcovdbg.console.renderable import Line, Lines
+from kcovdbg.console.renderable import Fragment, Line, Lines
 from kcovdbg.console.text import escape
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession
@@ -100,6 +100,11 @@ def place_text(frame: Frame) -> str:
     if frame.file is None:
         return ""
     return f"{frame.file}:{frame.line}" if frame.line else frame.file
+
+
+def frame_fragments(frame: Frame) -> Sequence[Fragment]:
+    """Return a frame's function and place in their styles."""
+    return ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame))
 
 
 def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:

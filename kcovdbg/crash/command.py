@@ -359,7 +359,7 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
 def _step_errors(step: _Step) -> tuple[str, ...]:
     if step.row.location is None and step.row.record.partial is None:
         return ("no address",)
-    return approximate_errors(step.row.location)
+    return approximate_errors(step.row)
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:

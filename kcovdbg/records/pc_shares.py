@@ -41,6 +41,12 @@ class Ranking(NamedTuple):
     repeats: int
     """Of all groups."""
 
+    @property
+    def rest(self) -> tuple[int, int]:
+        """The number of groups without a share, and their records."""
+        shown = sum(share.records for share in self.shares)
+        return self.groups - len(self.shares), self.records - shown
+
 
 def rank(
     columns: PcColumns,

@@ -113,38 +113,35 @@ class SourceCoverage(NamedTuple):
         """Number of sides of branches that were taken, of two for each."""
         return sum(bool(hits) for branch in self.branches for hits in branch.hits)
 
+    @property
+    def totals(self) -> CoverageTotals:
+        """The numbers of what the file has."""
+        return CoverageTotals(
+            len(self.lines),
+            self.executed_lines,
+            len(self.functions),
+            self.executed_functions,
+            2 * len(self.branches),
+            self.taken_sides,
+            len(self.unknown_lines),
+        )
+
 
 class CoverageTotals(NamedTuple):
-    """Sums over files."""
+    """Numbers of lines, functions and sides of branches, of a file or of several."""
 
-    lines: int
-    executed_lines: int
-    functions: int
-    executed_functions: int
-    sides: int
-    taken_sides: int
-    unknown_lines: int
+    lines: int = 0
+    executed_lines: int = 0
+    functions: int = 0
+    executed_functions: int = 0
+    sides: int = 0
+    taken_sides: int = 0
+    unknown_lines: int = 0
 
 
 def sum_up(files: Iterable[SourceCoverage]) -> CoverageTotals:
     """Return the sums over some files."""
-    rows = [
-        (
-            len(file.lines),
-            file.executed_lines,
-            len(file.functions),
-            file.executed_functions,
-            2 * len(file.branches),
-            file.taken_sides,
-            len(file.unknown_lines),
-        )
-        for file in files
-    ]
-    return (
-        CoverageTotals(*map(sum, zip(*rows, strict=True)))
-        if rows
-        else CoverageTotals(0, 0, 0, 0, 0, 0, 0)
-    )
+    return CoverageTotals(*map(sum, zip(*(file.totals for file in files), strict=True)))
 
 
 class FunctionLines(NamedTuple):

@@ -107,9 +107,9 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
         caption = f"{buffer.name}: {ranking.groups} functions, {ranking.records} records"
         yield "<div>"
         yield from chart_markup(ranking.shares, names, caption)
-        if ranking.groups > _BARS:
-            rest = ranking.records - sum(share.records for share in ranking.shares)
-            more = f"{ranking.groups - _BARS} more functions with {rest} records"
+        others, records = ranking.rest
+        if others:
+            more = f"{others} more functions with {records} records"
             yield from notes_markup([f"{more}; top {buffer.name} shows them"])
         yield "</div>"
     yield "</div>"
