@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from kcovdbg.patch.change import TargetLine
@@ -20,9 +21,14 @@ class TextIndex:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._places: defaultdict[str, list[int]] = defaultdict(list)
-        for index, line in enumerate(lines):
-            self._places[line].append(index)
+
+    @cached_property
+    def _places(self) -> Mapping[str, Sequence[int]]:
+        """The indexes of lines, by their text."""
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for index, line in enumerate(self._lines):
+            places[line].append(index)
+        return places
 
     def is_at(self, wanted: Sequence[str], index: int) -> bool:
         """Return whether lines begin at an index."""
@@ -33,7 +39,7 @@ class TextIndex:
         another one.
         """
         rarest = min(range(len(wanted)), key=lambda at: len(self._places.get(wanted[at], ())))
-        places = self._places.get(wanted[rarest], [])
+        places = self._places.get(wanted[rarest], ())
         if len(places) > _MOST:
             return None
         found = [place - rarest for place in places if self.is_at(wanted, place - rarest)]
@@ -86,11 +92,10 @@ def _find_place(index: TextIndex, piece: Sequence[TargetLine], *, is_sure: bool)
     """
     texts = [line.text for line in piece]
     own = piece[0].number - 1
-    found = index.find(texts)
     is_long = len(texts) >= _LEAST_ALONE
-    if index.is_at(texts, own) and (is_sure or is_long or found == own):
+    if index.is_at(texts, own) and (is_sure or is_long or index.find(texts) == own):
         return own
-    return found if is_long or not _is_alone(piece) else None
+    return index.find(texts) if is_long or not _is_alone(piece) else None
 
 
 def _runs(hunk: Sequence[TargetLine]) -> Iterator[Sequence[TargetLine]]:

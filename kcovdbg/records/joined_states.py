@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.line_states import LineState, Quality, StateFinder, TraceRecords, make_finder
+from kcovdbg.records.line_states import (
+    CodeLine,
+    LineState,
+    Quality,
+    StateFinder,
+    TraceRecords,
+    make_finder,
+)
 from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -98,7 +105,7 @@ def join_states(
     files = frozenset(wanted)
     groups = [finder.find_lines(records, files=files).files for records in _merge_records(traces)]
     executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
-    executed_by = _find_executing(finder, traces, files)
+    executed_by = _find_executing(finder, traces, groups, files)
     joined: dict[str, dict[int, JoinedLine]] = {}
     for file in files.intersection(*[group.keys() for group in groups]):
         lines: dict[int, JoinedLine] = {}
@@ -303,6 +310,8 @@ def _join(states: Sequence[LineState]) -> LineState:
     """Return what several traces say of a line: it was executed if one executed it, and was not if
     none did.
     """
+    if len(states) == 1:
+        return states[0]
     for state in (LineState.EXECUTED, LineState.PARTLY):
         if state in states:
             return state
@@ -310,15 +319,23 @@ def _join(states: Sequence[LineState]) -> LineState:
 
 
 def _find_executing(
-    finder: StateFinder, traces: Sequence[NamedTrace], files: frozenset[str]
+    finder: StateFinder,
+    traces: Sequence[NamedTrace],
+    groups: Sequence[Mapping[str, Sequence[CodeLine]]],
+    files: frozenset[str],
 ) -> dict[tuple[str, int], list[TraceHits]]:
-    """Return which traces executed a line, by file and number."""
+    """Return which traces executed a line, by file and number.
+
+    :param groups: the states of lines by traces that say the same together.
+    """
     found: dict[tuple[str, int], list[TraceHits]] = {}
     for name, records, _ in traces:
-        # It executed no line of other functions.
-        own = finder.find_executed(records.counts)
-        states = finder.find_lines(records, own, with_others=False, files=files)
-        for file, lines in states.files.items():
+        states = groups[0]
+        if len(traces) > 1:
+            # It executed no line of other functions.
+            own = finder.find_executed(records.counts)
+            states = finder.find_lines(records, own, with_others=False, files=files).files
+        for file, lines in states.items():
             for line in lines:
                 if line.state.was_executed:
                     found.setdefault((file, line.line), []).append(TraceHits(name, line.hits))

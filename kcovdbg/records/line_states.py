@@ -470,8 +470,19 @@ class StateFinder:
 
     def find_executed(self, pcs: Iterable[int]) -> list[int]:
         """Return the numbers of the functions that have a point among PCs, ascending."""
-        found = {self.find_function(pc - 1) for pc in pcs}
-        return sorted(number for number in found if number is not None)
+        starts = self._blocks.part_start
+        found: set[int] = set()
+        following = 0
+        for pc in sorted(pcs):
+            if pc - 1 - self._blocks.base < following:
+                # In the same part of a function as the one before, or behind its end.
+                continue
+            function = self.find_function(pc - 1)
+            if function is not None:
+                found.add(function)
+                part = bisect_left(starts, pc - self._blocks.base)
+                following = starts[part] if part < len(starts) else 0
+        return sorted(found)
 
     def find_starts(self) -> array[int]:
         """Return where the blocks of all functions begin, ascending: offsets from the base of the

@@ -521,3 +521,23 @@ def test_table_without_blocks_has_no_states(tmp_path):
     TableWriter("ab" * 20, [TextRange(BASE, BASE + 100, ".text")]).write(tmp_path / "table")
     with pytest.raises(CapabilityError):
         find_line_states(LocationTable(tmp_path / "table"), TraceRecords({}, SET, KINDS))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wanted"),
+    [
+        ((), []),
+        # In front of all functions, between two, and behind all.
+        ((0x10, 0x1041, 0x2001), []),
+        ((0x1004, 0x1010), [0]),
+        # The last and the first byte of functions; a PC is behind its point.
+        ((0x1020, 0x1061, 0x10C0), [0, 1]),
+        ((0x10C2, 0x1060, 0x20), [2]),
+    ],
+)
+def test_functions_with_records(offsets, wanted):
+    two = (Block((1,), ENTRY, True), Block((), EXIT))
+    finder = make_finder(two, two, two)
+    assert finder.find_executed(BASE + offset for offset in offsets) == wanted
+    one_by_one = {finder.find_function(BASE + offset - 1) for offset in offsets} - {None}
+    assert sorted(one_by_one) == wanted
