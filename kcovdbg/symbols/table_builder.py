@@ -172,24 +172,7 @@ def make_table(
     :raises ElfError: when the image is damaged.
     """
     code = elf if code is None else code
-    build_id = elf.build_id
-    ranges = text_ranges(code)
-    if build_id is None or not ranges or code.is_relocatable:
-        raise CapabilityError(
-            f"{code.name}: a location table needs a linked image with a build ID and code",
-            hint=None
-            if elf is not code or not elf.has_lines
-            else "this is debug info alone: name the image as well",
-        )
-    if code.build_id != build_id:
-        raise CapabilityError(f"{code.name} and {elf.name} are of different builds")
-    if not elf.has_lines:
-        # Its build ID is that of the full image, for which the table would be found as well.
-        raise CapabilityError(
-            f"{elf.name}: a location table needs source lines, and this debug info has none"
-        )
-    if max(text.end for text in ranges) - min(text.start for text in ranges) >= 1 << 32:
-        raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
+    build_id, ranges = _require_parts(elf, code)
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf)
     points = find_points(code, symbols)
@@ -201,23 +184,53 @@ def make_table(
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
     if not rows.pcs and blocks is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.
-        why = (
-            ""
-            if code.header.machine in ARCHITECTURES
-            else f" for {code.header.machine_name}, whose calls are unknown"
-        )
+        why = ""
+        if code.header.machine not in ARCHITECTURES:
+            why = f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{why}", hint=NO_POINTS_HINT)
     chains = _locate_rows(rows, points.jumps, addresses, locator)
-    # An image with debug info of a known form has lines for nearly all; 0 is the location without
-    # frames.
+    _require_lines(elf, chains)
+    locations = join_spellings(locator.locations.arrays())
+    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
+
+
+def _require_parts(elf: ElfFile, code: ElfFile) -> tuple[str, tuple[TextRange, ...]]:
+    """Return the build ID and the code of an image that a table can be made of.
+
+    :raises CapabilityError: when none can be made.
+    """
+    build_id, ranges = elf.build_id, text_ranges(code)
+    if build_id is None or not ranges or code.is_relocatable:
+        hint = None
+        if elf is code and elf.has_lines:
+            hint = "this is debug info alone: name the image as well"
+        raise CapabilityError(
+            f"{code.name}: a location table needs a linked image with a build ID and code",
+            hint=hint,
+        )
+    if code.build_id != build_id:
+        raise CapabilityError(f"{code.name} and {elf.name} are of different builds")
+    if not elf.has_lines:
+        # Its build ID is that of the full image, for which the table would be found as well.
+        raise CapabilityError(
+            f"{elf.name}: a location table needs source lines, and this debug info has none"
+        )
+    if max(text.end for text in ranges) - min(text.start for text in ranges) >= 1 << 32:
+        raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
+    return build_id, ranges
+
+
+def _require_lines(elf: ElfFile, chains: array[int]) -> None:
+    """Raise CapabilityError where debug info has no lines for most points.
+
+    That of a known form has them for nearly all; 0 is the location without frames.
+    """
     known = len(chains) - chains.count(0)
     if known < len(chains) // 2:
         raise CapabilityError(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
             hint="it is damaged or in the 64-bit format, which is not read",
         )
-    locations = join_spellings(locator.locations.arrays())
-    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
 
 
 def _make_blocks(

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from functools import partial
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
-from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
+from kcovdbg.records.line_states import WHOLE, BlockState, StateFinder, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.support.compiled_image import run
 
@@ -70,12 +71,24 @@ class Image:
             }
             self.base = min(section.address for section in image.sections)
             maker = BlockMaker(image)
+            points = array("I", [point - self.base for point in find_points(elf).pc])
         nothing = SourceRows(array("Q"), array("I"), array("I"), ())
-        self.finder = StateFinder(maker.make(nothing, self.base), array("I"), array("Q"))
+        kinds = array("Q", bytes(8 * len(points)))
+        self.finder = StateFinder(maker.make(nothing, self.base), points, kinds)
 
-    def function(self, name="f"):
+    def function(self, name="f", records=()):
         number = self.finder.find_function(self.labels[name])
-        return self.finder.find_blocks(TraceRecords({}, WHOLE, frozenset({PointKind.PC})), number)
+        trace = TraceRecords(Counter(records), WHOLE, frozenset({PointKind.PC}))
+        return self.finder.find_blocks(trace, number)
+
+    def states(self, name, records):
+        """The states of blocks that begin at labels, by label."""
+        by_address = {block.address: block.state for block in self.function(name, records).blocks}
+        return {
+            label: by_address[address]
+            for label, address in self.labels.items()
+            if address in by_address
+        }
 
     def block(self, label):
         """The block that begins at a label, None where none does."""
@@ -494,6 +507,36 @@ jmp *%rax
     assert image.successors("b") == {"c"}
     assert image.flags("c") == BlockFlag.EXIT | BlockFlag.INDIRECT
     assert not image.function().flags & FunctionFlag.NO_RETURN
+
+
+def test_checked_call_that_fineibt_replaces(make):
+    """FineIBT overwrites kCFI's check of an indirect call when the kernel boots: then no jump skips
+    the trap, whose bytes are executed on the way to the call. No table of bugs has these traps.
+    """
+    check = """mov $0x12345678, %r10d
+add -4(%r11), %r10d
+je c
+t: ud2
+"""
+    image = make(
+        check
+        + "c: call *%r11\nd: call __sanitizer_cov_trace_pc\ne: ret\nend f\n"
+        + "function __cfi_g\n.nops 11\nmov $0x12345678, %eax\nend __cfi_g\n"
+        + "function g\ncall __sanitizer_cov_trace_pc\n"
+        + check.replace("c\n", "i\n").replace("t:", "h:")
+        + 'i: jmp *%r11\nend g\n.section .kcfi_traps, "a"\n.long t - ., h - .\n'
+        + '.section __bug_table, "a"\n.long other - ., other - .\n.word 1, 0\n'
+    )
+    assert image.successors("f") == {"t", "c"}
+    assert image.successors("t") == {"c"}
+    assert image.flags("t") == BlockFlag.EXIT
+    assert image.successors("h") == {"i"}
+    # The preamble, in place of which FineIBT's own check of the hash is, is no code of g.
+    assert image.finder.find_function(image.labels["__cfi_g"] + 12) is None
+    assert image.flags("g") & BlockFlag.ENTRY
+    states = image.states("f", [image.labels["f"] + 5, image.labels["e"]])
+    assert states["c"] is BlockState.EXECUTED
+    assert states["t"] is BlockState.UNKNOWN
 
 
 def test_padding_is_not_code(make):
