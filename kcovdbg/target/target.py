@@ -353,16 +353,19 @@ class Target:
         """
         raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
 
-    def member_at(self, name: str, address: int, offset: int) -> str | None:
+    def member_at(
+        self, name: str, address: int, offset: int, files: Iterable[str] = ()
+    ) -> str | None:
         """Return which part of a variable is at an offset, as ``.connect`` or ``[3].call``; an
         empty string for a plain variable.
 
         :param name: of the variable.
         :param address: of the variable, KASLR offset included: several may have the name.
         :param offset: in bytes.
+        :param files: the source files that may define it, for a name that several variables have.
         :return: None where debug info does not have the variable, or nothing of it begins there.
         """
-        del name, address, offset
+        del name, address, offset, files
         return None
 
     def cpus(self) -> Sequence[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -468,9 +469,13 @@ class CodeQuestion:
             return f"data at {address:#x}"
         offset = self._context.target.kaslr_offset
         part = self._context.target.member_at(
-            symbol.name, symbol.address + offset, address - symbol.address
+            symbol.name, symbol.address + offset, address - symbol.address, self._units
         )
         return symbol.name if part is None else f"{symbol.name}{part}"
+
+    @cached_property
+    def _units(self) -> Collection[str]:
+        return self._table.units()
 
     def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield what leads to code that no system call leads to by direct calls."""

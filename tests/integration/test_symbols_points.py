@@ -12,14 +12,20 @@ from random import Random
 import pytest
 
 from kcovdbg.abi.record import CMP, PC
+from kcovdbg.check.runner import check
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.model.kcov import name_kcov
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.branches import find_branches
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.dwarf_reader import DwarfReader, read_comp_dir
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E6, E9A
 from tests.support.programs import list_functions, output_of, split_image
 
 needs_gcc = pytest.mark.skipif(
@@ -181,24 +187,28 @@ __attribute__((no_sanitize_coverage)) int main(void)
 """
 
 
-@needs_gcc
-def test_tail_calls_against_what_a_program_recorded(tmp_path):
-    """The callback notes its return address and which function jumped to it; disassembly has the
-    jumps.
+@pytest.fixture(scope="module")
+def tail_calls(tmp_path_factory):
+    """The path of a program, and what it recorded: return addresses of the callback with the
+    functions that jumped to it.
     """
-    (tmp_path / "a.c").write_text(TAIL_CALLS)
-    output_of(
-        "gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c", cwd=tmp_path
-    )
-    recorded = [
-        (int(pc, 16), function)
-        for pc, function in map(str.split, output_of(tmp_path / "a").splitlines())
-    ]
+    folder = tmp_path_factory.mktemp("tail_calls")
+    (folder / "a.c").write_text(TAIL_CALLS)
+    flags = ("-O1", "-no-pie", "-fno-pie", "-fcf-protection=none")
+    output_of("gcc", *flags, "-o", "a", "a.c", cwd=folder)
+    lines = output_of(folder / "a").splitlines()
+    return folder / "a", [(int(pc, 16), function) for pc, function in map(str.split, lines)]
+
+
+@needs_gcc
+def test_tail_calls_against_what_a_program_recorded(tail_calls):
+    """Disassembly has the jumps."""
+    image, recorded = tail_calls
     names = "leaf leaf other leaf twice twice other leaf other leaf leaf leaf leaf leaf"
     assert [function for _, function in recorded] == names.split()
-    with ElfFile(tmp_path / "a") as elf:
+    with ElfFile(image) as elf:
         found = find_points(elf)
-        proof = CodeProof(tmp_path / "a", None, 0, None)
+        proof = CodeProof(image, None, 0, None)
         text = next(section for section in elf.text_sections() if section.name == ".text")
 
         def read(address, size):
@@ -207,7 +217,7 @@ def test_tail_calls_against_what_a_program_recorded(tmp_path):
             return bytes(max(-at, 0)) + code[max(at, 0) : at + size]
 
         assert proof.judge([pc for pc, _ in recorded], PC, read)[0] == {}
-        innocent = by_objdump(tmp_path / "a", "passing")
+        innocent = by_objdump(image, "passing")
         assert proof.judge(innocent, PC, read)[0].keys() == {*innocent}
         functions = {
             symbol.name: range(symbol.address, symbol.address + symbol.size)
@@ -215,7 +225,7 @@ def test_tail_calls_against_what_a_program_recorded(tmp_path):
         }
     assert not found.pc
     assert {pc for pc, _ in recorded} <= {*found.tail, recorded[-1][0]}
-    listing = output_of("objdump", "-d", tmp_path / "a")
+    listing = output_of("objdump", "-d", image)
     jumps = [
         int(at, 16)
         for at in re.findall(r"^ *(\w+):.*jmp.*<__sanitizer_cov_trace_pc>$", listing, re.MULTILINE)
@@ -227,6 +237,36 @@ def test_tail_calls_against_what_a_program_recorded(tmp_path):
         assert all(any(jump <= at < jump + 5 for jump in inside) for at in found.jumps[pc])
     # Called from one place each, these were recorded for two functions, or could be.
     assert not {pc for pc, _ in recorded[2:4] + recorded[6:]} & found.jumps.keys()
+
+
+@needs_gcc
+@pytest.mark.parametrize("row", [E6, E9A], ids=["6.1", "6.1 since 6.1.185"])
+def test_no_finding_on_records_of_tail_calls(tail_calls, row):
+    """Records of tail calls in a buffer as 6.1 lays it out, with a wrong one and without."""
+    image, recorded = tail_calls
+    kernel = Kernel(row)
+    (wrong,) = by_objdump(image, "passing")
+    with ElfFile(image) as elf:
+        text = next(section for section in elf.text_sections() if section.name == ".text")
+        code = elf.read_section(text)
+    start = text.address & -4096
+    kernel.target.write(start, (bytes(text.address - start) + code).ljust(1 << 20, b"\0"))
+
+    def find(pcs):
+        buffer = kernel.buffers["full"]
+        for number, word in enumerate([len(pcs) + 1, *pcs, 0]):
+            kernel.write_word(buffer + 8 * number, word)
+        layout = detect_layout(kernel.target)
+        reader = StateReader(kernel.target, layout, lambda: CodeProof(image, None, 0, None))
+        about = (name_kcov(kernel.objects["full"]),)
+        return check(reader, wanted=("B12",), about=about)
+
+    pcs = [pc for pc, _ in recorded]
+    healthy = find(pcs)
+    assert (healthy.findings, healthy.applied, healthy.unjudged) == ((), 1, {})
+    (finding,) = find([*pcs, wrong]).findings
+    assert finding.rule == "B12"
+    assert finding.severity.is_violation
 
 
 @needs_gcc

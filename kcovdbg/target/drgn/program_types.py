@@ -6,7 +6,7 @@ memory.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Final
 
@@ -85,12 +85,18 @@ class ProgramTypes(Target):
         return kind.length if kind.kind == drgn.TypeKind.ARRAY else None
 
     @reading_debug_info()
-    def member_at(self, name: str, address: int, offset: int) -> str | None:
-        try:
-            variable = self.prog.variable(name)
-        except LookupError:
-            return None
-        return _find_part(variable.type_, offset) if variable.address_ == address else None
+    def member_at(
+        self, name: str, address: int, offset: int, files: Iterable[str] = ()
+    ) -> str | None:
+        # Of several static variables with one name, drgn returns any, unless it is told the file.
+        for file in (None, *files):
+            try:
+                variable = self.prog.variable(name, file)
+            except LookupError:
+                continue
+            if variable.address_ == address:
+                return _find_part(variable.type_, offset)
+        return None
 
     @reading_debug_info()
     def _find_type(self, type_name: str) -> drgn.Type:
