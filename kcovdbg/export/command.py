@@ -496,8 +496,8 @@ COMMAND: Final = Command(
     description=(
         "Formats: "
         + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
-        + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without "
-        "the KASLR offset."
+        + ".\n\nA file gets its name when it is complete. Addresses do not include the KASLR "
+        "offset: in the image they are those of the vmlinux."
     ),
     arguments=(
         Argument("format FORMAT", Value.CHOICE, "the format to write", choices=tuple(EXPORTERS)),

@@ -100,10 +100,11 @@ _MARKS: Final = {
     ChangeState.NOT_EXECUTED: ("uncovered", "!"),
     ChangeState.UNKNOWN: ("remark", "?"),
     ChangeState.NOT_INSTRUMENTED: ("remark", "x"),
-    ChangeState.NOT_BUILT: ("remark", "x"),
+    ChangeState.NOT_BUILT: ("remark", "#"),
     ChangeState.NO_CODE: ("gutter", " "),
 }
 _NOUNS: Final = {
+    ChangeState.NOT_EXECUTED: "not executed",
     ChangeState.UNKNOWN: "unknown",
     ChangeState.NO_CODE: "without code",
     ChangeState.NOT_INSTRUMENTED: "not instrumented",
@@ -286,17 +287,13 @@ def _name_files(names: Sequence[str]) -> str:
 def _count_text(counts: Counter[ChangeState]) -> str:
     """Return in words how many lines have each state."""
     executed = counts[ChangeState.EXECUTED] + counts[ChangeState.PARTLY]
-    decided = executed + counts[ChangeState.NOT_EXECUTED]
-    text = f"{executed} of {decided} lines with code were executed"
     rest = [f"{counts[state]} {noun}" for state, noun in _NOUNS.items() if counts[state]]
-    if rest:
-        text += f"; {', '.join(rest)}"
-    return text
+    return ", ".join([f"{executed} executed", *rest])
 
 
 def _summary(rows: Sequence[PatchLine], files: int) -> str:
     where = "1 file" if files == 1 else f"{files} files"
-    return f"{_count_text(count_states(rows))}; in {where}"
+    return f"{_count_text(count_states(rows))}, in {where}"
 
 
 def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:
@@ -335,15 +332,12 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS, _MEANINGS),),
     description=(
         "Each line that the change adds has a mark: + executed, ~ executed but not all of its "
-        "code, ! not executed, ? unknown, "
-        "x not instrumented or not built; none where the kernel has no code of it. The exit "
-        "status is 1 if a line was not "
-        "executed.\n\n"
-        "A range is one of git's, in --source-dir or the current directory; by default, what "
-        "is not committed. Lines are found "
-        "in the source that the kernel was built from by their text and that around them, and "
-        "are unknown where they are not "
-        "there. Several traces count together; --json has those that executed each line."
+        "code, ! not executed, ? unknown, x not instrumented, # not built; none where the "
+        "kernel has no code of the line. The exit status is 1 if a line was not executed.\n\n"
+        "git reads a range in --source-dir or the current directory; the default is what is "
+        "not committed. kcovdbg finds each line in the source that the kernel was built from, "
+        "by its text and the lines around it; a line that it does not find is unknown. Several "
+        "traces count together: --json names the traces that executed each line."
     ),
     arguments=(
         Argument(

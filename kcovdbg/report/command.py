@@ -396,14 +396,13 @@ COMMAND: Final = Command(
     description=(
         "Writes one file that needs no other file and no network: a summary, what fills each "
         "buffer, two traces side by side, source with executed lines, and the kernel's state and "
-        "findings of check; without WHAT, only the latter. It contains names, paths and source "
-        "text: review it before you share it.\n\n"
-        "The lines of source files beyond those with the most differences or records, and the "
-        "records of long traces, are packed in the page, whose script unpacks what is opened.\n\n"
-        "Of traces of two builds, which are compared as by diff, the page begins with the lines "
-        "that differ between their sources: executed before, executed after, or never.\n\n"
-        "In the page, n and p go to the next and the previous difference. For source text, name a "
-        "tree with --source-dir."
+        "findings of check. Without WHAT, it has only the state and the findings. It contains "
+        "names, paths and source text: review it before you share it.\n\n"
+        "Two traces of two builds are compared as by diff. The page then begins with the lines "
+        "that differ between the sources of the builds: executed before, executed after, or "
+        "never.\n\n"
+        "In the page, n and p go to the next and the previous difference. Long files and long "
+        "traces need JavaScript. For source text, name a tree with --source-dir."
     ),
     arguments=(
         Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
@@ -417,13 +416,13 @@ COMMAND: Final = Command(
         Argument(
             "--patch RANGE|FILE.diff|-",
             Value.FILE,
-            "begin with the lines that a change adds, and whether they were executed, as for patch",
+            "begin with the state of each line that a change adds, as patch shows it",
             key="change",
         ),
         Argument(
             "--aim FILE|DIR",
             Value.FUNCTION,
-            "begin with what stands before its lines that did not run, as for why --all",
+            "begin with what kept its lines from running, as why --all shows it",
         ),
         FORCE,
         *TRACE_OPTIONS,

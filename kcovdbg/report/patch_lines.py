@@ -19,7 +19,7 @@ _STYLES: Final[Mapping[str, tuple[str, str]]] = {
     "not-executed": ("none", "!"),
     "unknown": ("", "?"),
     "not-instrumented": ("", "x"),
-    "not-built": ("", "x"),
+    "not-built": ("", "#"),
     "no-code": ("", ""),
 }
 
