@@ -17,7 +17,7 @@ from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.function_causes import CauseFinder, FunctionCause
 from kcovdbg.compare.trace_builds import compare_builds, find_builds, read_sides
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
-from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.column import (
     ADDRESS,
     NUMBER,
@@ -235,7 +235,7 @@ def _read_runs(
         named, _ = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
         runs = group_runs(find_traces(named))
         paths = list(chain.from_iterable(runs))
-        traces = read_traces(inputs, paths, kernel, find_reading(context.args))
+        traces = read_traces(inputs, paths, kernel)
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in runs:

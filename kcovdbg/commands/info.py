@@ -53,7 +53,7 @@ _NEWEST: Final = 10
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: ARG001
     # The facts about a guest are shown even after it has ended.
-    target = context.inputs.known_target
+    target = context.kernel.target
     state = target.state()
     stop_note = target.connection.stop_note() if state is MachineState.STOPPED else None
     errors: list[str] = []

@@ -412,15 +412,12 @@ def _find_column(line: CommandLine, wrong: str | None) -> int:
     return line.words[0].column
 
 
-def run_reporting(
-    workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None
-) -> int:
+def run_reporting(workspace: Workspace, source: str) -> int:
     """Run one line, and report its error.
 
-    :param where: file and line, for the message.
     :return: the exit status.
     """
-    return _run_reporting(workspace, source, where, terminal).status
+    return _run_reporting(workspace, source).status
 
 
 class _Outcome(NamedTuple):
@@ -432,7 +429,7 @@ class _Outcome(NamedTuple):
 
 
 def _run_reporting(
-    workspace: Workspace, source: str, where: str | None, terminal: Terminal | None
+    workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None
 ) -> _Outcome:
     try:
         return _Outcome(run_line(workspace, source, terminal))

@@ -29,10 +29,6 @@ from kcovdbg.series.declaration import ObjectField
 from kcovdbg.series.table import object_fields
 
 
-def _of_task(name: str) -> Callable[[Task], Any]:
-    return lambda task: getattr(task.fields, name)
-
-
 def _kcov_text(task: Task) -> str | None:
     return None if task.fields.kcov is None else ADDRESS.text(task.fields.kcov)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
+from kcovdbg.abi.record import Codec
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.inputs.input_commands import find_hint, word_hint
 from kcovdbg.inputs.kernel import Kernel
@@ -71,16 +73,10 @@ USER = "user:"
 FD = "fd:"
 
 
-def find_buffer(
-    inputs: CommandInputs,
-    what: str,
-    kernel: Kernel | None = None,
-    reading: ReadingOptions | None = None,
-) -> Buffer:
+def find_buffer(inputs: CommandInputs, what: str, kernel: Kernel | None = None) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
     :param kernel: that a trace is of; None for the command's.
-    :param reading: how a trace is read; None for what the user says.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
@@ -88,8 +84,7 @@ def find_buffer(
     if what.startswith("@"):
         return _find_kept_buffer(inputs, what, kernel)
     if what.startswith(FILE):
-        reading = reading or inputs.reading or ReadingOptions()
-        return _read_traces(inputs, what.removeprefix(FILE), kernel, reading)
+        return _read_traces(inputs, what.removeprefix(FILE), kernel)
     if what.startswith(USER) and inputs.user.confinement is not None:
         raise CapabilityError(
             "the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}"
@@ -159,9 +154,9 @@ def list_buffers(state: State) -> Iterator[tuple[str, str]]:
         if kcov.fields is None or not kcov.fields.area or not kcov.count:
             continue
         owner = state.task_by_address.get(kcov.fields.task or 0)
-        named = f" of {name_task(owner)}" if owner is not None else ""
+        named = f" in {name_kcov(address)}" if owner is None else f" of {name_task(owner)}"
         kind = "the background coverage" if kcov.fields.remote else "the coverage"
-        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
+        yield f"kcov:{address:#x}", f"in {kind}{named}"
 
 
 _ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS
@@ -174,9 +169,8 @@ def find_unread_buffers(state: State) -> tuple[str, ...]:
     lines = [*state.lacks(Source.COUNTS), *state.unread(_ALL_PARTS)]
     for task in state.tasks:
         # The area of a section is known by its task's fields alone.
-        lines += (
-            f"{name_task(task.fields)}: {error}" for error in task.errors if task.role is None
-        )
+        if task.role is None:
+            lines += name_remarks(name_task(task.fields), task.errors)
     return tuple(dict.fromkeys(lines))
 
 
@@ -190,14 +184,14 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
         names = [name for name, _ in list_buffers(state)]
         unread = list(find_unread_buffers(state))
     else:
-        tasks = [task for task in state.tasks if fnmatchcase(task.fields.comm or "", what)]
-        names = [str(task.fields.pid) for task in tasks if task.count is not None]
-        unread = [
-            f"{name_task(task.fields)}: {error}"
-            for task in tasks
-            if task.count is None
-            for error in task.errors
-        ]
+        names, unread = [], []
+        for task in state.tasks:
+            if not fnmatchcase(task.fields.comm or "", what):
+                continue
+            if task.count is None:
+                unread += name_remarks(name_task(task.fields), task.errors)
+            else:
+                names.append(str(task.fields.pid))
         unread += state.unread(Part.TASKS)
     if not names:
         absent = f"'{what}': no such task has a buffer"
@@ -205,7 +199,6 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
             absent += f" in what could be read; unknown: {name_some(unread, _NAMED)}"
         raise KcovdbgError(absent, hint="tasks lists those that have")
     buffers: list[Buffer] = []
-    others: list[str] = []
     for name in names:
         try:
             buffers.append(read_buffer(inputs.target, inputs.layout, inputs.reader, name))
@@ -213,26 +206,30 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
             unread.append(f"{name}: {error}")
     if not buffers:
         raise KcovdbgError(unread[0])
-    # Records of several kinds cannot be in one buffer: those of PCs go first.
-    groups: dict[tuple[bool, object, int], list[Buffer]] = {}
-    for buffer in buffers:
-        codec = buffer.encoding.codec
-        groups.setdefault(
-            (PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []
-        ).append(buffer)
-    chosen = max(
-        groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1]))
-    )[1]
-    others += [
-        f"{buffer.name} has {buffer.encoding.codec.noun}"
-        for buffer in buffers
-        if buffer not in chosen
-    ]
-    merged = replace(merge_buffers(what, chosen, others), kcov=None, address=None)
+    chosen, others = _choose_kind(buffers)
+    left_out = [f"{buffer.name} has {buffer.encoding.codec.noun}" for buffer in others]
+    merged = replace(merge_buffers(what, chosen, left_out), kcov=None, address=None)
     if not unread:
         return merged
     remark = f"incomplete, since not every buffer could be read: {name_some(unread, _NAMED)}"
     return replace(merged, remarks=(remark, *merged.remarks), is_incomplete=True)
+
+
+def _choose_kind(buffers: Sequence[Buffer]) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
+    """Return the buffers of the kind of records that most are of, PCs before others, and the other
+    buffers.
+    """
+    counts: Counter[tuple[bool, Codec, int]] = Counter()
+    for buffer in buffers:
+        counts[_kind_of(buffer)] += buffer.count
+    kind = max(counts, key=lambda kind: (kind[0], counts[kind]))
+    chosen = [buffer for buffer in buffers if _kind_of(buffer) == kind]
+    return chosen, [buffer for buffer in buffers if _kind_of(buffer) != kind]
+
+
+def _kind_of(buffer: Buffer) -> tuple[bool, Codec, int]:
+    codec = buffer.encoding.codec
+    return PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size
 
 
 class FoundBuffers(NamedTuple):
@@ -291,20 +288,18 @@ def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = Fals
     :raises CapabilityError: when they are not: the records are of functions, and which of their
         lines ran is unknown.
     """
-    if buffer.encoding.codec.is_exact and not takes_addresses:
-        raise CapabilityError(
-            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not "
-            f"coverage points",
-            hint="source, points, patch, top, and export to lcov or cobertura take them; --pc "
-            "names "
-            "what they are",
+    codec = buffer.encoding.codec
+    if codec.is_exact and not takes_addresses:
+        hint = (
+            "source, points, patch, top, and export to lcov or cobertura take them; --pc names "
+            "what they are"
         )
-    if not buffer.encoding.codec.has_points:
-        raise CapabilityError(
-            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not "
-            f"coverage points",
-            hint="buffer, trace, top and view show them",
-        )
+    elif not codec.has_points:
+        hint = "buffer, trace, top and view show them"
+    else:
+        return
+    problem = f"{buffer.name} has {codec.noun}, which are not coverage points"
+    raise CapabilityError(f"{command}: {problem}", hint=hint)
 
 
 def require_order(buffer: Buffer, command: str) -> None:
@@ -414,12 +409,14 @@ def find_tids(inputs: CommandInputs, word: str) -> list[int]:
     if word.isdecimal():
         return [int(word)]
     state = inputs.state(Part.TASKS)
-    for tasks in ([task.fields for task in state.tasks], state.task_fields):
-        # The name may have what is special in a pattern.
-        matching = (
-            task for task in tasks if word in (ALL, task.comm) or fnmatchcase(task.comm or "", word)
-        )
-        if found := [task.pid for task in matching if task.pid is not None]:
+    for is_any in (False, True):
+        found = []
+        for task in _list_tasks(inputs, is_any=is_any):
+            # The name may have what is special in a pattern.
+            is_named = word in (ALL, task.comm) or fnmatchcase(task.comm or "", word)
+            if is_named and task.pid is not None:
+                found.append(task.pid)
+        if found:
             return found
     hint = suggest_task(inputs, word, is_any=True) or "tasks -a lists all tasks"
     raise WordError(state.say_absent(f"no task '{word}'", Part.TASKS), word, hint=hint)
@@ -433,15 +430,13 @@ def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int |
     :raises UsageError: when several tasks have this name.
     """
     found = [task.pid for task in _list_tasks(inputs, is_any=is_any) if task.comm == comm]
-    if not found:
-        return None
     if len(found) > 1:
-        named = [str(tid) for tid in found[:_NAMED]]
+        named = list(map(str, found[:_NAMED]))
         if len(found) > _NAMED:
             named.append("…")
         hint = f"use a thread id: {', '.join(named)}"
         raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
-    return found[0]
+    return next(iter(found), None)
 
 
 def _list_tasks(inputs: CommandInputs, *, is_any: bool) -> Sequence[TaskFields]:
@@ -489,21 +484,17 @@ def _name_kind(path: str, error: NotATraceError) -> NotATraceError:
 
 
 def read_traces(
-    inputs: CommandInputs,
-    paths: Sequence[Path],
-    kernel: Kernel | None = None,
-    reading: ReadingOptions | None = None,
+    inputs: CommandInputs, paths: Sequence[Path], kernel: Kernel | None = None
 ) -> Iterator[Buffer | NotATraceError]:
     """Read trace files, each once; yield the error for one that is no trace.
 
     A list that is too short to say what its PCs are is read as the lists beside it.
 
     :param kernel: as for :func:`find_buffer`.
-    :param reading: as for :func:`find_buffer`.
     :raises KcovdbgError: when one cannot be read.
     """
     trace_kernel = _find_trace_kernel(inputs, kernel)
-    options = reading or inputs.reading or ReadingOptions()
+    options = inputs.reading or ReadingOptions()
     read: dict[Path, TraceWords | KcovdbgError] = {}
 
     def read_once(path: Path) -> TraceWords | KcovdbgError:
@@ -545,17 +536,16 @@ def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKer
     return inputs.kernel.trace_kernel
 
 
-def _read_traces(
-    inputs: CommandInputs, path: str, kernel: Kernel, reading: ReadingOptions
-) -> Buffer:
+def _read_traces(inputs: CommandInputs, path: str, kernel: Kernel) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
     paths = _list_traces(inputs, path)
     if not isinstance(paths, list):
         trace_kernel = _find_trace_kernel(inputs, kernel)
-        return read_trace_file(str(paths), trace_kernel, reading, inputs.user.confinement)
+        options = inputs.reading or ReadingOptions()
+        return read_trace_file(str(paths), trace_kernel, options, inputs.user.confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
-    for found in read_traces(inputs, paths, kernel, reading):
+    for found in read_traces(inputs, paths, kernel):
         if isinstance(found, NotATraceError):
             others.append(found)
         else:
@@ -640,18 +630,16 @@ def find_counts(
     inputs: CommandInputs,
     what: str,
     kernel: Kernel | None = None,
-    reading: ReadingOptions | None = None,
     *,
     takes_addresses: bool = False,
 ) -> BufferCounts:
     """Count the PCs of a buffer.
 
     :param kernel: as for :func:`find_buffer`.
-    :param reading: as for :func:`find_buffer`.
     :param takes_addresses: as for :func:`require_points`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
-    buffer = find_buffer(inputs, what, kernel, reading)
+    buffer = find_buffer(inputs, what, kernel)
     return count_buffer(inputs, what, buffer, takes_addresses=takes_addresses)
 
 
@@ -714,8 +702,11 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
         return None
     if not frames or not _OUTERMOST.fullmatch(frames[-1].function or ""):
         return None
-    positions = [pc_of(frame.pc, buffer.kaslr_offset) for frame in frames if frame.is_interrupted]
-    returns = [pc_of(frame.pc, buffer.kaslr_offset) for frame in frames if not frame.is_interrupted]
+    positions: list[int] = []
+    returns: list[int] = []
+    for frame in frames:
+        pcs = positions if frame.is_interrupted else returns
+        pcs.append(pc_of(frame.pc, buffer.kaslr_offset))
     return Place(positions, returns)
 
 

@@ -58,8 +58,6 @@ class CommandInputs:
     """Waits a moment for a table that is being built: lists are read by its points."""
     uses_target: bool = False
     """True once the target is accessed."""
-    shows_target: bool = False
-    """Whether the run has shown what is known of the kernel, whose machine may have ended."""
     _reader: StateReader | None = field(default=None, repr=False)
 
     @property
@@ -73,12 +71,6 @@ class CommandInputs:
         if target.is_gone():
             raise GoneError(target.name)
         return target
-
-    @property
-    def known_target(self) -> Target:
-        """The kernel, even after its machine has ended."""
-        self.shows_target = True
-        return self.kernel.target
 
     @property
     def layout(self) -> Layout:

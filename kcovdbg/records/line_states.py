@@ -592,18 +592,3 @@ def make_finder(table: LocationTable) -> StateFinder:
         )
     columns = table.columns
     return StateFinder(table.blocks, columns.offset, columns.chain)
-
-
-def find_line_states(
-    table: LocationTable, trace: TraceRecords, *, has_unexecuted: bool = False
-) -> LineStates:
-    """Return the lines of functions that a trace executed: what all commands say about lines.
-
-    :param table: of the kernel that was executed.
-    :param has_unexecuted: whether lines of all other functions are wanted as well.
-    :raises CapabilityError: when the table has no blocks.
-    """
-    finder = make_finder(table)
-    if has_unexecuted:
-        return finder.find_lines(trace)
-    return finder.find_lines(trace, finder.find_executed(trace.counts))

@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK
@@ -131,7 +131,16 @@ class NotATraceError(KcovdbgError):
         self.found = found
 
 
-AddressTest: TypeAlias = Callable[[int], bool]
+class _Text(NamedTuple):
+    """A text file to read."""
+
+    path: object
+    """Of the file, for errors."""
+    data: bytes
+    is_address: Callable[[int], bool]
+    """Returns whether a number can be an address of the kernel."""
+
+
 _Row: TypeAlias = tuple[int, bytes, Iterable[int | None]]
 """Number and text of a line, and the numbers in it that may be addresses."""
 
@@ -315,14 +324,14 @@ def read_pc_file(
     :raises KcovdbgError: when it is compressed and damaged, or too large.
     """
     data = unpack_data(path, data)
-    text = _decode_text(data)
+    text = decode_utf16(data)
 
     def is_address(value: int) -> bool:
         return is_upper(value, 64) or is_upper(value, 32) or code[0] <= value < code[1]
 
-    if text is None:
+    if not _is_text(text[:_START]):
         return _read_binary(path, data, wanted, code)
-    return _read_text(path, text, wanted, is_address)
+    return _read_text(_Text(path, text, is_address), wanted)
 
 
 def is_upper(value: int, bits: int) -> bool:
@@ -330,25 +339,17 @@ def is_upper(value: int, bits: int) -> bool:
     return 1 << bits - 1 <= value < (1 << bits) - _ERRORS
 
 
-def _decode_text(data: bytes) -> bytes | None:
-    """Return text as UTF-8 without a byte order mark; None for no text."""
-    data = decode_utf16(data)
-    return data if _is_text(data[:_START]) else None
-
-
 def _is_text(start: bytes) -> bool:
     odd = start.translate(None, _TEXT_BYTES)
     if odd and min(odd) < 0x80:
         return False
     # A character may be cut at the end.
-    return not odd or bool(
-        start.decode("utf-8", "ignore").encode()[: len(start) - 3] == start[: len(start) - 3]
-    )
+    end = len(start) - 3
+    return not odd or start.decode("utf-8", "ignore").encode()[:end] == start[:end]
 
 
-def _read_text(
-    path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest
-) -> PcFile:
+def _read_text(file: _Text, wanted: PcFormat | None) -> PcFile:
+    path, data = file.path, file.data
     start = data[:_START].lstrip()
     if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
         return PcFile()
@@ -358,10 +359,10 @@ def _read_text(
         _refuse_other_texts(path, start)
     for kind, is_of_kind, read in _TEXT_READERS:
         if wanted is kind or (wanted is None and is_of_kind(start, data)):
-            return read(path, data, is_address)
+            return read(file)
     if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
         return _read_binary(path, data, wanted, (0, 0))
-    return _read_numbers(path, data, wanted, is_address)
+    return _read_numbers(file, wanted)
 
 
 def _is_json(start: bytes, data: bytes) -> bool:
@@ -392,7 +393,26 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
         )
 
 
-def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> PcFile:
+def _match_rows(
+    data: bytes,
+    pattern: re.Pattern[bytes],
+    read: Callable[[re.Match[bytes]], Iterable[int | None]],
+    read_other: Callable[[bytes], Iterable[int | None]] = lambda _: (),
+) -> Iterator[_Row]:
+    """Yield the lines of a text that are no comments.
+
+    :param read: returns the numbers in a line that matches.
+    :param read_other: returns those in any other line.
+    """
+    for number, line in enumerate(_lines(data), 1):
+        match = _match_line(pattern, line)
+        if match is not None:
+            yield number, line, read(match)
+        elif not _COMMENT.match(line[:_LONGEST]):
+            yield number, line, read_other(line)
+
+
+def _read_rows(file: _Text, rows: Iterable[_Row]) -> PcFile:
     """Return the addresses in lines.
 
     :param rows: number and text of each line, and the numbers in it.
@@ -403,7 +423,7 @@ def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> P
     first: tuple[int, str] | None = None
     count = b""
     for number, line, values in rows:
-        found = [value for value in values if value is not None and is_address(value)]
+        found = [value for value in values if value is not None and file.is_address(value)]
         if found:
             words.extend(found)
         else:
@@ -421,7 +441,7 @@ def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> P
             first = None
     if first is not None and lines - skipped < _LEAST * lines:
         detail = "line {} has no address: '{}'".format(*first)
-        raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
+        raise NotATraceError(file.path, "text", detail=detail, hint=_HEX_HINT)
     return PcFile(words, skipped=skipped, first_skipped=first)
 
 
@@ -444,29 +464,23 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     return -value & WORD_MASK if sign else value
 
 
-def _read_numbers(
-    path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest
-) -> PcFile:
+def _read_numbers(file: _Text, wanted: PcFormat | None) -> PcFile:
     """Read addresses in lines."""
+    data = file.data
     if wanted in (None, PcFormat.HEX) and not data.translate(None, _PLAIN):
         found = _read_hexadecimal(data)
         if found is not None:
             return found
-    read = _read_rows(path, _find_numbers(data, wanted), is_address)
+
+    def read_number(match: re.Match[bytes]) -> Iterable[int | None]:
+        return (_parse(match[1], wanted),)
+
+    rows = _match_rows(data, _LINE, read_number, lambda line: _find_tokens(line, wanted))
+    read = _read_rows(file, rows)
     # Of Python, or JSON's numbers with counts.
     if data[:_START].lstrip()[:1] == b"{":
         return read._replace(disorder="it is a set or a map")
     return read
-
-
-def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
-    for number, line in enumerate(_lines(data), 1):
-        start = line[:_LONGEST]
-        match = _match_line(_LINE, line)
-        if match is not None:
-            yield number, line, (_parse(match[1], wanted),)
-        elif not _COMMENT.match(start):
-            yield number, line, _find_tokens(line, wanted)
 
 
 def _match_line(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
@@ -479,37 +493,36 @@ def _find_tokens(line: bytes, wanted: PcFormat | None) -> Iterator[int | None]:
     place = _PLACE.match(line[:_LONGEST])
     if place is not None:
         line = line[place.end() :]
-    for piece in _split(line, b" \t,;", _LONGEST):
+    for piece in _split(line, (b" ", b"\t", b",", b";"), _LONGEST):
         for token in _TOKEN.findall(piece):
             yield _parse(token, wanted)
 
 
-def _split(data: bytes, marks: bytes, size: int = _PIECE) -> Iterator[bytes]:
-    """Yield data in pieces of about so many bytes, each of which ends behind one of some bytes, the
-    last one excepted.
+def _split(data: bytes, marks: Sequence[bytes], size: int = _PIECE) -> Iterator[bytes]:
+    """Yield data in pieces of about so many bytes, each of which ends behind a mark, the last one
+    excepted.
 
-    :param marks: bytes that separate what is looked for.
+    :param marks: single bytes that separate what is looked for.
     """
     start = 0
     while len(data) - start > size:
-        end = (
-            max(
-                data.rfind(mark, start, start + size)
-                for mark in (marks[at : at + 1] for at in range(len(marks)))
-            )
-            + 1
-        )
+        end = max(data.rfind(mark, start, start + size) for mark in marks) + 1
         if end <= start:
-            later = (data.find(marks[at : at + 1], start + size) for at in range(len(marks)))
+            later = (data.find(mark, start + size) for mark in marks)
             end = min((at + 1 for at in later if at >= 0), default=len(data))
         yield data[start:end]
         start = end
     yield data[start:]
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Yield a text in pieces of whole lines."""
+    return _split(text, (b"\n",))
+
+
+def _lines(text: bytes) -> Iterator[bytes]:
     """Yield the lines of a text, without a list of all of them."""
-    for piece in _split(data, b"\n"):
+    for piece in _pieces(text):
         yield from piece.splitlines()
 
 
@@ -518,7 +531,7 @@ def _read_hexadecimal(data: bytes) -> PcFile | None:
     words = array("Q")
     first = b""
     try:
-        for piece in _split(data.translate(_BLANK_MARKS), b" \n"):
+        for piece in _split(data.translate(_BLANK_MARKS), (b" ", b"\n")):
             tokens = piece.split()
             first = first or b"".join(tokens[:1])
             added = array("Q", map(int, tokens, repeat(16)))
@@ -540,13 +553,13 @@ def _find_column(start: bytes) -> int | None:
     return names.index(b"pc") if len(names) > 1 and b"pc" in names else None
 
 
-def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
-    column = _find_column(data[:_START].lstrip())
+def _read_csv(file: _Text) -> PcFile:
+    column = _find_column(file.data[:_START].lstrip())
     if column is None:
         raise NotATraceError(
-            path, "text", detail="its first line names no column PC", hint=_HEX_HINT
+            file.path, "text", detail="its first line names no column PC", hint=_HEX_HINT
         )
-    rows = ((number, line) for number, line in enumerate(_lines(data), 1) if line.strip())
+    rows = ((number, line) for number, line in enumerate(_lines(file.data), 1) if line.strip())
     lists_all_points = b"Inline" in next(rows)[1]
 
     def find_values() -> Iterator[_Row]:
@@ -560,18 +573,18 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
                 yield number, line, (value,)
             last = value
 
-    found = _read_rows(path, find_values(), is_address)
+    found = _read_rows(file, find_values())
     if not lists_all_points:
         return found
     return found._replace(lists_all_points=True, disorder="it lists points by their functions")
 
 
-def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
+def _read_json(file: _Text) -> PcFile:
     words = array("Q")
     is_list = has_hits = False
     hits: int | None = None
     last: int | None = None
-    for match in _JSON_PC.finditer(data):
+    for match in _JSON_PC.finditer(file.data):
         if match[1] is not None:
             # One of more digits is more than none.
             hits = int(match[2][:_QUOTED])
@@ -579,7 +592,7 @@ def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
             continue
         is_one = match[4] is None
         is_list = is_list or (not is_one and _JSON_ITEM.search(match[4]) is None)
-        for token in _JSON_ITEM.finditer(data, *match.span(3 if is_one else 4)):
+        for token in _JSON_ITEM.finditer(file.data, *match.span(3 if is_one else 4)):
             value = _parse(token[0], PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token[0]) else None
             if value is None:
                 continue
@@ -591,56 +604,52 @@ def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
                 words.append(value)
         hits = None
     if not is_list:
-        raise NotATraceError(path, "JSON without PCs", hint=_HEX_HINT)
-    return PcFile(
-        words, names_pcs=True, disorder="it lists points with their hits" if has_hits else ""
-    )
+        raise NotATraceError(file.path, "JSON without PCs", hint=_HEX_HINT)
+    disorder = "it lists points with their hits" if has_hits else ""
+    return PcFile(words, names_pcs=True, disorder=disorder)
 
 
 def _file_name(path: bytes) -> str:
     return re.split(rb"[/\\]", path.strip())[-1].decode("utf-8", "replace")
 
 
-def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
-    """Read modules with offsets; those of lines that are none are counted."""
+def _read_offsets(file: _Text) -> PcFile:
+    """Read modules with offsets; lines without one are counted."""
     names: dict[str, int] = {}
     module_of = array("I")
 
-    def find_values() -> Iterator[_Row]:
-        for number, line in enumerate(_lines(data), 1):
-            match = _match_line(_OFFSET, line)
-            if match is not None:
-                module_of.append(names.setdefault(_file_name(match[1]), len(names)))
-                _check_modules(path, names)
-                yield number, line, (parse_number(match[2], 16),)
-            elif not _COMMENT.match(line[:_LONGEST]):
-                yield number, line, ()
+    def read_offset(match: re.Match[bytes]) -> Iterable[int | None]:
+        module_of.append(names.setdefault(_file_name(match[1]), len(names)))
+        _check_modules(file.path, names)
+        return (parse_number(match[2], 16),)
 
-    found = _read_rows(path, find_values(), lambda _: True)
-    return found._replace(
-        modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of
-    )
+    found = _read_indexes(file, _OFFSET, read_offset)
+    modules = tuple(ModuleBase(name, None) for name in names)
+    return found._replace(modules=modules, module_of=module_of)
 
 
-def _read_functions(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
+def _read_functions(file: _Text) -> PcFile:
     """Read functions with offsets."""
     places: dict[CodeWord, int] = {}
 
-    def find_values() -> Iterator[_Row]:
-        for number, line in enumerate(_lines(data), 1):
-            if _match_line(_FUNCTION, line):
-                # Where they stand says nothing.
-                (place, *_) = (
-                    word._replace(span=(0, 0))
-                    for word in find_code_words(line.decode("utf-8", "replace"))
-                )
-                yield number, line, (places.setdefault(place, len(places)),)
-                _check_modules(path, places)
-            elif not _COMMENT.match(line[:_LONGEST]):
-                yield number, line, ()
+    def read_place(match: re.Match[bytes]) -> Iterable[int]:
+        place, *_ = find_code_words(match[0].decode("utf-8", "replace"))
+        # Where it stands says nothing.
+        index = places.setdefault(place._replace(span=(0, 0)), len(places))
+        _check_modules(file.path, places)
+        return (index,)
 
-    found = _read_rows(path, find_values(), lambda _: True)
-    return found._replace(places=tuple(places))
+    return _read_indexes(file, _FUNCTION, read_place)._replace(places=tuple(places))
+
+
+def _read_indexes(
+    file: _Text,
+    pattern: re.Pattern[bytes],
+    read: Callable[[re.Match[bytes]], Iterable[int | None]],
+) -> PcFile:
+    """Read numbers that are no addresses, from lines that match."""
+    rows = _match_rows(file.data, pattern, read)
+    return _read_rows(file._replace(is_address=lambda _: True), rows)
 
 
 def _check_modules(path: object, modules: Collection[object]) -> None:
@@ -672,7 +681,7 @@ def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
     return modules
 
 
-def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
+def _read_drcov(path: object, data: bytes) -> PcFile:
     head, mark, rest = data.partition(b"BB Table:")
     title, _, body = rest.partition(b"\n")
     modules = _drcov_modules(path, head)
@@ -727,35 +736,39 @@ def _is_edge_list(start: bytes, _data: bytes) -> bool:
     return _first_line(rest, _EDGE) or (heading is not None and not rest.strip())
 
 
-def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_edges(file: _Text) -> PcFile:
     """Read the addresses of edges, each once."""
-    heading = _EDGE_HEADING.match(data)
 
-    def find_values() -> Iterator[_Row]:
-        for number, line in enumerate(_lines(data), 1):
-            match = _match_line(_EDGE, line)
-            if match is not None:
-                yield number, line, [_parse(end, PcFormat.HEX) for end in match.groups()]
-            elif not _COMMENT.match(line[:_LONGEST]) and (heading is None or number > 1):
-                yield number, line, ()
+    def read_edge(match: re.Match[bytes]) -> Iterable[int | None]:
+        return [_parse(end, PcFormat.HEX) for end in match.groups()]
 
-    found = _read_rows(path, find_values(), is_address)
+    rows = _match_rows(file.data, _EDGE, read_edge)
+    if _EDGE_HEADING.match(file.data):
+        rows = (row for row in rows if row[0] > 1)
+    found = _read_rows(file, rows)
     return found._replace(
         words=array("Q", sorted(set(found.words))), disorder="it lists edges, each with its count"
     )
 
 
-def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFile:
+def _make_exact(file: _Text, what: str, addresses: Iterable[int], others: int = 0) -> PcFile:
     """Return addresses of executed code as a file.
 
-    :param others: addresses that are left out.
+    :param addresses: those that cannot be of a kernel are left out.
+    :param others: how many were left out before.
     :raises NotATraceError: when there are no addresses of a kernel.
     """
+    words = array("Q")
+    for address in addresses:
+        if file.is_address(address):
+            words.append(address)
+        else:
+            others += 1
     if not words:
         detail = "it has no address"
         if others:
             detail = f"none of its {others} addresses can be of a kernel"
-        raise NotATraceError(path, what, detail=detail)
+        raise NotATraceError(file.path, what, detail=detail)
     if max(words) >= _HALF:
         # Firmware is below 4 GiB.
         kernel = array("Q", [word for word in words if word >= _HALF])
@@ -764,23 +777,22 @@ def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFi
     return PcFile(words, is_exact=True, others=others)
 
 
-def _read_qemu_blocks(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_qemu_blocks(file: _Text) -> PcFile:
     """Read QEMU's log of executed translation blocks: where each begins."""
     words = array("Q")
     others = 0
     cpus = set()
-    for piece in _split(data, b"\n"):
-        for match in _QEMU_BLOCK.finditer(piece):
-            address = int(match[2] or match[3], 16)
-            if not is_address(address):
-                others += match[2] is not None
-            elif match[2] is not None:
-                cpus.add(match[1])
-                words.append(address)
-            else:
-                # It was logged, and then an interrupt came first.
-                _remove_last(words, address)
-    found = _make_exact(path, "QEMU's log of blocks", words, others)
+    for match in chain.from_iterable(map(_QEMU_BLOCK.finditer, _pieces(file.data))):
+        address = int(match[2] or match[3], 16)
+        if not file.is_address(address):
+            others += match[2] is not None
+        elif match[2] is not None:
+            cpus.add(match[1])
+            words.append(address)
+        else:
+            # It was logged, and then an interrupt came first.
+            _remove_last(words, address)
+    found = _make_exact(file, "QEMU's log of blocks", words, others)
     return found._replace(disorder="several CPUs wrote it" if len(cpus) > 1 else "")
 
 
@@ -792,7 +804,7 @@ def _remove_last(words: array[int], address: int) -> None:
             return
 
 
-def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_qemu_instructions(file: _Text) -> PcFile:
     """Read QEMU's log of the instructions that it translated, in blocks.
 
     It translates a block right before it executes it first. An exception may keep it from executing
@@ -802,20 +814,19 @@ def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) 
     every: set[int] = set()
     others = 0
     is_first = False
-    for piece in _split(data, b"\n"):
-        for match in _QEMU_INSTRUCTION.finditer(piece):
-            if match[1] is None:
-                is_first = True
-                continue
-            address = int(match[1], 16)
-            if not is_address(address):
-                others += 1
-            else:
-                every.add(address)
-                if is_first:
-                    firsts[address] = None
-            is_first = False
-    found = _make_exact(path, "QEMU's log of instructions", array("Q", firsts), others)
+    for match in chain.from_iterable(map(_QEMU_INSTRUCTION.finditer, _pieces(file.data))):
+        if match[1] is None:
+            is_first = True
+            continue
+        address = int(match[1], 16)
+        if not file.is_address(address):
+            others += 1
+        else:
+            every.add(address)
+            if is_first:
+                firsts[address] = None
+        is_first = False
+    found = _make_exact(file, "QEMU's log of instructions", firsts, others)
     return found._replace(
         listed_code=array("Q", sorted(every)), disorder="it lists code when it is translated"
     )
@@ -823,27 +834,23 @@ def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) 
 
 def _is_perf_script(start: bytes, _data: bytes) -> bool:
     lines = [line for line in start.splitlines()[:16] if line.strip() and not _COMMENT.match(line)]
-    return (
-        bool(lines)
-        and any(_PERF_ADDRESS.search(line) for line in lines)
-        and (
-            any(map(_PERF_HEAD.match, lines))
-            or sum(bool(_PERF_LINE.fullmatch(line)) for line in lines) > len(lines) // 2
-        )
-    )
+    if not any(map(_PERF_ADDRESS.search, lines)):
+        return False
+    if any(map(_PERF_HEAD.match, lines)):
+        return True
+    return sum(map(bool, map(_PERF_LINE.fullmatch, lines))) > len(lines) // 2
 
 
-def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_perf(file: _Text) -> PcFile:
     """Read samples: where each was taken, and of a branch where it led to; not their callers, which
     have return addresses.
     """
-    words = array("Q")
-    others = 0
-    has_chains = (
-        _PERF_HEAD.match(data.lstrip()[: _QUOTED * 4]) is not None or b"\n\n" in data[:_START]
-    )
+    words: list[int] = []
+    callers = 0
+    has_heads = _PERF_HEAD.match(file.data.lstrip()[: _QUOTED * 4]) is not None
+    has_chains = has_heads or b"\n\n" in file.data[:_START]
     is_first = True
-    for line in _lines(data):
+    for line in _lines(file.data):
         if not line.strip() or _COMMENT.match(line[:_LONGEST]):
             is_first = True
             continue
@@ -855,43 +862,37 @@ def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
         found = [int(match[1], 16) for match in _PERF_ADDRESS.finditer(text)]
         if not found:
             continue
-        wanted: list[int] = []
+        wanted = 0
         if b" => " in text:
-            wanted = found[:2]
+            wanted = 2
         elif is_first or not has_chains:
-            wanted = found[:1]
+            wanted = 1
         is_first = False
-        kept = [address for address in wanted if is_address(address)]
-        others += len(found) - len(kept)
-        words.extend(kept)
-    found_file = _make_exact(path, "perf's samples", words, others)
-    return found_file._replace(disorder="perf takes samples")
+        words += found[:wanted]
+        callers += len(found[wanted:])
+    samples = _make_exact(file, "perf's samples", words, callers)
+    return samples._replace(disorder="perf takes samples")
 
 
 def _is_gdb_log(start: bytes, _data: bytes) -> bool:
     return any(map(_GDB_STOP.fullmatch, start.splitlines()[:32]))
 
 
-def _read_gdb(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_gdb(file: _Text) -> PcFile:
     """Read where GDB stopped."""
-    words = array("Q")
-    others = 0
-    for line in _lines(data):
-        match = _GDB_STOP.fullmatch(line[:_LONGEST])
-        if match is None:
-            continue
-        address = int(match[1] or match[2], 16)
-        if is_address(address):
-            words.append(address)
-        else:
-            others += 1
-    return _make_exact(path, "GDB's log", words, others)
+    lines = (_GDB_STOP.fullmatch(line[:_LONGEST]) for line in _lines(file.data))
+    stops = (int(match[1] or match[2], 16) for match in lines if match is not None)
+    return _make_exact(file, "GDB's log", stops)
 
 
 _TEXT_READERS: Final[
-    tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]
+    tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[[_Text], PcFile]], ...]
 ] = (
-    (PcFormat.DRCOV, lambda start, _: start.startswith(b"DRCOV VERSION"), _read_drcov),
+    (
+        PcFormat.DRCOV,
+        lambda start, _: start.startswith(b"DRCOV VERSION"),
+        lambda file: _read_drcov(file.path, file.data),
+    ),
     (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
     (PcFormat.QEMU_EXEC, lambda start, _: _QEMU_BLOCK.search(start) is not None, _read_qemu_blocks),
@@ -923,18 +924,13 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     """
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
-    tops = Counter(
-        word >> (32 if word_size == 8 else 24) for word in sample if is_upper(word, 8 * word_size)
-    )
-    if word_size == 8:
+    tops: Counter[int] = Counter()
+    for word in sample:
+        top = word >> (32 if word_size == 8 else 24)
         # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
-        tops = Counter(
-            {
-                top: count
-                for top, count in tops.items()
-                if top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)
-            }
-        )
+        is_kernel = word_size == 4 or top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)
+        if is_kernel and is_upper(word, 8 * word_size):
+            tops[top] += 1
     most = max((count + tops[top + 1] for top, count in tops.items()), default=0)
     return max(inside, most) / len(sample)
 
@@ -982,7 +978,7 @@ def _read_binary(
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
-        return _read_drcov(path, data, bool)
+        return _read_drcov(path, data)
     if wanted is None:
         _refuse_other_binaries(path, data)
     if wanted not in (None, PcFormat.BINARY, PcFormat.WORDS):
@@ -991,14 +987,10 @@ def _read_binary(
     tried = [_try_words(data, size, big, code) for size in (8, 4) for big in (is_big, not is_big)]
     share, best = max(tried, key=lambda one: (one[0], wanted is None and one[1].buffer is not None))
     if wanted is PcFormat.BINARY:
-        return PcFile(
-            buffer=data, word_size=best.word_size, big_endian=best.big_endian, codec=best.codec
-        )
+        return best._replace(buffer=data, words=array("Q"))
     if wanted is PcFormat.WORDS:
-        return best._replace(
-            buffer=None,
-            words=decode_words(data, make_encoding(PC, best.word_size, best.big_endian)),
-        )
+        words = decode_words(data, make_encoding(PC, best.word_size, best.big_endian))
+        return best._replace(buffer=None, words=words)
     if share < _LEAST:
         what = "binary data"
         if len(data) < 8:
@@ -1019,12 +1011,8 @@ def _read_sancov(data: bytes) -> PcFile | None:
         if word_size is not None:
             is_big = order == "big"
             words = decode_words(data[8:], make_encoding(PC, word_size, is_big))
-            return PcFile(
-                words,
-                word_size=word_size,
-                big_endian=is_big,
-                disorder="a sanitizer's file is a set",
-            )
+            found = PcFile(words, word_size=word_size, big_endian=is_big)
+            return found._replace(disorder="a sanitizer's file is a set")
     return None
 
 

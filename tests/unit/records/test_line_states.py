@@ -31,10 +31,10 @@ from kcovdbg.records.line_states import (
     Quality,
     StateFinder,
     TraceRecords,
-    find_line_states,
     quality_of,
     read_records,
 )
+from kcovdbg.records.line_states import make_finder as make_image_finder
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
@@ -508,8 +508,9 @@ def test_lines_of_executed_functions_count_other_code(tmp_path):
         pc for pc in table.pcs(PointKind.PC) if second.address < pc <= second.address + second.size
     ]
     trace = TraceRecords(dict.fromkeys(inside, 1), SET, frozenset({PointKind.PC}))
-    found = find_line_states(table, trace)
-    everything = find_line_states(table, trace, has_unexecuted=True)
+    finder = make_image_finder(table)
+    found = finder.find_lines(trace, finder.find_executed(trace.counts))
+    everything = finder.find_lines(trace)
     assert not any(name.endswith("src/first.c") for name in found.files)
     assert any(name.endswith("src/first.c") for name in everything.files)
     for name, lines in found.files.items():
@@ -520,7 +521,7 @@ def test_lines_of_executed_functions_count_other_code(tmp_path):
 def test_table_without_blocks_has_no_states(tmp_path):
     TableWriter("ab" * 20, [TextRange(BASE, BASE + 100, ".text")]).write(tmp_path / "table")
     with pytest.raises(CapabilityError):
-        find_line_states(LocationTable(tmp_path / "table"), TraceRecords({}, SET, KINDS))
+        make_image_finder(LocationTable(tmp_path / "table"))
 
 
 @pytest.mark.parametrize(
