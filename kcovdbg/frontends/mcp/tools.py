@@ -43,6 +43,8 @@ from kcovdbg.target.target import Target
 
 MAX_TEXT: Final = 1000
 """Limit for the characters of one text; source lines of generated files have no other."""
+# Texts of a row that does not fit an answer are cut to so many characters at least.
+_LEAST_TEXT: Final = 16
 
 
 class AnswerPage(NamedTuple):
@@ -94,7 +96,7 @@ def read_page(
                             break
                         encoded, size, is_cut = fitted
                         rows.append(encoded)
-                        used += size
+                        used += size + len(", ")
                         cut_rows += (
                             [f"row {index} is cut: its text or its lists are longer than the limit"]
                             if is_cut
@@ -122,6 +124,7 @@ def _fit(
     :return: None for another one that does not fit.
     """
     row, is_cut = _clean(row)
+    most = MAX_TEXT
     size = _size_of(row)
     while size > room:
         if not is_first:
@@ -131,13 +134,48 @@ def _fit(
         for key, value in row.items():
             if isinstance(value, list) and len(value) > 1:
                 lists[key] = _size_of(value)
-        if not lists:
-            # Keys and single values stay.
+        if lists:
+            longest = max(lists, key=lambda key: (lists[key], key))
+            row = {**row, longest: row[longest][: len(row[longest]) // 2]}
+        elif most > _LEAST_TEXT:
+            most //= 2
+            row = _shorten(row, most)
+        else:
+            # Keys, numbers and the beginnings of texts stay.
             break
-        longest = max(lists, key=lambda key: (lists[key], key))
-        row = {**row, longest: row[longest][: len(row[longest]) // 2]}
         size = _size_of(row)
     return row, size, is_cut
+
+
+def _shorten(value: Any, most: int) -> Any:
+    """Return a value with its text cut."""
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[: most - 1]}…"
+    if isinstance(value, dict):
+        return {key: _shorten(item, most) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shorten(item, most) for item in value]
+    return value
+
+
+def _limit_remarks(remarks: Sequence[str], most: int, room: int) -> list[str]:
+    """Return the last remarks, which sum up what others say in detail, and how many are left out.
+
+    :param most: number of remarks.
+    :param room: for all of them as JSON; the last one is kept, cut to it.
+    """
+    kept: list[str] = []
+    for remark in reversed(remarks):
+        while not kept and _size_of(remark) > room:
+            remark = _shorten(remark, len(remark) // 2)
+        room -= _size_of(remark) + len(", ")
+        if kept and (room < 0 or len(kept) == most):
+            break
+        kept.append(remark)
+    left_out = len(remarks) - len(kept)
+    if left_out:
+        kept.append(f"{left_out} more remarks")
+    return kept[::-1]
 
 
 def clean_text(text: str) -> str:
@@ -261,8 +299,8 @@ _BRIEF: Final = ("patch", "why")
 """Tools whose answers are brief unless the call says how many rows it wants: a row of each line of
 a change is too much, and so is each way to code."""
 _BRIEF_BYTES: Final = 1200
-_BRIEF_REMARKS: Final = 6
-_MAX_REMARKS: Final = 50
+_BRIEF_REMARKS: Final = 6, 480
+_MAX_REMARKS: Final = 50, 64 << 10
 
 _PAGING: Final = {
     "limit": {
@@ -446,9 +484,7 @@ class ToolBox:
         if first and context.inputs.uses_target and context.kernel.target.live:
             remarks.insert(0, _READ_AGAIN)
         remarks = list(dict.fromkeys(remarks))
-        most_remarks = _BRIEF_REMARKS if is_brief else _MAX_REMARKS
-        if len(remarks) > most_remarks:
-            remarks[most_remarks:] = [f"{len(remarks) - most_remarks} more remarks"]
+        remarks = _limit_remarks(remarks, *(_BRIEF_REMARKS if is_brief else _MAX_REMARKS))
         content = {"notice": NOTICE, **page._asdict(), "remarks": remarks, "status": context.status}
         return ToolAnswer(
             json.dumps(content), content, is_error=context.status == KcovdbgError.status

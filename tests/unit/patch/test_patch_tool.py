@@ -92,3 +92,29 @@ def test_what_a_client_may_not_name(box, change, monkeypatch):
     monkeypatch.setattr(command, "git_diff", lambda *_: "")
     given = {} if change is None else {"change": change.format(folder=box.folder)}
     assert box.call("patch", {**given, "what": ["file:t.txt"], "pc": "raw"}).is_error
+
+
+@pytest.mark.parametrize(
+    ("line", "traces", "name"),
+    [
+        ("x" * 5000, 1, "t"),
+        # Escaped, each takes six bytes.
+        ("€" * 900, 1, "t"),
+        ("a", 300, "t"),
+        ("a", 8, "long-name-of-a-trace-" * 8),
+        ("€" * 900, 8, "é" * 100),
+    ],
+)
+def test_a_brief_answer_is_brief_whatever_is_in_it(box, line, traces, name):
+    """Long lines, many traces and long names: what is left out is counted."""
+    words = []
+    for number in range(traces):
+        trace = box.folder / f"{name}{number}.txt"
+        trace.write_bytes((box.folder / "t.txt").read_bytes())
+        words.append(f"file:{trace.name}")
+    change = diff_of("src/first.c", line + "\n" + FIRST)
+    answer = box.call("patch", {"change": change, "what": words, "pc": "raw"})
+    assert len(answer.text.encode()) <= 2048
+    assert answer.content["rows"]
+    assert answer.content["total"] == len(FIRST.splitlines()) + 1
+    assert json.loads(answer.text) == answer.content
