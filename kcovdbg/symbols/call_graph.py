@@ -21,10 +21,13 @@ from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
 
-# What the entry code calls by the number of a system call; one for each of the kernel's interfaces.
+# What serves a system call; one for each of the kernel's interfaces.
 _SYSTEM_CALL: Final = re.compile(
     r"__(x64|ia32|arm64|riscv|s390x?)_(compat_)?sys_(?!ni_syscall)\w+$"
 )
+# What the entry code finds those of this kernel with: a table, or a function since v6.9
+# (1e3ad78334a6). System calls of other architectures are in the image as well.
+_ENTRY: Final = re.compile(r"\w*sys_call(_table)?$")
 
 _COLD: Final = ".cold"
 
@@ -124,7 +127,17 @@ class CallGraph:
     @cached_property
     def system_calls(self) -> frozenset[int]:
         """The functions that the entry code calls for system calls."""
-        return frozenset(number for number, name in self._names.items() if _SYSTEM_CALL.match(name))
+        named = {number for number, name in self._names.items() if _SYSTEM_CALL.match(name)}
+        entered = frozenset(filter(self._is_entered, named))
+        return entered or frozenset(named)
+
+    def _is_entered(self, function: int) -> bool:
+        """Return whether the entry code calls a function, or its table has the address."""
+        callers = (self.name(site.caller) for site in self.find_callers(function))
+        if any(map(_ENTRY.match, callers)):
+            return True
+        symbols = (self.data_at(place.address) for place in self.find_pointers(function))
+        return any(symbol is not None and _ENTRY.match(symbol.name) for symbol in symbols)
 
     @cached_property
     def reachable(self) -> frozenset[int]:

@@ -8,8 +8,9 @@ address are candidates.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.records.line_states import (
@@ -28,6 +29,10 @@ _MOST_WAYS: Final = 32
 # Functions that are looked at from a target: from more distant ones there is no reason.
 _MOST_FUNCTIONS: Final = 1 << 16
 _MOST_CALLERS: Final = 1 << 12
+# A way from a branch counts as so much longer, unless its function calls the target itself: in the
+# lab a branch that never went to a chain of calls went there less often than a system call that was
+# not made was made.
+_DISTANCE_OF_BRANCH: Final = 2
 
 
 class Branch(NamedTuple):
@@ -135,7 +140,7 @@ class WayFinder:
             # Several calls may be behind one branch.
             key = call if guard is None or guard.first is None else guard.first.address
             ways.setdefault(key, Way([call.caller, *path], call, guard))
-        return Ways(sorted(ways.values(), key=_rank), max(0, len(found) - _MOST_WAYS), pointed)
+        return Ways(order_ways(ways.values()), max(0, len(found) - _MOST_WAYS), pointed)
 
     def _find_guard_of_call(self, site: CallSite) -> Guard | None:
         """Return what stood before a call of a function that did not run; None where that is
@@ -211,9 +216,32 @@ def _follow(next_function: Mapping[int, int | None], function: int | None) -> Se
     return path
 
 
-def _rank(way: Way) -> tuple[object, ...]:
-    # One that cannot be judged says little.
-    return (way.site is not None and way.guard is None, len(way.path))
+def order_ways(ways: Iterable[Way]) -> Sequence[Way]:
+    """Return ways, the likeliest first.
+
+    That is the shortest, but where several begin with the call of one function, each comes a step
+    behind the one before: if that function was not called, none of them is right. Ways that cannot
+    be judged come last.
+    """
+    through: Counter[int] = Counter()
+    ranked: list[tuple[bool, int, Way]] = []
+    for way in sorted(ways, key=_count_steps):
+        steps = _count_steps(way)
+        if len(way.path) > 2:
+            callee = way.path[1]
+            steps += through[callee]
+            through[callee] += 1
+        is_unjudged = way.site is not None and way.guard is None
+        ranked.append((is_unjudged, steps, way))
+    ranked.sort(key=itemgetter(0, 1))
+    return [way for _, _, way in ranked]
+
+
+def _count_steps(way: Way) -> int:
+    steps = len(way.path)
+    if way.site is not None and steps > 2:
+        steps += _DISTANCE_OF_BRANCH
+    return steps
 
 
 def find_block(blocks: Sequence[CodeBlock], address: int) -> int | None:

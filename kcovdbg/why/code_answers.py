@@ -34,7 +34,7 @@ from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.why.call_ways import Branch, Way, WayFinder
+from kcovdbg.why.call_ways import Branch, Way, WayFinder, order_ways
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
 from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, is_interrupt_function
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
@@ -185,6 +185,9 @@ class CodeQuestion:
             pointers = self._name_pointers(code.function)[:_SHOWN]
             said = f"{lines}: {name}() was not called; its address is in {_some(pointers)}"
             return Answer("address-taken", said, {**values, "pointers": pointers}, named)
+        if code.obstacle is Obstacle.NOTHING:
+            said = f"{lines}: neither calls nor pointers of the image lead to {name}()"
+            return Answer("never-called-directly", said, values, named)
         if code.guard is None:
             said = f"{lines}: several ways lead to {name}(), none of which ran"
             return Answer("several-ways", said, values, named, path=path)
@@ -272,10 +275,7 @@ class CodeQuestion:
             found = self._ways.find_ways(function)
             ways += found.ways
             more += found.more
-        judged = [way for way in ways if way.site is None or way.guard is not None]
-        judged.sort(key=lambda way: len(way.path))
-        others = [way for way in ways if way.site is not None and way.guard is None]
-        shown = (*judged, *others)[:_SHOWN]
+        shown = order_ways(ways)[:_SHOWN]
         compared = self._find_compared(shown)
         for way in shown:
             yield self._explain_way(way, compared)

@@ -30,6 +30,7 @@ class Obstacle(Enum):
     SYSTEM_CALL = "a system call that was not made"
     POINTER = "a function that only pointers lead to"
     SEVERAL = "several ways, none of which all of it lies behind"
+    NOTHING = "a function that neither calls nor pointers lead to"
 
 
 class UncoveredCode(NamedTuple):
@@ -131,7 +132,8 @@ class UncoveredRanking:
             return Obstacle.SYSTEM_CALL
         if self._graph.has_pointers(function):
             return Obstacle.POINTER
-        return Obstacle.SEVERAL
+        has_callers = any(True for _ in self._graph.find_callers(function))
+        return Obstacle.SEVERAL if has_callers else Obstacle.NOTHING
 
     def _count_topmost(self, functions: Iterable[int]) -> Counter[_Node]:
         """Return how many of some functions lie behind each topmost node."""

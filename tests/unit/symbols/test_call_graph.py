@@ -177,6 +177,30 @@ def test_system_calls(calls):
     assert calls.graph.system_calls == {calls.number("__x64_sys_read")}
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "long x64_sys_call(long x) { return __x64_sys_read(x); }",
+        "long (*const sys_call_table[])(long) = { __x64_sys_read };",
+    ],
+    ids=["function", "table"],
+)
+def test_system_calls_that_the_entry_code_does_not_have(tmp_path, entry):
+    """Those of other architectures are in the image as well, and in tables of other things."""
+    source = f"""
+    __attribute__((noipa)) long __x64_sys_read(long x) {{ return x; }}
+    __attribute__((noipa)) long __x64_sys_socketcall(long x) {{ return x; }}
+    {entry}
+    long (*volatile eil_addr)(long) = __x64_sys_socketcall;
+    """
+    (tmp_path / "program.c").write_text(source)
+    link = ["-nostdlib", "-static", "-fno-pie", "-no-pie", "-Wl,-e,__x64_sys_read"]
+    run(["gcc", "-O1", *link, "-o", "image", "program.c"], tmp_path)
+    with ElfFile(tmp_path / "image") as elf:
+        graph = CallGraph(read_linked(elf, elf.symbols))
+    assert {graph.name(number) for number in graph.system_calls} == {"__x64_sys_read"}
+
+
 def test_numbers_are_those_of_blocks(calls):
     assert calls.graph.fits(calls.blocks)
     assert not calls.graph.fits(calls.blocks._replace(base=calls.base + 1))

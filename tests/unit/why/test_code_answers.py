@@ -299,7 +299,7 @@ def test_tool_of_mcp(program, monkeypatch):
     assert content["total"] == 4
     assert [row["code"] for row in content["rows"]][:2] == [
         "code-not-executed",
-        "branch-never-taken",
+        "system-call-not-made",
     ]
     assert content["next"] == len(content["rows"]) or content["next"] is None
     whole = box.call(
@@ -326,6 +326,7 @@ def test_branches_by_the_lines_behind_them(program):
     pointed = by_place["address-taken", "pointed"]
     assert pointed["values"]["pointers"] == ["ops.open"]
     assert ("address-taken", "helper") not in by_place
+    assert by_place["never-called-directly", "lonely"]["values"]["functions"] == 1
 
 
 def test_all_needs_a_trace(program):
