@@ -56,4 +56,4 @@ def zeros(code: str, count: int) -> array[int]:
     """
     size = array(code).itemsize * count
     need_memory(size, f"an array of {count:,} items")
-    return array(code, bytes(size))
+    return array(code, (0,)) * count

@@ -185,7 +185,12 @@ def string_at(strings: bytes, offset: int) -> str:
 
     :raises ValueError: when the table does not hold all of it.
     """
-    return strings[offset : strings.index(b"\0", offset)].decode("utf-8", "backslashreplace")
+    return decode_name(strings[offset : strings.index(b"\0", offset)])
+
+
+def decode_name(name: bytes) -> str:
+    """Return a string of a string table as text."""
+    return name.decode("utf-8", "backslashreplace")
 
 
 PT_LOAD: Final = 1

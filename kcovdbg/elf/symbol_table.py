@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, repeat
 from typing import Final, NamedTuple
@@ -73,6 +73,23 @@ class ElfSymbol(NamedTuple):
     is_function: bool
     section: int
     """Index of the section that it is in, 0 when the file does not define it."""
+
+
+class FunctionColumns(NamedTuple):
+    """The symbols of functions, in the order of the table."""
+
+    names: Sequence[bytes]
+    addresses: Sequence[int]
+    sizes: Sequence[int]
+    """Those of some in assembly are 0."""
+    by_address: Sequence[int]
+    """Indexes, by address and then in the order of the table."""
+
+    def find_between(self, start: int, end: int) -> Sequence[int]:
+        """Return the indexes of those that start at addresses before the end, by address."""
+        key = self.addresses.__getitem__
+        first = bisect_left(self.by_address, start, key=key)
+        return self.by_address[first : bisect_left(self.by_address, end, key=key)]
 
 
 class _Layout(NamedTuple):
@@ -167,28 +184,23 @@ class SymbolTable:
     def _function_indexes(self) -> Iterator[int]:
         return compress(range(len(self)), self._types.translate(_IS_FUNCTION))
 
-    def function_columns(self) -> tuple[list[bytes], list[int], list[int]]:
-        """Return names, addresses and sizes of the functions that have one, in the order of the
-        table.
-
-        It is quicker than :meth:`functions`.
-        """
+    @cached_property
+    def function_columns(self) -> FunctionColumns:
+        """The functions in columns: quicker than :meth:`functions`."""
         are_functions = self._types.translate(_IS_FUNCTION)
         offsets, addresses, sizes = (
             list(compress(column, are_functions))
             for column in (self._names, self._addresses, self._sizes)
         )
-        if 0 in sizes:
-            offsets, addresses, sizes = (
-                list(compress(column, sizes)) for column in (offsets, addresses, sizes)
-            )
         strings = self._strings
         try:
             names = [strings[offset : strings.index(0, offset)] for offset in offsets]
         except ValueError:
             problem = "a name of a function is outside the string table"
             raise damaged(self._file_name, problem) from None
-        return names, addresses, sizes
+        # Sorting numbers takes a fraction of sorting rows.
+        order = sorted(range(len(names)), key=addresses.__getitem__)
+        return FunctionColumns(names, addresses, sizes, order)
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
         """Iterate over the symbols whose names contain one of some texts, without looking at every

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_X86_64
-from kcovdbg.elf.symbol_table import SymbolTable
+from kcovdbg.elf.symbol_table import FunctionColumns, SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.branches import core_count, describe_architecture
@@ -170,42 +170,41 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
     """Return the parts of all functions: code whose symbols overlap is of one, and so is a function
     with its cold part. What is in front of functions is of none.
     """
-    names, addresses, sizes = symbols.function_columns()
-    # Sorting by each column in turn compares numbers, which takes a fraction of comparing rows.
-    order = sorted(range(len(names)), key=addresses.__getitem__)
+    columns = symbols.function_columns
+    names, addresses, sizes, _ = columns
     starts, ends, known = array("Q"), array("Q"), array("Q")
+    last_known = None
     for text in sorted(texts, key=attrgetter("address")):
         limit = text.address + len(text.data)
-        first = bisect_left(order, text.address, key=addresses.__getitem__)
-        last = bisect_left(order, limit, key=addresses.__getitem__)
         reached = text.address
-        for index in order[first:last]:
-            if names[index].startswith(_PREFIXES):
+        for index in columns.find_between(text.address, limit):
+            if not sizes[index] or names[index].startswith(_PREFIXES):
                 continue
             start = addresses[index]
-            known.append(start)
+            if start != last_known:
+                known.append(start)
+                last_known = start
             if start < reached:
                 reached = ends[-1] = max(reached, min(start + sizes[index], limit))
             else:
                 reached = min(start + sizes[index], limit)
                 starts.append(start)
                 ends.append(reached)
-    whole = _find_owners(names, addresses, starts)
+    whole = _find_owners(columns, starts)
     numbers: dict[int, int] = {}
     owners = (whole.get(part, part) for part in range(len(starts)))
     functions = array("I", [numbers.setdefault(owner, len(numbers)) for owner in owners])
-    return CodeParts(starts, ends, functions, array("Q", sorted(set(known))))
+    return CodeParts(starts, ends, functions, known)
 
 
-def _find_owners(
-    names: Sequence[bytes], addresses: Sequence[int], starts: Sequence[int]
-) -> dict[int, int]:
+def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, int]:
     """Return the part that each cold part belongs to."""
+    names, addresses, sizes, _ = columns
     cold = [index for index, name in enumerate(names) if b".cold" in name]
     wanted = {names[index].partition(b".cold")[0] for index in cold}
     by_name: defaultdict[bytes, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
-        if name in wanted:
+        if name in wanted and sizes[index]:
             by_name[name].append(index)
     found = {}
     for index in cold:

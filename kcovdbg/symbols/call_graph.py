@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cached_property
+from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import load_native
@@ -210,9 +211,9 @@ def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]
     """Return the symbol of each function; of several at one address that of a system call, or the
     first.
     """
-    names, addresses, _ = symbols.function_columns()
+    columns = symbols.function_columns
     at: dict[int, str] = {}
-    for name, address in zip(names, addresses, strict=True):
+    for name, address, _ in compress(zip(*columns[:3], strict=True), columns.sizes):
         text = name.decode("utf-8", "replace")
         if address not in at or (_SYSTEM_CALL.match(text) and not _SYSTEM_CALL.match(at[address])):
             at[address] = text

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from functools import partial
+from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
@@ -116,9 +117,10 @@ class Functions:
     """
 
     def __init__(self, symbols: SymbolTable) -> None:
-        names, addresses, sizes = symbols.function_columns()
-        for column in (names, addresses, sizes):
-            column.reverse()
+        columns = symbols.function_columns
+        names = list(compress(columns.names, columns.sizes))[::-1]
+        addresses = list(compress(columns.addresses, columns.sizes))[::-1]
+        sizes = list(filter(None, columns.sizes))[::-1]
         self._sizes = dict(zip(addresses, sizes, strict=True))
         self._names = dict(zip(addresses, names, strict=True))
         # A list, because an array makes a new number for each comparison.

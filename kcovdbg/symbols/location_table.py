@@ -454,20 +454,24 @@ class NewTable(NamedTuple):
         strings = locations.strings()
         numbers: dict[str | None, int] = {**dict(zip(strings, count(1))), None: 0}
 
-        def string(text: str | None) -> int:
-            if text not in numbers:
-                strings.append(text or "")
-                numbers[text] = len(strings)
-            return numbers[text]
+        def number(texts: Iterable[str | None]) -> array[int]:
+            """Return the numbers of strings, which new ones get."""
+            texts = list(texts)
+            for text in dict.fromkeys(texts):
+                if text not in numbers:
+                    strings.append(text or "")
+                    numbers[text] = len(strings)
+            return array("I", map(numbers.__getitem__, texts))
 
+        names = number(text.name for text in self.ranges)
         ranges = array("I")
-        for text in self.ranges:
-            ranges.extend((text.start - base, text.end - base, string(text.name)))
+        for text, name in zip(self.ranges, names, strict=True):
+            ranges.extend((text.start - base, text.end - base, name))
         functions = sorted(
             (one for one in self.functions if 0 <= one.address - base < 1 << 32),
             key=attrgetter("address"),
         )
-        names, starts, sizes, aliases, units = (
+        symbols, starts, sizes, aliases, units = (
             zip(*functions, strict=True) if functions else [()] * 5
         )
         return {
@@ -480,18 +484,20 @@ class NewTable(NamedTuple):
             "range": ranges,
             "function_start": array("I", [start - base for start in starts]),
             "function_size": array("I", [min(size, 0xFFFFFFFF) for size in sizes]),
-            "function_name": array("I", map(string, names)),
-            "function_alias": array("I", map(string, aliases)),
-            "function_unit": array("I", map(string, units)),
-            **self._block_arrays(string),
+            "function_name": number(symbols),
+            "function_alias": number(aliases),
+            "function_unit": number(units),
+            **self._block_arrays(number),
             # Last, when all are known.
             "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
         }
 
-    def _block_arrays(self, string: Callable[[str | None], int]) -> Mapping[str, array[int]]:
+    def _block_arrays(
+        self, number: Callable[[Iterable[str | None]], array[int]]
+    ) -> Mapping[str, array[int]]:
         """Return the arrays of blocks.
 
-        :param string: returns the number of a string.
+        :param number: returns the numbers of strings.
         """
         blocks = self.blocks or BlockColumns(self._base, (), (), (), (), b"", ())
         return {
@@ -500,7 +506,7 @@ class NewTable(NamedTuple):
             "part_function": array("I", blocks.part_function),
             "block_end": array("Q", blocks.code_end),
             "block": array("B", blocks.code),
-            "block_file": array("I", map(string, blocks.files)),
+            "block_file": number(blocks.files),
         }
 
     def _parts(self) -> Iterator[bytes]:

@@ -12,17 +12,16 @@ import os
 import sys
 import time
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import compress, count, groupby
-from operator import attrgetter
+from itertools import compress, count, repeat
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.elf.header import decode_name
+from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
@@ -108,38 +107,67 @@ def _source_name(unit: CompileUnit | None) -> str | None:
     return os.path.normpath(name)
 
 
+class _SymbolColumns(NamedTuple):
+    """The functions of an image by their symbols, ascending, one at an address."""
+
+    names: Sequence[str]
+    addresses: Sequence[int]
+    sizes: Sequence[int]
+    aliases: Sequence[str | None]
+
+    def make_rows(self, units: Iterable[str | None]) -> list[FunctionSymbol]:
+        """Return them as rows.
+
+        :param units: the source file of each.
+        """
+        # Without the named arguments of FunctionSymbol's own constructor, in half the time.
+        make = partial(tuple.__new__, FunctionSymbol)
+        return list(map(make, zip(*self, units, strict=False)))
+
+
+def _choose_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> _SymbolColumns:
+    columns = symbols.function_columns
+    groups: list[list[int]] = []
+    for text in sorted(ranges):
+        previous = None
+        for index in columns.find_between(text.start, text.end):
+            address = columns.addresses[index]
+            if address == previous:
+                groups[-1].append(index)
+            else:
+                groups.append([index])
+                previous = address
+    chosen, aliases = [], []
+    for same in groups:
+        own = other = same[0]
+        if len(same) > 1:
+            # A symbol without a size is the least useful.
+            own = next((index for index in same if columns.sizes[index]), own)
+            # Of several of one size the last.
+            other = max(reversed(same), key=columns.sizes.__getitem__)
+        chosen.append(own)
+        alias = columns.names[other]
+        aliases.append(None if alias == columns.names[own] else decode_name(alias))
+    return _SymbolColumns(
+        [decode_name(columns.names[index]) for index in chosen],
+        [columns.addresses[index] for index in chosen],
+        [columns.sizes[index] for index in chosen],
+        aliases,
+    )
+
+
 def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> list[FunctionSymbol]:
     """Return the functions of an image by their symbols, ascending, one at an address."""
-    found = sorted(symbols.functions(), key=attrgetter("address"))
-    functions = []
-    for text in sorted(ranges):
-        first = bisect_left(found, text.start, key=attrgetter("address"))
-        last = bisect_left(found, text.end, key=attrgetter("address"))
-        for _, same in groupby(found[first:last], key=attrgetter("address")):
-            functions.append(_choose_symbol(list(same)))
-    return functions
-
-
-def _choose_symbol(same: Sequence[ElfSymbol]) -> FunctionSymbol:
-    """Return a function by its symbols, which are in the order of the table."""
-    first, last = same[0], same[-1]
-    if len(same) > 1:
-        # A symbol without a size is the least useful.
-        first = next((symbol for symbol in same if symbol.size), first)
-        # Of several of one size the last.
-        last = max(reversed(same), key=attrgetter("size"))
-    alias = last.name if last.name != first.name else None
-    return FunctionSymbol(first.name, first.address, first.size, alias)
+    return _choose_symbols(symbols, ranges).make_rows(repeat(None))
 
 
 def _list_functions(
     symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]
-) -> Iterator[FunctionSymbol]:
-    found = list_symbols(symbols, ranges)
-    units = reader.find_units(array("Q", [function.address for function in found]))
+) -> list[FunctionSymbol]:
+    found = _choose_symbols(symbols, ranges)
+    units = reader.find_units(array("Q", found.addresses))
     names = {number: _source_name(reader.unit(number)) for number in set(units)}
-    for (name, address, size, alias, _), unit in zip(found, units, strict=True):
-        yield FunctionSymbol(name, address, size, alias, names[unit])
+    return found.make_rows(map(names.__getitem__, units))
 
 
 def merge_points(points: Points) -> MergedPoints:
@@ -180,7 +208,7 @@ def make_table(
     addresses = _list_addresses(rows, points.jumps)
     locator = AddressLocator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
-    functions = list(_list_functions(symbols, reader, ranges))
+    functions = _list_functions(symbols, reader, ranges)
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
     if not rows.pcs and blocks is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.

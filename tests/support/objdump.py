@@ -108,7 +108,8 @@ def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
         texts = [
             (section.address, bytes(elf.map_section(section))) for section in elf.text_sections()
         ]
-        _, addresses, sizes = elf.symbols.function_columns()
+        columns = elf.symbols.function_columns
+        addresses, sizes = columns.addresses, columns.sizes
     for start, size in sorted(set(zip(addresses, sizes, strict=True))):
         for address, text in texts:
             if address <= start and size and start + size <= address + len(text):
