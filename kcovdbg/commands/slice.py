@@ -20,7 +20,7 @@ from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
 from kcovdbg.records.crash_report import LOG_RECORDS
@@ -166,9 +166,6 @@ def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
-    if args.output is None:
-        hint = "slice -o FILE, for instance slice -o kcov.slice.zst"
-        raise WordError("slice: missing output file", None, hint=hint)
     to_stdout = args.output == STDOUT
     if to_stdout and context.format is not Format.TEXT:
         raise UsageError(

@@ -371,7 +371,18 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     if len(formats) > 1:
         first, second = (f"--{name}" for name in formats[:2])
         raise WordError(f"{command.name}: {first} and {second} cannot be combined", second)
+    _check_required(command, args)
     return args
+
+
+def _check_required(command: Command, args: Namespace) -> None:
+    for argument in command.arguments:
+        if argument.is_required and not getattr(args, argument.attribute):
+            raise WordError(
+                f"{command.name}: missing option {argument.names[0]} {argument.placeholder}",
+                None,
+                hint=f"usage: {command.usage}",
+            )
 
 
 def _convert(command: Command, argument: Argument, word: str) -> Any:

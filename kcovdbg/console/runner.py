@@ -470,6 +470,8 @@ def explain(error: Exception) -> KcovdbgError:
                 if os.geteuid() == 0
                 else "run kcovdbg as root, or as a user with access"
             )
+        elif isinstance(error, FileNotFoundError):
+            hint = "a relative path starts at the working directory"
         return KcovdbgError(f"{file}{error.strerror or error}", hint=hint)
     return KcovdbgError(
         f"internal error: {type(error).__name__}: {error}",

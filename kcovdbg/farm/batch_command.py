@@ -83,8 +83,6 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
 
     :raises UsageError: when one cannot run here.
     """
-    if not lines:
-        raise UsageError("batch: missing command", hint="batch -e objects -e check *.zst -o DIR")
     for source in lines:
         line = parse_line(source)
         if (
@@ -139,7 +137,7 @@ def _is_input(path: Path, *, traces: bool) -> bool:
 
 def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
-    lines = _check_lines(context, args.execute or [])
+    lines = _check_lines(context, args.execute)
     symbols = find_debug_info(context, args)
     paths = _find_inputs(args.dumps, traces=any("{}" in line for line in lines))
     if not paths:
@@ -216,7 +214,7 @@ COMMAND: Final = Command(
     examples=(
         Example("batch -e objects -e check -s vmlinux dumps/*.zst -o state", "check many dumps"),
         Example(
-            "batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet",
+            "batch -e 'top {}' -s vmlinux traces/*.kcov -o state",
             "rank the functions of many traces",
         ),
     ),

@@ -54,7 +54,7 @@ def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
         suggest(posixpath.basename(name), base_names)
         or "paths are relative to the build root, as in fs/open.c or fs"
     )
-    return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
+    return KcovdbgError(f"this kernel has no code of a file or directory '{name}'", hint=hint)
 
 
 def check_code(

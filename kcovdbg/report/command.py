@@ -344,10 +344,10 @@ def _name_kernels(context: Context, sides: Sequence[TraceSide]) -> str:
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
-    if args.output is None:
-        raise WordError("report: missing output file", None, hint="report 41 -o report.html")
     if len(args.what) > 2:
-        raise WordError("report: more than two buffers given", args.what[2])
+        raise WordError(
+            "report: more than two buffers given", args.what[2], hint="report A B -o FILE.html"
+        )
     if args.output == STDOUT and context.format is not Format.TEXT:
         raise UsageError(
             "report: cannot write JSON or CSV to standard output",

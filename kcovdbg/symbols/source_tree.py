@@ -14,6 +14,7 @@ from kcovdbg.input_file import open_input, read_input
 from kcovdbg.user_folder import is_home
 
 NOT_FOUND = "no source text: {file} is not in the source tree; --source-dir names one"
+NO_FOLDER = "no source text: there is no directory {folder}; --source-dir names the source tree"
 OUTSIDE = (
     "no source text: {file} is outside the source trees; if you trust the debug info: --source-dir "
     "{folder}"
@@ -194,6 +195,9 @@ class SourceTree:
     def _explain_missing(self, file: str) -> str:
         if not _is_source_name(file):
             return NO_SOURCE.format(file=file)
+        absent = [folder for folder in self._folders if not folder.is_dir()]
+        if absent:
+            return NO_FOLDER.format(folder=absent[0])
         if self._roots and any(self._root_of(path) is not None for path in self._candidates(file)):
             return NOT_FOUND.format(file=file)
         build = self._build_directory

@@ -473,3 +473,25 @@ def test_rows_are_sorted_by_any_column(workspace, streams):
     assert [row["pid"] for row in ask("tasks -a --json --sort=-PID -n 2")] == sorted(
         row["pid"] for row in rows
     )[:-3:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (command.name, argument.names[0])
+        for command in COMMANDS
+        for argument in command.arguments
+        if argument.is_required
+    ],
+)
+def test_a_required_option_is_asked_for(name, option):
+    """batch without -o ended in an internal error."""
+    command = COMMANDS.find(name)
+    words = ["file"] if name == "batch" else []
+    for argument in command.arguments:
+        if argument.is_required and argument.names[0] != option:
+            words += [argument.names[0], "value"]
+    with pytest.raises(WordError) as caught:
+        parse_arguments(command, words)
+    assert option in str(caught.value)
+    assert command.usage in caught.value.hint

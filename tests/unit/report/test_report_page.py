@@ -475,7 +475,7 @@ def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
 
 
 def test_what_it_needs(workspace, trace, tmp_path):
-    with pytest.raises(UsageError, match="output file"):
+    with pytest.raises(UsageError, match="-o FILE"):
         run_line(workspace, f"report {trace('a', WORDS)}")
     with pytest.raises(UsageError, match="two buffers"):
         run_line(

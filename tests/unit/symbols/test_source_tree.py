@@ -83,6 +83,13 @@ def test_nothing_is_read_where_the_image_does_not_lie(home):
         assert f"--source-dir {home / 'tree'}" in text.remark
 
 
+def test_a_tree_that_does_not_exist_is_named(home):
+    missing = home / "linux-6"
+    text = SourceTree([missing], build_directory=str(home)).read("fs/open.c")
+    assert text.lines == ()
+    assert str(missing) in text.remark
+
+
 def test_a_build_directory_is_named_by_its_own_path(home, monkeypatch):
     """Through links an author need not know where the image is saved, nor the path of a home
     directory.
