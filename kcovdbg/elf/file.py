@@ -10,6 +10,7 @@ import mmap
 import os
 import stat
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -216,11 +217,8 @@ class ElfFile:
     def section_at(self, address: int) -> Section | None:
         """Find the section that an address of a linked file is in and that has contents."""
         for section in self.sections:
-            if (
-                section.flags & SHF_ALLOC
-                and section.type != SHT_NOBITS
-                and 0 <= address - section.address < section.size
-            ):
+            has_contents = section.flags & SHF_ALLOC and section.type != SHT_NOBITS
+            if has_contents and 0 <= address - section.address < section.size:
                 return section
         return None
 
@@ -243,7 +241,7 @@ class ElfFile:
                 raise self._damaged(f"the file has not all of {section.name}")
         return found
 
-    def read_section(self, section: Section, limit: int | None = None) -> bytes:
+    def read_section(self, section: Section, limit: int = sys.maxsize) -> bytes:
         """Return the contents of a section, decompressed; none of a section without contents.
 
         :param limit: return no more than the first so many bytes.
@@ -251,8 +249,7 @@ class ElfFile:
         if section.type == SHT_NOBITS:
             return b""
         if not section.is_compressed:
-            size = section.size if limit is None else min(limit, section.size)
-            return self.read_at(section.offset, size)
+            return self.read_at(section.offset, min(limit, section.size))
         layout = OLD_COMPRESSION
         if not section.name.startswith(OLD_COMPRESSED):
             layout = CHDR.make(self.header.is_64bit, self.header.byte_order)
@@ -260,7 +257,7 @@ class ElfFile:
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")
         method, size, *_ = layout.unpack_from(data)
-        wanted = size if limit is None else min(limit, size)
+        wanted = min(limit, size)
         self._unpacked += wanted
         allowed = max(find_limit(UNPACKED_SIZE), 100 * (self._size or 0))
         if self._unpacked > allowed:
@@ -331,10 +328,10 @@ class ElfFile:
             spans = [(part.offset, part.filesz) for part in self.segments if part.type == PT_NOTE]
         else:
             spans = [(part.offset, part.size) for part in self.sections if part.type == SHT_NOTE]
-        if sum(size for _, size in spans) > _MAX_NOTES:
-            raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
         notes = b""
         for offset, size in spans:
+            if len(notes) + size > _MAX_NOTES:
+                raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
             # A section need not end where the next note may start.
             notes += self.read_at(offset, size) + bytes(-size % 4)
         return notes
@@ -354,18 +351,15 @@ class ElfFile:
         """The symbol table; empty when the file is stripped."""
         from kcovdbg.elf.symbol_table import SymbolTable
 
-        header = self.header
-        table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
-        if table is None:
-            return SymbolTable(b"", b"", header, self.name)
-        if table.link >= len(self.sections):
-            raise self._damaged("no names of symbols")
-        return SymbolTable(
-            self.read_section(table),
-            self.read_section(self.sections[table.link]),
-            header,
-            self.name,
-        )
+        table = names = b""
+        for section in self.sections:
+            if section.type == SHT_SYMTAB:
+                if section.link >= len(self.sections):
+                    raise self._damaged("no names of symbols")
+                table = self.read_section(section)
+                names = self.read_section(self.sections[section.link])
+                break
+        return SymbolTable(table, names, self.header, self.name)
 
 
 def open_image(path: PathName, code: PathName | None = None) -> ElfFile:

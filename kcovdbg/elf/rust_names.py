@@ -57,7 +57,9 @@ def demangle_rust(name: str) -> str:
     except (ValueError, LookupError, OverflowError):
         # UnicodeError of punycode included.
         return name
-    return text if found[2] is None else f"{text} ({found[2]})"
+    if found[2]:
+        text += f" ({found[2]})"
+    return text
 
 
 def _split_legacy(text: str) -> str:
@@ -156,8 +158,7 @@ class _Parser:
         name, self._at = self._text[self._at : end], end
         if is_punycode:
             # A delimiter that mangled names can have.
-            before, mark, after = name.rpartition("_")
-            name = f"{before}{'-' if mark else ''}{after}".encode("ascii").decode("punycode")
+            name = "-".join(name.rsplit("_", 1)).encode("ascii").decode("punycode")
             # Refuse surrogates, and what ends strings.
             if b"\0" in name.encode("utf-8"):
                 raise ValueError("not text")
@@ -200,12 +201,14 @@ class _Parser:
         if kind == "C":
             self._optional("s")
             text = self._identifier()
-        elif kind in "MX":
-            self._optional("s")
-            self._skip_path()
-            text = self._implementer(has_trait=kind == "X")
-        elif kind == "Y":
-            text = self._implementer(has_trait=True)
+        elif kind in "MXY":
+            if kind != "Y":
+                self._optional("s")
+                self._skip_path()
+            text = self._type()
+            if kind != "M":
+                text += f" as {self._path(True)}"
+            text = f"<{text}>"
         elif kind == "N":
             text = self._nested(in_type)
         elif kind == "I":
@@ -216,10 +219,6 @@ class _Parser:
             raise ValueError("not a path")
         self._is_generic = kind == "I"
         return text
-
-    def _implementer(self, *, has_trait: bool) -> str:
-        text = self._type()
-        return f"<{text} as {self._path(True)}>" if has_trait else f"<{text}>"
 
     def _skip_path(self) -> None:
         before, self._is_shown = self._is_shown, False
@@ -234,8 +233,9 @@ class _Parser:
         number, name = self._optional("s"), self._identifier()
         if space.isupper():
             kind = {"C": "closure", "S": "shim"}.get(space, space)
-            return f"{outer}::{{{kind}{':' if name else ''}{name}#{number}}}"
-        return f"{outer}::{name}" if name else outer
+            named = ":".join(filter(None, (kind, name)))
+            return f"{outer}::{{{named}#{number}}}"
+        return "::".join(filter(None, (outer, name)))
 
     def _generic(self) -> str:
         if self._skip("L"):
@@ -274,11 +274,16 @@ class _Parser:
             items = self._list(self._type)
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         if kind in "RQ":
-            lifetime = self._base62() if self._skip("L") else 0
-            text = f"{self._lifetime(lifetime)} " if lifetime else ""
-            return f"&{text}{'mut ' if kind == 'Q' else ''}{self._type()}"
+            text = "&"
+            if self._skip("L"):
+                lifetime = self._base62()
+                if lifetime:
+                    text += f"{self._lifetime(lifetime)} "
+            if kind == "Q":
+                text += "mut "
+            return text + self._type()
         if kind in "PO":
-            return f"*{'const' if kind == 'P' else 'mut'} {self._type()}"
+            return {"P": "*const ", "O": "*mut "}[kind] + self._type()
         if kind == "F":
             before = self._lifetimes
             text = self._function()
@@ -326,9 +331,13 @@ class _Parser:
         if kind == "p":
             return "_"
         if kind in _INTEGERS:
-            sign = "-" if kind in _SIGNED and self._skip("n") else ""
+            sign = ""
+            if kind in _SIGNED and self._skip("n"):
+                sign = "-"
             digits = self._hexadecimal()
-            return sign + (str(int(digits, 16)) if len(digits) <= 16 else f"0x{digits}")
+            if len(digits) > 16:
+                return f"{sign}0x{digits}"
+            return f"{sign}{int(digits, 16)}"
         if kind == "b":
             return {"0": "false", "1": "true"}[self._hexadecimal()]
         if kind == "c":
@@ -339,4 +348,6 @@ class _Parser:
 def _quote(character: str) -> str:
     if character in _ESCAPES:
         return f"'{_ESCAPES[character]}'"
-    return f"'{character}'" if " " <= character <= "~" else f"'\\u{{{ord(character):x}}}'"
+    if " " <= character <= "~":
+        return f"'{character}'"
+    return f"'\\u{{{ord(character):x}}}'"

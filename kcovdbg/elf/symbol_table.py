@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import compress, repeat
+from itertools import chain, compress
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.header import SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
@@ -162,9 +162,7 @@ class SymbolTable:
 
     def __iter__(self) -> Iterator[ElfSymbol]:
         """Iterate over all symbols in the order of the table."""
-        names = [self._name_at(offset) for offset in self._names]
-        functions = (kind == _STT_FUNC for kind in self._types)
-        return map(ElfSymbol, names, self._addresses, self._sizes, functions, self._sections)
+        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> ElfSymbol:
         """Return a symbol by its index."""
@@ -176,10 +174,7 @@ class SymbolTable:
 
     def functions(self) -> Iterator[ElfSymbol]:
         """Iterate over the symbols of functions in the order of the table."""
-        columns = self._names, self._addresses, self._sizes, self._sections
-        are_functions = self._types.translate(_IS_FUNCTION)
-        names, addresses, sizes, sections = (compress(column, are_functions) for column in columns)
-        return map(ElfSymbol, map(self._name_at, names), addresses, sizes, repeat(True), sections)
+        return map(self.__getitem__, self._function_indexes())
 
     def _function_indexes(self) -> Iterator[int]:
         return compress(range(len(self)), self._types.translate(_IS_FUNCTION))
@@ -207,12 +202,9 @@ class SymbolTable:
         name.
         """
         offsets: set[int] = set()
-        for wanted in map(str.encode, texts):
-            position = self._strings.find(wanted)
-            while position >= 0:
-                # Names may start inside one another.
-                offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
-                position = self._strings.find(wanted, position + 1)
+        for position in chain.from_iterable(map(self._find_string, map(str.encode, texts))):
+            # Names may start inside one another.
+            offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
         found = compress(range(len(self)), map(offsets.__contains__, self._names))
         return map(self.__getitem__, found)
 
@@ -225,19 +217,21 @@ class SymbolTable:
 
     def find(self, name: str) -> ElfSymbol | None:
         """Find the symbol of code or data with a name; None when the file does not define it."""
-        wanted = name.encode() + b"\0"
+        # Linkers store a name that another one ends with inside that one.
+        for position in self._find_string(name.encode() + b"\0"):
+            index = self._index_by_name.get(position)
+            if index is None or self._sections[index] == SHN_UNDEF:
+                continue
+            if self._types[index] in _NAMING:
+                return self[index]
+        return None
+
+    def _find_string(self, wanted: bytes) -> Iterator[int]:
+        """Yield each place in the string table where some bytes are."""
         position = self._strings.find(wanted)
         while position >= 0:
-            # Linkers store a name that another one ends with inside that one.
-            index = self._index_by_name.get(position)
-            if (
-                index is not None
-                and self._sections[index] != SHN_UNDEF
-                and self._types[index] in _NAMING
-            ):
-                return self[index]
+            yield position
             position = self._strings.find(wanted, position + 1)
-        return None
 
     def addresses_of(self, names: Iterable[str]) -> dict[str, int]:
         """Return the addresses of symbols of code or data that the file defines, by name."""
@@ -268,11 +262,14 @@ class SymbolTable:
         :param functions_only: among the symbols of functions; otherwise among all that are defined
             and have a name.
         """
-        starts, indexes = self._functions_by_start if functions_only else self._defined_by_start
-        position = bisect_right(starts, address)
-        while position and not (functions_only or self[indexes[position - 1]].name):
-            position -= 1
-        return self[indexes[position - 1]] if position else None
+        starts, indexes = self._defined_by_start
+        if functions_only:
+            starts, indexes = self._functions_by_start
+        for position in reversed(range(bisect_right(starts, address))):
+            symbol = self[indexes[position]]
+            if functions_only or symbol.name:
+                return symbol
+        return None
 
     def next_start(self, address: int, section: int | None = None) -> int | None:
         """Return the next address at which the kernel knows a symbol; what it prints as a
