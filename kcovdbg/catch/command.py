@@ -109,12 +109,16 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
             return WatchedField(_TYPES[kind], strip_tag(context.target, parse_address(rest)), field)
         except ValueError:
             raise WordError(f"'{rest}' is not an address", what, hint=_FORMS) from None
-    tid = int(what) if what.isdecimal() else find_tid(context.inputs, what, is_any=True)
-    found = [task for task in context.state(Part.TASKS).task_fields if task.pid == tid]
-    if tid is None or not found:
-        similar = None if what.isdecimal() else suggest_task(context.inputs, what, is_any=True)
-        raise KcovdbgError(f"no task {what}", hint=similar or "tasks -a lists all")
-    return WatchedField(TASK, found[0].address, field, found[0].pid, found[0].comm)
+    similar = None
+    if what.isdecimal():
+        tid: int | None = int(what)
+    else:
+        tid = find_tid(context.inputs, what, is_any=True)
+        similar = suggest_task(context.inputs, what, is_any=True)
+    for task in context.state(Part.TASKS).task_fields:
+        if tid is not None and task.pid == tid:
+            return WatchedField(TASK, task.address, field, tid, task.comm)
+    raise KcovdbgError(f"no task {what}", hint=similar or "tasks -a lists all")
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -130,18 +134,17 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         context.workspace.stop_reason = f"where {watched.name} was broken"
     elif catch.end is RunEnd.INTERRUPT:
         context.status = INTERRUPTED
-    data = Table(_COLUMNS, () if caught is None else (caught,))
+    data = Table(_COLUMNS, [*filter(None, (caught,))])
     yield Lines(_lines(watched, catch), data=data, remarks=_remarks(watched, catch), is_prose=True)
 
 
 def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
-    for finding in catch.broken_before:
-        yield f"broken before the first write: {finding.rule}, {finding.object}: {finding.message}"
-    for finding in catch.broken_after:
-        yield (
-            f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: "
-            f"{finding.message}"
-        )
+    for when, findings in (
+        ("before the first write", catch.broken_before),
+        ("at the end, by a write that was missed", catch.broken_after),
+    ):
+        for finding in findings:
+            yield f"broken {when}: {finding.rule}, {finding.object}: {finding.message}"
     if catch.caught is not None:
         if catch.caught.stack_problem is not None:
             yield f"the callers are unknown: {catch.caught.stack_problem}"
@@ -177,8 +180,10 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
         rule = find_rule(finding.rule)
         if rule is not None:
             yield (("remark", f"  {finding.rule}: {rule.sentence}"),)
-    doubt = "" if caught.reason is None else f"; likely: {caught.reason}"
-    yield (("", f"  by {_describe_writer(caught)}{doubt}"),)
+    writer = _describe_writer(caught)
+    if caught.reason is not None:
+        writer += f"; likely: {caught.reason}"
+    yield (("", f"  by {writer}"),)
     for number, frame in enumerate(caught.stack):
         yield stack_frame_line(number, frame)
 

@@ -20,11 +20,8 @@ _COLUMNS: Final = (
 def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     target = context.target
     remark = target.connection.resume()
-    return Fields(
-        _COLUMNS,
-        {"target": target.name, "state": target.state()},
-        remarks=[remark] if remark else [],
-    )
+    data = {"target": target.name, "state": target.state()}
+    return Fields(_COLUMNS, data, remarks=[*filter(None, (remark,))])
 
 
 COMMAND: Final = Command(

@@ -6,7 +6,7 @@ watchpoint, in which each write is judged where it happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kcovdbg.abi.generations import AREA, KCOV, TASK
@@ -23,6 +23,7 @@ from kcovdbg.model.finding import Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part, State
+from kcovdbg.target.connection import time_left
 from kcovdbg.target.target import Member, Target
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import Layout
@@ -55,7 +56,9 @@ class WatchedField(NamedTuple):
         """Name of the structure in messages."""
         if self.type_name == TASK:
             return name_task(self)
-        return name_kcov(self.address, "kcov" if self.type_name == KCOV else "area")
+        if self.type_name == KCOV:
+            return name_kcov(self.address)
+        return f"area {self.address:#x}"
 
     @property
     def name(self) -> str:
@@ -88,9 +91,8 @@ def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]
             f"{type_name} has no field '{watched.field}' that can be watched",
             hint=f"one of {', '.join(fields)}",
         )
-    return tuple(
-        MemorySpan(watched.address + member.offset, member.size) for member in fields[watched.field]
-    )
+    members = fields[watched.field]
+    return tuple(MemorySpan(watched.address + member.offset, member.size) for member in members)
 
 
 class CaughtWrite(NamedTuple):
@@ -161,17 +163,16 @@ class Catch:
     def run(self, seconds: float | None) -> None:
         """Let the kernel run until a write breaks a rule, or the field is gone."""
         self.broken_before = self._find_violations(self._target)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        start = time.monotonic()
         self._is_free = self._watched.type_name != AREA or self._is_listed()
         while True:
             renew_time_for_replies()
             is_free = self._is_free
-            spans = self._field_spans if is_free else self._find_heads()
-            self._values = {span: self._read(span) for span in spans}
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
-            self.end = self._watchpoints.run(
-                spans, self._judge if is_free else self._is_listed_again, remaining
-            )
+            spans, judge = self._field_spans, self._judge
+            if not is_free:
+                spans, judge = self._find_heads(), self._is_listed_again
+            self._values = self._read(spans)
+            self.end = self._watchpoints.run(spans, judge, time_left(start, seconds))
             if self.end is not RunEnd.WRITE or self._is_free is is_free:
                 if self.caught is None and self.reason is None:
                     self.broken_after = self._find_missed()
@@ -181,18 +182,17 @@ class Catch:
         """Return what is broken now, and is not about to be resolved: two CPUs that write at once
         are seen as one write.
         """
-        known = {_identity(finding) for finding in self.broken_before}
         rules = [
             rule.name
             for rule in list_rules()
             if rule.name[0] in self._groups and rule.severity.is_violation
         ]
         report = check(StateReader(self._target, self._layout), wanted=rules)
-        found = [finding for finding in report.findings if finding.severity.is_violation]
-        return tuple(one for one in found if not one.more and _identity(one) not in known)
+        found = _without(report.findings, self.broken_before)
+        return tuple(one for one in found if one.severity.is_violation and not one.more)
 
-    def _read(self, span: MemorySpan) -> bytes:
-        return self._target.read(span.address, span.size)
+    def _read(self, spans: Iterable[MemorySpan]) -> dict[MemorySpan, bytes]:
+        return {span: self._target.read(span.address, span.size) for span in spans}
 
     def _is_listed(self) -> bool:
         areas = read_area_lists(self._target, self._layout).found.areas
@@ -214,13 +214,14 @@ class Catch:
 
     def _judge(self) -> bool:
         """Judge the write that just happened; return whether to stop there."""
-        before, self._values = self._values, {span: self._read(span) for span in self._values}
-        changed = [span for span in before if before[span] != self._values[span]]
+        before, self._values = self._values, self._read(self._values)
         self.writes += 1
-        if not changed:
-            return False
-        span = changed[0]
-        old, new = before[span], self._values[span]
+        for span, old in before.items():
+            if old != self._values[span]:
+                return self._judge_change(span, old, self._values[span])
+        return False
+
+    def _judge_change(self, span: MemorySpan, old: bytes, new: bytes) -> bool:
         function = self._target.symbol_name(self._watchpoints.pc - 1)
         if is_context_switch(function):
             return not self._changes_only_flags(old, new) and self._breaks(span, old, is_other=True)
@@ -274,21 +275,24 @@ class Catch:
             return False
         # This write did not break a rule that is broken without it as well.
         as_before = cast("Target", _Overlaid(self._target, span.address, before))
-        known = {_identity(finding) for finding in self._find_violations(as_before)}
-        broken = tuple(finding for finding in broken if _identity(finding) not in known)
+        broken = _without(broken, self._find_violations(as_before))
         if not broken:
             return False
         state = reader.read(Part.CURRENT | Part.TASKS)
         cpu, stack, reason = self._find_writer(is_other=is_other)
-        task = None if cpu is None else state.task_by_address.get(state.current.get(cpu, 0))
+        pid = comm = None
+        if cpu is not None:
+            task = state.task_by_address.get(state.current.get(cpu, 0))
+            if task is not None:
+                pid, comm = task.pid, task.comm
         self.caught = CaughtWrite(
             span.address,
             self._number(before),
             self._number(self._values[span]),
             broken,
             cpu,
-            None if task is None else task.pid,
-            None if task is None else task.comm,
+            pid,
+            comm,
             stack,
             reason,
             self._watchpoints.stack_problem(),
@@ -301,15 +305,13 @@ class Catch:
         """Return the CPU that wrote, its stack, and why that is not certain."""
         if not is_other:
             return self._watchpoints.cpu, self._watchpoints.stack(), None
-        others = [
-            (cpu, stack)
-            for cpu, stack in self._watchpoints.other_stacks()
-            if stack and not is_innocent(stack)
-        ]
+        others: list[tuple[int, Sequence[StackFrame]]] = []
+        for cpu, stack in self._watchpoints.other_stacks():
+            if stack and not is_innocent(stack):
+                others.append((cpu, stack))
         if len(others) == 1:
-            cpu, stack = others[0]
             reason = "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
-            return cpu, stack, reason
+            return *others[0], reason
         reason = (
             "the write of this CPU is legal, and another one was not reported, as when two CPUs "
             "write at once"
@@ -331,8 +333,10 @@ class Catch:
         return find_violations(StateReader(target, self._layout), self._groups)
 
 
-def _identity(finding: Finding) -> tuple[str, str]:
-    return finding.rule, finding.object
+def _without(findings: Iterable[Finding], known: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings without those of the same rule and object as a known one."""
+    pairs = {(finding.rule, finding.object) for finding in known}
+    return tuple(finding for finding in findings if (finding.rule, finding.object) not in pairs)
 
 
 class _Overlaid:

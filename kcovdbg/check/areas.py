@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.handles import check_link
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
-from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
-from kcovdbg.model.rule import Hex, Rule, Violation, Violations, values
+from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST
+from kcovdbg.model.rule import Hex, Rule, Violation, Violations, area_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 
@@ -21,10 +22,6 @@ from kcovdbg.model.task import Session
 _MUCH: Final = 64 << 20
 _remote_rule = partial(Rule, features=(Feature.REMOTE,))
 _PUT: Final = "kcov_remote_area_put(), kcov_remote_area_get()"
-
-
-def _name(area: Area) -> str:
-    return f"area {area.address:#x}"
 
 
 def _tasks_of(sessions: Iterable[Session]) -> tuple[int, ...]:
@@ -72,21 +69,19 @@ def _check_memory(state: State) -> Violations:
         return
     for area in state.cached_areas:
         found = state.vmalloc.get(area.address)
-        shown = values(area=Hex(area.address), size=area.size, list=area.list)
+        shown = values(size=area.size, list=area.list)
         listed = f"it is on the list of {area.list} areas, but"
+        words = 0 if found is None else state.kernel.words_in(found)
         if found is None:
             message = f"{listed} is not the start of a vmalloc area"
-            yield Violation(_name(area), message, shown, remote_lock=True)
-            continue
-        words = state.kernel.words_in(found)
-        if area.size is not None and area.size > words:
+        elif area.size is not None and area.size > words:
             message = f"its list entry says {area.size} words, but it has {words}"
         elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
             message = f"{listed} {found.caller}() allocated it for something else"
             shown += (("caller", found.caller),)
         else:
             continue
-        yield Violation(_name(area), message, shown, remote_lock=True)
+        yield area_violation(area.address, message, shown)
 
 
 @_remote_rule(
@@ -98,19 +93,18 @@ def _check_memory(state: State) -> Violations:
 )
 def _check_free(state: State) -> Violations:
     of_cpus = frozenset(state.irq_areas.values())
-    users = _find_users(session for session in state.sessions if session.is_tracing)
+    users = _find_users(filter(attrgetter("is_tracing"), state.sessions))
     for area in state.cached_areas:
         found = users.get(area.address, ())
         # A7 checks the areas of CPUs.
         if found and area.address not in of_cpus:
             kind = "saved session" if found[-1].is_saved else "session"
             user = f"the {kind} of {_name_user(state, found[-1])}"
-            yield Violation(
-                _name(area),
+            yield area_violation(
+                area.address,
                 f"it is free, but {user} uses it: the next section will use it at the same time",
-                values(area=Hex(area.address), list=area.list, used_by=user),
+                values(list=area.list, used_by=user),
                 tasks=_tasks_of(found),
-                remote_lock=True,
             )
 
 
@@ -124,29 +118,22 @@ def _check_free(state: State) -> Violations:
 def _check_once(state: State) -> Violations:
     for address, count in Counter(area.address for area in state.cached_areas).items():
         if count > 1:
-            yield Violation(
-                f"area {address:#x}",
-                f"it is listed {count} times",
-                values(area=Hex(address), count=count),
-                remote_lock=True,
-            )
-    users = _find_users(session for session in state.sessions if session.is_section)
+            yield area_violation(address, f"it is listed {count} times", values(count=count))
+    users = _find_users(filter(attrgetter("is_section"), state.sessions))
     owners: dict[int, list[int]] = defaultdict(list)
     for kcov in state.kcovs.values():
         owners[kcov.area or 0].append(kcov.address)
     for address, sessions in users.items():
-        about, shown = f"area {address:#x}", values(area=Hex(address))
-        tasks = _tasks_of(sessions)
+        report = partial(area_violation, address, tasks=_tasks_of(sessions), remote_lock=False)
         if len(sessions) > 1:
             names: list[str] = []
             for session in sessions:
                 name = _name_user(state, session)
                 names.append(f"{name} (saved)" if session.is_saved else name)
-            message = f"{len(sessions)} sections use it at once: {name_some(names)}"
-            yield Violation(about, message, shown, tasks=tasks)
+            yield report(f"{len(sessions)} sections use it at once: {name_some(names)}")
         for owner in owners.get(address, ()):
             message = f"it is also the buffer of {name_kcov(owner)}"
-            yield Violation(about, message, (*shown, *values(kcov=Hex(owner))), tasks=tasks)
+            yield report(message, values(kcov=Hex(owner)))
 
 
 @Rule(
@@ -162,6 +149,7 @@ def _check_once(state: State) -> Violations:
 def _check_pool(state: State) -> Violations:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
     used: dict[int, int | None] = {}
+    sizes = Counter(area.size for area in listed if area.size is not None)
     is_unknown = False
     for task in state.tasks:
         session = task.session
@@ -171,16 +159,16 @@ def _check_pool(state: State) -> Violations:
             is_unknown = True
         elif session.area and session.kcov and session.is_tracing:
             used[session.area] = session.size
-    sizes = Counter(area.size for area in listed if area.size is not None)
-    sizes.update(size for size in used.values() if size is not None)
+    for size in used.values():
+        if size is not None:
+            sizes[size] += 1
     usual = sizes.most_common(1)[0][0] if sizes else None
     for area in listed:
         if area.size not in (None, usual):
-            yield Violation(
-                _name(area),
+            yield area_violation(
+                area.address,
                 f"it is an area for softirqs with {area.size} words, but others have {usual}",
-                values(area=Hex(area.address), size=area.size, others=usual),
-                remote_lock=True,
+                values(size=area.size, others=usual),
             )
     if is_unknown or state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links:
         return
@@ -211,12 +199,13 @@ def _check_pool(state: State) -> Violations:
     needs=Part.CACHED_AREAS,
 )
 def _check_amount(state: State) -> Violations:
-    sizes = Counter(
-        area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST
-    )
+    sizes: Counter[int] = Counter()
+    for area in state.cached_areas:
+        if area.size is not None and area.list == TASK_LIST:
+            sizes[area.size] += 1
     held = sum(state.kernel.bytes_of(size) * count for size, count in sizes.items())
     if held > _MUCH:
-        named = name_some([f"{count} of {size} words" for size, count in sorted(sizes.items())])
+        named = name_some(f"{count} of {size} words" for size, count in sorted(sizes.items()))
         yield Violation(
             "list of task areas",
             f"free areas hold {held >> 20} MiB, which are never released",
@@ -237,10 +226,10 @@ def _check_cpu_area(state: State) -> Violations:
     irq = {area: cpu for cpu, area in state.irq_areas.items()}
     for area in state.cached_areas:
         if area.address in irq:
-            yield Violation(
-                _name(area),
-                f"it is the softirq area of CPU {irq[area.address]}, but a softirq section put "
-                f"it on the list of free areas",
-                values(area=Hex(area.address), cpu=irq[area.address]),
-                remote_lock=True,
+            cpu = irq[area.address]
+            yield area_violation(
+                area.address,
+                f"it is the softirq area of CPU {cpu}, but a softirq section put it on the list of "
+                f"free areas",
+                values(cpu=cpu),
             )

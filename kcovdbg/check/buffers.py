@@ -18,8 +18,8 @@ from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.rule import (
     Hex,
     Rule,
-    Violation,
     Violations,
+    area_violation,
     contents_violation,
     kcov_violation,
     values,
@@ -264,12 +264,11 @@ def _check_overlay(state: State) -> Violations:
         needed = max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size)
         # Some kernels count the guard page.
         if needed < kernel.page_align(found.size) - kernel.page_size:
-            yield Violation(
-                f"area {area.address:#x}",
+            yield area_violation(
+                area.address,
                 f"its list entry says {area.size} words, but it was allocated for "
                 f"{kernel.words_in(found)}: the entry was overwritten",
-                values(area=Hex(area.address), size=area.size, allocated=found.size),
-                remote_lock=True,
+                values(size=area.size, allocated=found.size),
             )
 
 

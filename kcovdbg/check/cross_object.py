@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
@@ -12,7 +12,15 @@ from kcovdbg.abi.mode import strip_flags
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Rule, Violation, Violations, kcov_violation, values
+from kcovdbg.model.rule import (
+    Hex,
+    Rule,
+    Violation,
+    Violations,
+    area_violation,
+    kcov_violation,
+    values,
+)
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session, Task
 from kcovdbg.series.table import user_allocators
@@ -81,13 +89,13 @@ def _check_leaks(state: State) -> Violations:
     for found in state.areas:
         if found.state == "unclaimed" and found.address not in claimed:
             sections = "softirq" if found.list == IRQ_LIST else "remote"
-            yield Violation(
-                f"area {found.address:#x}",
+            yield area_violation(
+                found.address,
                 f"it was allocated for {sections} sections with {found.size} words, but is on no "
                 "list and in no section: it is leaked",
-                values(area=Hex(found.address), size=found.size, list=found.list),
-                *doubt,
-                remote_lock=True,
+                values(size=found.size, list=found.list),
+                certainty=doubt[0],
+                reason=doubt[1],
                 anybody=True,
             )
 
@@ -132,7 +140,7 @@ def _check_claims(state: State) -> Violations:
             session.task for session in sessions if session.is_local and session.task is not None
         )
         if kcov is not None and len(local) > 1:
-            named = name_some([name_task(state.task_by_address[task]) for task in local])
+            named = name_some(name_task(state.task_by_address[task]) for task in local)
             yield kcov_violation(
                 address,
                 f"{len(local)} tasks trace themselves into its buffer: {named}",
@@ -183,15 +191,14 @@ def _check_mappings(state: State) -> Violations:
     ),
 )
 def _check_mode_bits(state: State) -> Violations:
-    of_objects = [state.kernel.split_mode(fields.mode or 0)[1] for _, fields in state.readable]
-    of_tasks = [_unknown_bits_of(state, task) for task in state.tasks]
-    found = reduce(or_, (*of_objects, *of_tasks), 0)
-    for number in range(found.bit_length()):
-        bit = 1 << number
-        if not found & bit:
-            continue
-        tasks = sum(bool(bits & bit) for bits in of_tasks)
-        objects = sum(bool(bits & bit) for bits in of_objects)
+    of_tasks: Counter[int] = Counter()
+    for task in state.tasks:
+        of_tasks.update(_numbers_of_bits(_unknown_bits_of(state, task)))
+    of_objects: Counter[int] = Counter()
+    for _, fields in state.readable:
+        of_objects.update(_numbers_of_bits(state.kernel.split_mode(fields.mode or 0)[1]))
+    for number in sorted({*of_tasks, *of_objects}):
+        tasks, objects = of_tasks[number], of_objects[number]
         where: list[str] = []
         for count, what in ((tasks, "task"), (objects, "object")):
             if count:
@@ -199,7 +206,12 @@ def _check_mode_bits(state: State) -> Violations:
         message = f"unknown mode bit {number}, in {' and '.join(where)}"
         if tasks and objects:
             message += " alike"
-        yield Violation("modes", message, values(bit=Hex(bit), tasks=tasks, objects=objects))
+        shown = values(bit=Hex(1 << number), tasks=tasks, objects=objects)
+        yield Violation("modes", message, shown)
+
+
+def _numbers_of_bits(word: int) -> Iterator[int]:
+    return (number for number in range(word.bit_length()) if word >> number & 1)
 
 
 def _unknown_bits_of(state: State, task: Task) -> int:

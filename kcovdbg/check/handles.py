@@ -118,7 +118,7 @@ def _check_unique(state: State) -> Violations:
             message = (
                 f"it is registered {len(owners)} times: the object found first gets the coverage"
             )
-            shown = values(handle=Hex(handle), kcovs=name_some([*map(hex, owners)]))
+            shown = values(handle=Hex(handle), kcovs=name_some(map(hex, owners)))
             yield Violation(_name(handle), message, shown, remote_lock=True)
 
 
@@ -187,15 +187,12 @@ def _check_target(state: State) -> Violations:
 )
 def _check_common(state: State) -> Violations:
     for address, entries in state.handles_of.items():
-        common = [
-            entry.handle
-            for entry in entries
-            if entry.handle is not None and handles.is_common(entry.handle)
-        ]
+        known = [entry.handle for entry in entries if entry.handle is not None]
+        common = [*filter(handles.is_common, known)]
         about = name_kcov(address)
         if len(common) > 1:
             message = f"it has {len(common)} common handles"
-            named = name_some([str(handles.decode_handle(handle)) for handle in common])
+            named = name_some(str(handles.decode_handle(handle)) for handle in common)
             yield Violation(about, message, values(handles=named), remote_lock=True)
         kcov = state.kcovs.get(address)
         task = None if kcov is None else state.task_by_address.get(kcov.task or 0)

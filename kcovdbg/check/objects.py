@@ -97,12 +97,7 @@ def _check_mode(state: State) -> Violations:
     kernel = state.kernel
     if not kernel.modes:
         return
-    never = {
-        number
-        for name, number in kernel.modes.items()
-        if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))
-    }
-    legal = kernel.mode_values - never
+    legal = kernel.mode_values - kernel.modes_called("MODE_REMOTE", "MODE_INVALID")
     for _, fields in state.readable:
         if fields.mode is not None and kernel.split_mode(fields.mode)[0] not in legal:
             message = f"an object cannot be in mode {fields.mode:#x}"
@@ -321,7 +316,7 @@ def _check_sharing(state: State) -> Violations:
     for area, owners in by_area.items():
         about, shown = name_kcov(owners[0]), values(area=Hex(area))
         if len(owners) > 1:
-            named = name_some([*map(hex, owners)])
+            named = name_some(map(hex, owners))
             message = f"its buffer {area:#x} also belongs to other objects"
             yield Violation(about, message, (*shown, *values(kcovs=named)), kcovs=tuple(owners))
         if area in cached:
@@ -344,7 +339,7 @@ def _check_file(state: State) -> Violations:
     for kcov, fields in state.readable:
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:
-            named = name_some([f"{file:#x}" for file in sorted(files)])
+            named = name_some(map(hex, sorted(files)))
             yield kcov_violation(
                 fields.address,
                 f"{len(files)} open files lead to it, but each open() creates an object",

@@ -375,12 +375,11 @@ def _look(
 
 
 def _find_reason(findings: Iterable[Finding], rule: Rule) -> str:
-    reasons = (
-        finding.reason
-        for finding in findings
-        if finding.rule == rule.name and finding.severity is Severity.UNKNOWN
-    )
-    return next(filter(None, reasons), "what it rests on could not be read")
+    for finding in findings:
+        is_unknown = finding.rule == rule.name and finding.severity is Severity.UNKNOWN
+        if is_unknown and finding.reason:
+            return finding.reason
+    return "what it rests on could not be read"
 
 
 def _report_unjudged(rule: Rule, unread: Sequence[str]) -> Finding:

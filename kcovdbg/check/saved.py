@@ -224,14 +224,11 @@ def _check_session(state: State) -> Violations:
         else:
             message = f"it is marked as the owner of kcov {session.kcov:#x}, but is not"
             yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
-    for task in (task.fields for task in state.tasks):
-        pointer = task.saved_kcov
+    for task in state.tasks:
+        pointer = task.fields.saved_kcov
         if pointer and not state.kernel.is_kernel_pointer(pointer):
-            yield task_violation(
-                task,
-                f"its saved kcov {pointer:#x} is not a kernel address",
-                values(saved_kcov=Hex(pointer)),
-            )
+            message = f"its saved kcov {pointer:#x} is not a kernel address"
+            yield task_violation(task.fields, message, values(saved_kcov=Hex(pointer)))
 
 
 @Rule(
@@ -291,7 +288,7 @@ def _check_cpu_areas(state: State) -> Violations:
             yield Violation(f"CPU {cpu}", message, values(irq_area=Hex(area)))
     for area, cpus in owners.items():
         if len(cpus) > 1:
-            named = name_some([*map(str, cpus)])
+            named = name_some(map(str, cpus))
             yield Violation(
                 f"CPU {cpus[0]}",
                 f"CPUs {named} share one area for softirq sections",

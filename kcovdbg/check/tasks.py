@@ -9,6 +9,7 @@ from typing import Final
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
+from kcovdbg.check.kcov_functions import is_context_switch
 from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
@@ -27,15 +28,6 @@ from kcovdbg.model.rule import (
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task
 
-# On a task's stack while it is switched out or in.
-_SWITCHING: Final = (
-    "__schedule",
-    "schedule",
-    "__switch_to",
-    "finish_task_switch",
-    "context_switch",
-    "ret_from_fork",
-)
 # The function in which a worker waits for work, and functions on its stack while it works.
 _WAITING: Final = "worker_thread"
 _WORKING: Final = ("process_one_work", "process_scheduled_works")
@@ -86,10 +78,11 @@ def _check_symmetry(state: State) -> Violations:
             message = f"it refers to kcov {address}, but collects nothing for it"
             shown = values(kcov=address, mode=session.mode)
             yield session_violation(state, session, message, shown)
-    for task in (task.fields for task in state.tasks):
-        if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
-            message = f"its kcov {task.kcov:#x} is not a kernel address"
-            yield task_violation(task, message, values(kcov=Hex(task.kcov)))
+    for with_state in state.tasks:
+        pointer = with_state.fields.kcov
+        if pointer and not state.kernel.is_kernel_pointer(pointer):
+            message = f"its kcov {pointer:#x} is not a kernel address"
+            yield task_violation(with_state.fields, message, values(kcov=Hex(pointer)))
 
 
 @Rule(
@@ -181,8 +174,8 @@ def _check_owners(state: State) -> Violations:
 
 
 def _check_owner_members(state: State) -> Violations:
-    for task in (task.fields for task in state.tasks):
-        pointer = task.kcov_remote
+    for task in state.tasks:
+        pointer = task.fields.kcov_remote
         if not pointer:
             continue
         owned = state.kcovs.get(pointer)
@@ -190,16 +183,16 @@ def _check_owner_members(state: State) -> Violations:
         message = f"its kcov_remote {pointer:#x}"
         if owned is None:
             if not state.kernel.is_kernel_pointer(pointer):
-                yield task_violation(task, f"{message} is not a kernel address", shown)
+                yield task_violation(task.fields, f"{message} is not a kernel address", shown)
             continue
         shown += values(remote=owned.remote, t=Hex(owned.task or 0))
         if not owned.remote:
             message += " takes no remote coverage"
-        elif owned.task != task.address:
+        elif owned.task != task.fields.address:
             message += " is enabled for another task"
         else:
             continue
-        yield task_violation(task, message, shown, kcovs=(pointer,))
+        yield task_violation(task.fields, message, shown, kcovs=(pointer,))
 
 
 @Rule(
@@ -215,11 +208,7 @@ def _check_modes(state: State) -> Violations:
         return
     legal = kernel.mode_values
     if kernel.has(Feature.COMPARISONS):
-        legal -= {
-            number
-            for name, number in kernel.modes.items()
-            if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")
-        }
+        legal -= kernel.modes_called("MODE_INIT", "INVALID")
     for task in state.tasks:
         fields = task.fields
         if fields.kcov_mode is None:
@@ -338,13 +327,11 @@ def _check_softirq_area(state: State, task: Task, shown: Shown) -> Violations:
     detail="Children inherit it, and keep it after its owner is gone.",
 )
 def _check_handle(state: State) -> Violations:
-    for task in (task.fields for task in state.tasks):
-        if task.kcov_handle and not handles.is_common(task.kcov_handle):
-            yield task_violation(
-                task,
-                f"its handle {task.kcov_handle:#x} is not a common handle",
-                values(kcov_handle=Hex(task.kcov_handle)),
-            )
+    for task in state.tasks:
+        handle = task.fields.kcov_handle
+        if handle and not handles.is_common(handle):
+            message = f"its handle {handle:#x} is not a common handle"
+            yield task_violation(task.fields, message, values(kcov_handle=Hex(handle)))
 
 
 def _find_marked_running(state: State) -> list[int]:
@@ -392,7 +379,8 @@ def _check_switch_flag(state: State) -> Violations:
 
 
 def _is_switching(frame: StackFrame) -> bool:
-    return (frame.function or "").startswith(_SWITCHING)
+    # A new task starts in the latter.
+    return is_context_switch(frame.function) or (frame.function or "").startswith("ret_from_fork")
 
 
 @Rule(
@@ -420,7 +408,7 @@ def _check_number(state: State) -> Violations:
         for ioctl, objects in groups:
             if len(objects) > 1:
                 message = f"{len(objects)} objects are enabled for it by {ioctl}"
-                named = name_some([*map(hex, objects)])
+                named = name_some(map(hex, objects))
                 shown = values(kcovs=named, task_kcov=Hex(task.kcov or 0))
                 yield task_violation(task, message, shown, kcovs=tuple(objects))
 

@@ -5,7 +5,7 @@ in messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -155,7 +155,10 @@ def name_kcov(address: int, device: str = "kcov") -> str:
     return f"{device} {address:#x}"
 
 
-def name_some(names: Sequence[str], most: int = _NAMED) -> str:
+def name_some(names: Iterable[str], most: int = _NAMED) -> str:
     """Return a list of names; of a long one, the first names and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    every = list(names)
+    text = ", ".join(every[:most])
+    if len(every) > most:
+        text += f" and {len(every) - most} more"
+    return text

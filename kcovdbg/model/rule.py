@@ -82,6 +82,14 @@ def kcov_violation(
     return Violation(name_kcov(address), message, shown, certainty, reason, (address,), **more)
 
 
+def area_violation(
+    address: int, message: str, shown: Shown = (), *, remote_lock: bool = True, **more: Any
+) -> Violation:
+    """Return a violation about an area; ``kcov_remote_lock`` protects the lists of areas."""
+    shown = (*values(area=Hex(address)), *shown)
+    return Violation(f"area {address:#x}", message, shown, remote_lock=remote_lock, **more)
+
+
 def task_violation(fields: TaskFields, message: str, shown: Shown, **more: Any) -> Violation:
     """Return a violation about a task, which itself changes what disagrees."""
     return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)

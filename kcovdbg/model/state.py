@@ -262,6 +262,14 @@ class KernelFacts:
             value, self.mode_values, flags, all_named=self.generation.names_modes
         )
 
+    def modes_called(self, *parts: str) -> frozenset[int]:
+        """Return the modes whose names contain one of some texts, in capital letters."""
+        found: set[int] = set()
+        for name, number in self.modes.items():
+            if any(part in name.upper() for part in parts):
+                found.add(number)
+        return frozenset(found)
+
     def bytes_of(self, words: int) -> int:
         """Return the size in bytes of so many words of a buffer."""
         return words * self.buffer_word

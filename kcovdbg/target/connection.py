@@ -155,6 +155,14 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
         ) from None
 
 
+def time_left(start: float, seconds: float | None) -> float | None:
+    """Return what is left of some seconds, at least 0; None where there is no limit.
+
+    :param start: when they began, of :func:`time.monotonic`.
+    """
+    return None if seconds is None else max(start + seconds - time.monotonic(), 0)
+
+
 def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> None:
     """Add what a peer sends next to a buffer.
 

@@ -27,6 +27,7 @@ from kcovdbg.target.connection import (
     receive,
     remove_record,
     restore_record,
+    time_left,
     write_record,
 )
 from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
@@ -332,10 +333,9 @@ class RspClient(Stub):
 
     def _has_packet(self, seconds: float | None) -> bool:
         """Wait until the stub has sent something; return whether it did."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        start = time.monotonic()
         while _PACKET.search(self._buffer) is None:
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
-            if not select.select([self._socket], [], [], remaining)[0]:
+            if not select.select([self._socket], [], [], time_left(start, seconds))[0]:
                 return False
             self._fill(self._deadline())
         return True

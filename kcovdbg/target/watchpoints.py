@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.connection import time_left
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.rsp import RspClient, StopReply, Stub
 from kcovdbg.target.stub_registers import PtRegs, StubRegisters
@@ -124,13 +125,11 @@ class StubWatchpoints(Watchpoints):
     def run(
         self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None
     ) -> RunEnd:
-        deadline = None if seconds is None else time.monotonic() + seconds
+        start = time.monotonic()
         with self._watching(spans):
             try:
                 while True:
-                    end = self._run(
-                        spans, None if deadline is None else max(deadline - time.monotonic(), 0)
-                    )
+                    end = self._run(spans, time_left(start, seconds))
                     if end is not RunEnd.WRITE or is_wanted():
                         return end
             except KeyboardInterrupt:
