@@ -229,13 +229,13 @@ def select_rows(
     if not words:
         return list(rows), []
     found: list[_Row] = []
-    missed = dict.fromkeys(words)
+    met: set[str] = set()
     for row in rows:
         matching = [word for word in words if matches(row, word)]
-        found += (row,) if matching else ()
-        for word in matching:
-            missed.pop(word, None)
-    return found, list(missed)
+        met.update(matching)
+        if matching:
+            found.append(row)
+    return found, [word for word in dict.fromkeys(words) if word not in met]
 
 
 def parse_address(word: str) -> int:

@@ -161,7 +161,7 @@ class Column:
     """One column: the source of its values and how they are shown."""
 
     key: str
-    """In JSON and CSV; the kernel's own member name where one exists."""
+    """Its name in JSON and CSV; the kernel's own member name where one exists."""
     kind: ValueKind = TEXT
     title: str | None = None
     """The heading in text; by default the key in capitals."""
@@ -238,27 +238,20 @@ class Column:
 
     def encoder(self) -> Callable[[Any], object]:
         """Return the function from a row to its value in JSON."""
-        read, encode = self.reader(), self.kind.json
+        read: Callable[[Any], Any] = self.reader()
+        encode: Callable[[Any], object] = self.kind.json
         if self.items is not None:
             members = [(item.key, item.encoder()) for item in self.items if not item.text_only]
 
-            def encode_items(row: Any) -> object:
-                values = read(row)
-                return (
-                    None
-                    if values is None
-                    else [{key: of(value) for key, of in members} for value in values]
-                )
+            def encode(values: Any) -> object:
+                return [{key: of(value) for key, of in members} for value in values]
 
-            return encode_items
-        if self.members is not None:
+        elif self.members is not None:
             of_key = {item.key: item.encoder() for item in self.members}
 
-            def encode_members(row: Any) -> object:
-                values = read(row)
-                return None if values is None else {key: of_key[key](values) for key in values}
+            def encode(values: Any) -> object:
+                return {key: of_key[key](values) for key in values}
 
-            return encode_members
         return lambda row: None if (value := read(row)) is None else encode(value)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias
 
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, convert
@@ -224,22 +225,19 @@ class CommandTable:
 
     @cached_property
     def _by_name(self) -> Mapping[str, Command]:
-        return {
-            name: command
-            for command in self._commands
-            for name in (*command.names, *command.former_names)
-        }
+        by_name = {}
+        for command in self._commands:
+            by_name.update(dict.fromkeys((*command.names, *command.former_names), command))
+        return by_name
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands)
 
     def __contains__(self, name: object) -> bool:
         # Paths are no names.
-        return (
-            isinstance(name, str)
-            and "/" not in name
-            and (self._load(name) is not None or name in self._by_name)
-        )
+        if not isinstance(name, str) or "/" in name:
+            return False
+        return self._load(name) is not None or name in self._by_name
 
     def find(self, name: str) -> Command:
         """Return the command with this name or alias, or the only one whose name begins so.
@@ -250,18 +248,15 @@ class CommandTable:
         if loaded is not None:
             return loaded
         # The prefix of a name goes before that of an alias, which help shows second.
-        for known in ({command.name: command for command in self._commands}, self._by_name):
-            found = {
-                command.name: command
-                for text, command in known.items()
-                if name and text.startswith(name)
-            }
+        names = (command.name for command in self._commands)
+        for known in (names, self._by_name):
+            matching = [text for text in known if name and text.startswith(name)]
+            found = {self._by_name[text].name for text in matching}
             if len(found) == 1:
-                return next(iter(found.values()))
+                return self._by_name[found.pop()]
             if found:
-                raise WordError(
-                    f"ambiguous command '{name}'", name, hint=f"one of {', '.join(sorted(found))}"
-                )
+                hint = f"one of {', '.join(sorted(found))}"
+                raise WordError(f"ambiguous command '{name}'", name, hint=hint)
         hint = FOREIGN_WORDS.get(name) or suggest(name, self._by_name) or "help lists the commands"
         raise WordError(f"unknown command '{name}'", name, hint=hint)
 
@@ -315,20 +310,15 @@ def add_argument(parser: ArgumentParser, argument: Argument, read: Callable[[str
     if argument.is_option:
         options["dest"] = argument.attribute
     if argument.value is Value.FLAG:
-        options |= {"action": "store_true"}
+        options["action"] = "store_true"
     else:
-        options |= {
-            "type": read,
-            "metavar": argument.placeholder,
-            "default": argument.default,
-        }
+        options |= {"type": read, "metavar": argument.placeholder, "default": argument.default}
         if argument.is_option and argument.count in (Count.ANY, Count.SOME):
             options["action"] = "append"
         elif argument.count in NARGS:
             options["nargs"] = NARGS[argument.count]
-    parser.add_argument(
-        *(argument.names if argument.is_option else (argument.attribute,)), **options
-    )
+    names = argument.names if argument.is_option else (argument.attribute,)
+    parser.add_argument(*names, **options)
 
 
 def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
@@ -407,11 +397,12 @@ def _only_help(words: Sequence[str]) -> Namespace:
 
 def _refuse(command: Command, word: str) -> WordError:
     if word.startswith("-") and word != "-":
-        options = [
-            name for argument in command.options for name in argument.names if name[0] == "-"
-        ]
+        options = (option.names for option in command.options if option.is_option)
         name = word.split("=", 1)[0]
-        hint = suggest(name, options) or f"usage: {command.usage}"
-        return WordError(f"{command.name}: unknown option '{name}'", word, hint=hint)
-    hint = FOREIGN_WORDS.get(word) or f"usage: {command.usage}"
-    return WordError(f"{command.name}: unexpected argument '{word}'", word, hint=hint)
+        problem = f"unknown option '{name}'"
+        hint = suggest(name, list(chain.from_iterable(options)))
+    else:
+        problem = f"unexpected argument '{word}'"
+        hint = FOREIGN_WORDS.get(word)
+    usage = f"usage: {command.usage}"
+    return WordError(f"{command.name}: {problem}", word, hint=hint or usage)

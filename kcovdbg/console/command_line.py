@@ -214,9 +214,7 @@ def unquote(text: str) -> str:
             # As in sh: within double quotes a backslash quotes only these.
             parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
         else:
-            parts.append(
-                next(part for part in match.group("escaped", "single", "plain") if part is not None)
-            )
+            parts += filter(None, match.group("escaped", "single", "plain"))
     return "".join(parts)
 
 

@@ -62,16 +62,13 @@ def find_cursor(text: str) -> Cursor:
             words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
             typed = re.split(r"[\s|!;&]", piece.text)[-1]
-            is_program = "/" not in typed and piece.text.removesuffix(typed).rstrip().endswith(
-                ("|", "!", ";", "&")
-            )
-            context = CursorContext.PROGRAM if is_program else CursorContext.FILE
-            return Cursor(
-                context if typed else CursorContext.NONE,
-                tuple(words),
-                typed,
-                len(text) - len(typed),
-            )
+            before = piece.text.removesuffix(typed).rstrip()
+            context = CursorContext.FILE
+            if not typed:
+                context = CursorContext.NONE
+            elif "/" not in typed and before.endswith(("|", "!", ";", "&")):
+                context = CursorContext.PROGRAM
+            return Cursor(context, tuple(words), typed, len(text) - len(typed))
         elif piece.kind == "comment":
             return Cursor(CursorContext.NONE, tuple(words), "", len(text))
         last = piece
@@ -107,21 +104,22 @@ def find_candidates(
         found = _programs(cursor.prefix)
     elif cursor.words:
         first, *others = cursor.words
-        found = _in_command(
-            (*aliases.get(first, (first,)), *others), cursor.prefix, commands, index
-        )
+        words = (*aliases.get(first, (first,)), *others)
+        found = _in_command(words, cursor.prefix, commands, index)
     else:
-        named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items())
-        found = chain(
-            _command_names(cursor.prefix, commands),
-            (one for one in named if one.text.startswith(cursor.prefix)),
-        )
+        found = chain(_command_names(cursor.prefix, commands), _alias_names(cursor.prefix, aliases))
     unique: dict[str, Candidate] = {}
     for entry in found:
         unique.setdefault(entry.text, entry)
         if len(unique) == LIMIT:
             break
     return list(unique.values())
+
+
+def _alias_names(prefix: str, aliases: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
+    for name, words in aliases.items():
+        if name.startswith(prefix):
+            yield Candidate(name, " ".join(map(quote, words)))
 
 
 def complete_word(
@@ -140,8 +138,10 @@ def complete_word(
     head = len(typed) - len(word)
     # The program types what its words have in common: words that begin otherwise would shorten the
     # line.
-    first = [text for text in found if text.startswith(cursor.prefix)]
-    return [quote(text)[head:] for text in first] or (found if len(found) == 1 and not head else [])
+    first = [quote(text)[head:] for text in found if text.startswith(cursor.prefix)]
+    if first or len(found) > 1 or head:
+        return first
+    return found
 
 
 def _in_command(
@@ -151,12 +151,10 @@ def _in_command(
         command = commands.find(words[0])
     except UsageError:
         return
-    options = {
-        name: argument
-        for argument in command.options
-        if argument.is_option
-        for name in argument.names
-    }
+    options: dict[str, Argument] = {}
+    for argument in command.options:
+        if argument.is_option:
+            options.update(dict.fromkeys(argument.names, argument))
     wanted, rest = _follow(command, options, words[1:])
     if wanted is not None and rest:
         if wanted.value is Value.COMMAND:
@@ -241,12 +239,9 @@ def _values(
     if argument.choices:
         yield from (Candidate(choice) for choice in argument.choices if choice.startswith(prefix))
     elif argument.find_candidates is not None:
-        found = argument.find_candidates()
-        yield from (
-            Candidate(name, meaning)
-            for name, meaning in found
-            if name.lower().startswith(prefix.lower())
-        )
+        for name, meaning in argument.find_candidates():
+            if name.lower().startswith(prefix.lower()):
+                yield Candidate(name, meaning)
     elif argument.value is Value.COMMAND:
         yield from _command_names(prefix, commands)
     elif argument.value is Value.BUFFER:
@@ -272,12 +267,8 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
     for row_type in command.row_types:
         for column in row_type.columns:
             name = column.heading.lower() if in_text else column.key
-            if (
-                name.startswith(typed)
-                and name not in given
-                and " " not in name
-                and (in_text or not column.text_only)
-            ):
+            is_there = in_text or not column.text_only
+            if is_there and name.startswith(typed) and name not in given and " " not in name:
                 yield Candidate(f"{before}{comma}{name}", column.meaning)
 
 
@@ -297,28 +288,28 @@ def _files(prefix: str) -> Iterator[Candidate]:
     head = prefix.removesuffix(start)
     try:
         with os.scandir(expand_user(head) if head else Path()) as scan:
-            entries = [
-                entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)
-            ]
+            every = list(islice(scan, _DIRECTORY_SCAN))
     except (OSError, ValueError, RuntimeError):
         # No such directory, not readable, or no such user.
         return
-    for entry in sorted(entries, key=attrgetter("name")):
+    for entry in sorted(every, key=attrgetter("name")):
+        name = entry.name
+        is_hidden = name.startswith(".") and not start.startswith(".")
         # A name that cannot be typed cannot be completed.
-        if escape(entry.name) == entry.name and (
-            start.startswith(".") or not entry.name.startswith(".")
-        ):
-            is_directory = os.path.isdir(entry)  # noqa: PTH112 - False where it cannot be read
-            yield Candidate(
-                f"{head}{entry.name}{'/' if is_directory else ''}",
-                "directory" if is_directory else "",
-            )
+        if is_hidden or not name.startswith(start) or escape(name) != name:
+            continue
+        if os.path.isdir(entry):  # noqa: PTH112 - False where it cannot be read
+            yield Candidate(f"{head}{name}/", "directory")
+        else:
+            yield Candidate(f"{head}{name}")
 
 
 def _programs(prefix: str) -> Iterator[Candidate]:
     """Iterate over the programs in PATH, for a shell's command."""
     for folder in os.get_exec_path():
         # The current directory is for those who type ./
-        for entry in _files(f"{folder}/{prefix}") if folder.startswith("/") else ():
+        if not folder.startswith("/"):
+            continue
+        for entry in _files(f"{folder}/{prefix}"):
             if os.access(entry.text, os.X_OK) and not entry.text.endswith("/"):
                 yield Candidate(entry.text.rpartition("/")[2], folder)

@@ -59,6 +59,11 @@ def find_matching(entries: Iterable[Candidate], typed: str) -> Iterator[Candidat
     yield from later
 
 
+def _typable(names: Iterable[str]) -> list[str]:
+    """Return the names that are printable, sorted: no others can be typed."""
+    return sorted(name for name in names if escape(name) == name)
+
+
 class CodeIndex:
     """The names in the table of a kernel's coverage points; read when they are first asked for.
 
@@ -78,12 +83,9 @@ class CodeIndex:
             table = self._find_table()
             if table is None:
                 return
-            names = sorted({demangle(symbol.name) for symbol in table.functions()})
-            self._functions = [
-                Candidate(name, "function") for name in names if escape(name) == name
-            ]
-            files = sorted({file.removeprefix("./") for file in table.files()})
-            self._files = [file for file in files if escape(file) == file]
+            names = {demangle(symbol.name) for symbol in table.functions()}
+            self._functions = [Candidate(name, "function") for name in _typable(names)]
+            self._files = _typable({file.removeprefix("./") for file in table.files()})
         head = typed[: typed.rfind("/") + 1]
         if not head:
             yield from find_matching(self._functions, typed)
@@ -91,11 +93,9 @@ class CodeIndex:
         for part, slash in dict.fromkeys((part, slash) for part, slash, _ in parts):
             yield Candidate(f"{head}{part}{slash}", "directory" if slash else "source file")
         if not head and _is_part(typed):
-            yield from (
-                Candidate(file, "source file")
-                for file in self._files
-                if typed in file.rpartition("/")[2]
-            )
+            for file in self._files:
+                if typed in file.rpartition("/")[2]:
+                    yield Candidate(file, "source file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,8 @@ def index_state(
     """
     known = [kcov for kcov in objects if kcov.address]
     counter = Counter(fields.comm for fields in state.task_fields if fields.comm)
-    # A name that is not printable cannot be typed; such a task has a thread id.
-    comms = [
-        Candidate(comm, f"{number} with this name")
-        for comm, number in counter.items()
-        if escape(comm) == comm
-    ]
+    # A task whose name cannot be typed has a thread id.
+    comms = [Candidate(comm, f"{counter[comm]} with this name") for comm in _typable(counter)]
     # Those with KCOV state first.
     tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks]
     tids += [Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields]
@@ -135,14 +131,11 @@ def index_state(
             collecting.append(Candidate(str(task.fields.pid), _task_meta(task)))
         if task.fields.kcov:
             addresses.append(Candidate(f"{task.fields.kcov:#x}", _task_meta(task)))
-    handles = [
-        Candidate(
-            str(decode_handle(entry.handle)),
-            f"{entry.pid or ''} {escape(entry.comm or '')}".strip(),
-        )
-        for entry in state.handles
-        if entry.handle is not None
-    ]
+    handles = []
+    for entry in state.handles:
+        if entry.handle is not None:
+            meta = f"{entry.pid or ''} {escape(entry.comm or '')}".strip()
+            handles.append(Candidate(str(decode_handle(entry.handle)), meta))
     return {
         Value.TID: tids,
         Value.TASK: (*tids, *comms),
@@ -208,11 +201,11 @@ class Harvest:
         Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves
         the index as it was.
         """
-        kept = self._workspace.inputs.kept.items()
-        names: dict[str, Sequence[Candidate]] = {}
-        names[Value.BUFFER_NAME] = [
-            Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept
+        kept = [
+            Candidate(name, escape(f"kept from {buffer.source}"))
+            for name, buffer in self._workspace.inputs.kept.items()
         ]
+        names: dict[str, Sequence[Candidate]] = {Value.BUFFER_NAME: kept}
         self.index = replace(self.index, words={**self.index.words, **names})
         kernel, latest = self._workspace.inputs.kernel, self._workspace.inputs.latest
         if kernel.target.memory_problem is not None:

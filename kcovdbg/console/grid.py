@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class _Notes:
         if self._errors is None:
             return
         for error in self._errors(row):
-            line = f"{self._label(row)}: {error}" if self._label is not None else error
+            line = error if self._label is None else f"{self._label(row)}: {error}"
             # Several rows may be about one thing.
             if line in self._lines:
                 continue
@@ -62,7 +62,12 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     """
     notes = _Notes(table)
     yield from (_vertical_lines if table.is_vertical else _row_lines)(table, width, notes)
-    for remark in chain(table.remarks, notes):
+    yield from remark_lines(chain(table.remarks, notes), width)
+
+
+def remark_lines(remarks: Iterable[str], width: int | None) -> Iterator[Line]:
+    """Yield the lines of remarks, wrapped at the terminal's width."""
+    for remark in remarks:
         yield from wrap_line(remark_line(remark), width)
 
 
@@ -123,9 +128,8 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
             if table.details is not None:
                 yield from table.details(row)
         if dropped:
-            yield from wrap_line(
-                remark_line(f"no room for {', '.join(dropped)}; --wide shows all columns"), width
-            )
+            no_room = f"no room for {', '.join(dropped)}; --wide shows all columns"
+            yield from remark_lines([no_room], width)
 
 
 def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
@@ -144,26 +148,23 @@ def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[
 
 def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
     """Yield the lines of fields: one per value, after its name, and more for long ones."""
-    columns = [column for column in fields.columns if not column.json_only]
-    shown = [
-        column
-        for column in columns
-        if not (column.hide_empty and column.formatter()(fields.row) in _EMPTY)
-    ]
+    shown = []
+    for column in fields.columns:
+        is_hidden = column.hide_empty and column.formatter()(fields.row) in _EMPTY
+        if not column.json_only and not is_hidden:
+            shown.append(column)
     yield from _value_lines(shown, fields.row, width)
     remarks = [*fields.remarks]
     if fields.errors is not None:
         remarks += fields.errors(fields.row)
-    for remark in remarks:
-        yield from wrap_line(remark_line(remark), width)
+    yield from remark_lines(remarks, width)
 
 
 def _value_lines(columns: Sequence[Column], row: Any, width: int | None) -> Iterator[Line]:
     indent = max((text_width(column.heading) for column in columns), default=0) + len(_GAP)
     for column, style in zip(columns, _row_styler(columns)(row), strict=True):
-        yield from wrap_line(
-            (("key", pad(column.heading, indent)), (style, column.formatter()(row))), width, indent
-        )
+        line = ("key", pad(column.heading, indent)), (style, column.formatter()(row))
+        yield from wrap_line(line, width, indent)
 
 
 def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:

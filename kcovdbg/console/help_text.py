@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Argument
@@ -92,16 +91,12 @@ def command_list_lines(commands: CommandTable) -> Iterator[Line]:
     topic.
     """
     width = max(len(", ".join(command.names)) for command in commands)
-    first = sorted(
-        (command for command in commands if command.name in _FIRST),
-        key=lambda command: _FIRST.index(command.name),
-    )
-    rest = (command for command in commands if command.name not in _FIRST)
-    groups = [
-        ("First of all", first),
-        *((topic.value, [*group]) for topic, group in groupby(rest, key=attrgetter("topic"))),
-    ]
-    for number, (title, members) in enumerate(groups):
+    groups: dict[str, list[Command]] = {"First of all": []}
+    for command in commands:
+        title = "First of all" if command.name in _FIRST else command.topic.value
+        groups.setdefault(title, []).append(command)
+    groups["First of all"].sort(key=lambda command: _FIRST.index(command.name))
+    for number, (title, members) in enumerate(groups.items()):
         if number:
             yield ()
         yield (("header", f"{title}:"),)
@@ -148,25 +143,18 @@ def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
         yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
     yield from _example_lines("Examples:", command.examples[:_FIRST_EXAMPLES], width, prefix)
     yield ()
-    own = [
-        option
-        for option in command.options
-        if option not in OUTPUT_OPTIONS and option.topic is None
-    ]
-    yield from _argument_lines(own, width)
+    by_topic: defaultdict[str | None, list[Argument]] = defaultdict(list)
+    for option in command.options:
+        by_topic[OUTPUT_TOPIC if option in OUTPUT_OPTIONS else option.topic].append(option)
+    yield from _argument_lines(by_topic[None], width)
     for topic in (BUFFERS_TOPIC, OUTPUT_TOPIC):
-        names = [option.names[0] for option in command.options if _find_topic(option) == topic]
+        names = [option.names[0] for option in by_topic[topic]]
         if names:
             yield from _wrap(f"{' '.join(names)} ({prefix}help {topic})", width, _INDENT)
     for paragraph in filter(None, command.description.split("\n\n")):
         yield ()
         yield from _wrap(paragraph, width, 0)
     yield from _example_lines("More examples:", command.examples[_FIRST_EXAMPLES:], width, prefix)
-
-
-def _find_topic(option: Argument) -> str | None:
-    """Return the topic of help that explains an option, None for an option of one command."""
-    return OUTPUT_TOPIC if option in OUTPUT_OPTIONS else option.topic
 
 
 def _example_lines(
@@ -183,6 +171,11 @@ def _example_lines(
         yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
 
 
+_ANY_ANSWER: Final = (
+    "Any answer can be piped and redirected: tasks --json | jq ., objects > objects.txt"
+)
+
+
 def output_help(width: int | None) -> Lines:
     """Return the help of the options that all commands with rows share."""
     lines = (
@@ -190,13 +183,7 @@ def output_help(width: int | None) -> Lines:
         (),
         *_argument_lines(OUTPUT_OPTIONS, min(width or _WIDTH, 100)),
         (),
-        (
-            (
-                "",
-                "Any answer can be piped and redirected: tasks --json | jq ., objects > "
-                "objects.txt",
-            ),
-        ),
+        (("", _ANY_ANSWER),),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, OUTPUT_OPTIONS))
 
@@ -216,6 +203,11 @@ BUFFER_NAMES: Final = (
     ),
     ("file:PATH", "a trace file, a list of PCs, a directory of them, or a pattern: file:cov/*"),
     ("@name", "what keep has kept under this name"),
+)
+
+
+_RETURN_ADDRESSES: Final = (
+    "KCOV records the return address of each call of its callback, without the KASLR offset"
 )
 
 
@@ -239,13 +231,7 @@ def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
         (("", "Options for trace files of other tools, which kcovdbg otherwise finds out:"),),
         *_argument_lines(chosen.values(), size),
         (),
-        (
-            (
-                "",
-                "KCOV records the return address of each call of its callback, without the "
-                "KASLR offset. Lists of other",
-            ),
-        ),
+        (("", f"{_RETURN_ADDRESSES}. Lists of other"),),
         (("", "tools hold other addresses; the answer says which convention was found."),),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, tuple(chosen.values())))
@@ -280,49 +266,64 @@ def _wrap(text: str, width: int, indent: int, style: str = "") -> Iterator[Line]
 
 
 VOCABULARY: Final[Mapping[str, str]] = {
-    "object": "one struct kcov: each open() of /sys/kernel/debug/kcov makes one, with at most one "
-    "buffer",
-    "buffer": "the memory that the kernel records into and user space maps; its first word is the "
-    "number "
-    "of records",
+    "object": (
+        "one struct kcov: each open() of /sys/kernel/debug/kcov makes one, with at most one buffer"
+    ),
+    "buffer": (
+        "the memory that the kernel records into and user space maps; its first word is the number "
+        "of records"
+    ),
     "record": "one entry of a buffer: a PC, a comparison, or an entry or exit of a function",
-    "PC": "what the kernel records: the return address of the compiler's callback, minus the KASLR "
-    "offset",
-    "address": "a PC plus the KASLR offset, as in the kernel's memory; source locations are those "
-    "of the "
-    "byte before",
-    "coverage point": "one call of the sanitizer's callback in the kernel's text; code without "
-    "one is never "
-    "recorded",
+    "PC": (
+        "what the kernel records: the return address of the compiler's callback, minus the KASLR "
+        "offset"
+    ),
+    "address": (
+        "a PC plus the KASLR offset, as in the kernel's memory; source locations are those of the "
+        "byte before"
+    ),
+    "coverage point": (
+        "one call of the sanitizer's callback in the kernel's text; code without one is never "
+        "recorded"
+    ),
     "trace": "a sequence of records in order, kept in memory or in a trace file",
-    "area": "memory that the kernel records a remote section into; the section's end copies it to "
-    "the "
-    "owner's buffer",
-    "handle": "a name such as usb:1 that background work announces, to be recorded for the task "
-    "that "
-    "registered it",
-    "section": "the code between kcov_remote_start() and kcov_remote_stop(): background work that "
-    "is "
-    "recorded for another task",
-    "session": "what is recorded in a task at one moment: the task itself (local), a remote "
-    "section or a "
-    "softirq section",
-    "role": "the kind of session: local (the task traces itself), remote-section, softirq-section "
-    "or "
-    "none",
-    "owner": "the task that registered handles by KCOV_REMOTE_ENABLE; it is not traced itself in "
-    "mode "
-    "REMOTE",
-    "saved state": "what a softirq section set aside of the session that it interrupted, per CPU "
-    "or in the "
-    "task",
+    "area": (
+        "memory that the kernel records a remote section into; the section's end copies it to the "
+        "owner's buffer"
+    ),
+    "handle": (
+        "a name such as usb:1 that background work announces, to be recorded for the task that "
+        "registered it"
+    ),
+    "section": (
+        "the code between kcov_remote_start() and kcov_remote_stop(): background work that is "
+        "recorded for another task"
+    ),
+    "session": (
+        "what is recorded in a task at one moment: the task itself (local), a remote section or a "
+        "softirq section"
+    ),
+    "role": (
+        "the kind of session: local (the task traces itself), remote-section, softirq-section or "
+        "none"
+    ),
+    "owner": (
+        "the task that registered handles by KCOV_REMOTE_ENABLE; it is not traced itself in mode "
+        "REMOTE"
+    ),
+    "saved state": (
+        "what a softirq section set aside of the session that it interrupted, per CPU or in the "
+        "task"
+    ),
     "full": "a full buffer keeps its first records and drops all later ones",
-    "mode": "what a task records: TRACE_PC, TRACE_CMP, REMOTE, INIT (a buffer, not enabled) or "
-    "DISABLED",
+    "mode": (
+        "what a task records: TRACE_PC, TRACE_CMP, REMOTE, INIT (a buffer, not enabled) or DISABLED"
+    ),
     "generation": "one layout of KCOV in mainline or stable kernels",
     "series": "a posted, unmerged patch series with its own modes or layout",
-    "finding": "what check reports; a violation is a finding about an invariant that the kernel "
-    "guarantees",
+    "finding": (
+        "what check reports; a violation is a finding about an invariant that the kernel guarantees"
+    ),
     "transient": "a finding that a held lock or a task inside KCOV may explain",
     "racing": "a finding that kept changing while a running kernel was read",
     "unknown": "this kernel's types do not say",

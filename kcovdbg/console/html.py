@@ -8,12 +8,13 @@ import json
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.console.column import Column
 from kcovdbg.console.grid import find_shown
 from kcovdbg.console.renderable import Fields, Table
 from kcovdbg.console.text import escape, escape_surrogates
@@ -58,9 +59,9 @@ def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
     # Of each word the half that is lower, while all others are 0.
     while words.itemsize > 2:
         halves = memoryview(words).cast("B").cast("I" if words.itemsize == 8 else "H")
-        low, high = (
-            (halves[1::2], halves[::2]) if sys.byteorder == "big" else (halves[::2], halves[1::2])
-        )
+        low, high = halves[::2], halves[1::2]
+        if sys.byteorder == "big":
+            low, high = high, low
         if high.tobytes().strip(b"\0"):
             break
         words = array(halves.format, low.tobytes())
@@ -154,16 +155,11 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
         kind = ' class="right"' if columns[index].kind.align_right else ""
         yield f'<th scope="col"{kind}>{text(columns[index].heading)}</th>'
     yield "</tr></thead><tbody>"
-    classes = [
-        _classes(columns[index].cell_style, right=columns[index].kind.align_right)
-        for index in shown
-    ]
     notes: list[str] = []
     for row, texts in zip(first, cells, strict=True):
-        shown_cells = "".join(
-            f"<td{class_of(row)}>{text(texts[index])}</td>"
-            for index, class_of in zip(shown, classes, strict=True)
-        )
+        shown_cells = ""
+        for index in shown:
+            shown_cells += f"<td{_find_classes(columns[index], row)}>{text(texts[index])}</td>"
         yield f"<tr>{shown_cells}</tr>"
         if table.errors is not None:
             label = "" if table.label is None else f"{table.label(row)}: "
@@ -200,14 +196,13 @@ def notes_markup(remarks: Iterable[str]) -> Iterator[str]:
         yield "</ul>"
 
 
-def _classes(style: str | Callable[[Any], str], *, right: bool) -> Callable[[Any], str]:
-    def attribute(row: Any) -> str:
-        name = style(row) if callable(style) else style
-        classes = ["right"] if right else []
-        if name:
-            classes.append(f"s-{name.replace('.', '-')}")
-        if not classes:
-            return ""
-        return f' class="{" ".join(classes)}"'
-
-    return attribute
+def _find_classes(column: Column, row: Any) -> str:
+    """Return the attribute with a cell's classes, empty for none."""
+    style = column.cell_style
+    name = style(row) if callable(style) else style
+    classes = []
+    if column.kind.align_right:
+        classes.append("right")
+    if name:
+        classes.append(f"s-{name.replace('.', '-')}")
+    return f' class="{" ".join(classes)}"' if classes else ""

@@ -148,17 +148,13 @@ def _keys_of_columns(
         own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
         members: tuple[JsonKey, ...] = ()
         if column.items is not None:
-            schema, members = (
-                {"type": "array"},
-                _keys_of_columns(column.items, meanings, f"{path}[]."),
-            )
+            schema = {"type": "array"}
+            members = _keys_of_columns(column.items, meanings, f"{path}[].")
         elif column.members is not None:
-            # A member that is unknown is left out instead of being null.
+            schema = {"type": "object"}
             known = _keys_of_columns(column.members, meanings, f"{path}.")
-            schema, members = (
-                {"type": "object"},
-                tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known),
-            )
+            # A member that is unknown is left out instead of being null.
+            members = tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known)
         if not column.text_only:
             meaning = meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
             keys.append(JsonKey(column.key, path, meaning, schema, members))
@@ -195,22 +191,21 @@ def _unread_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
         "minItems": 1,
         "description": "what could not be read, one sentence each",
     }
-    return {
-        "type": "object",
-        "description": "instead of rows that could not be read",
-        "properties": {
-            key.name: errors if key.name == "errors" else {"type": "null"} for key in keys
-        },
-        "required": [key.name for key in keys],
-        "additionalProperties": True,
-    }
+    properties: dict[str, object] = {key.name: {"type": "null"} for key in keys}
+    schema = _make_object(properties | {"errors": errors})
+    description = "instead of rows that could not be read"
+    return {"type": "object", "description": description, **schema}
 
 
 def _object_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
+    return _make_object({key.name: _value_schema(key) for key in keys})
+
+
+def _make_object(properties: Mapping[str, object]) -> dict[str, object]:
     return {
         "type": "object",
-        "properties": {key.name: _value_schema(key) for key in keys},
-        "required": [key.name for key in keys],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": True,
     }
 

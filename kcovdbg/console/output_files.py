@@ -74,15 +74,10 @@ def check_output(path: str, inputs: Inputs = tuple) -> None:
         if folder is not None and (status is None or stat.S_ISREG(status.st_mode)):
             _check_folder(path, folder)
         elif status is not None and stat.S_ISDIR(status.st_mode):
-            raise KcovdbgError(
-                f"could not write '{path}': {os.strerror(errno.EISDIR)}",
-                hint="give the name of a file in it",
-            )
+            raise _not_writable(path, errno.EISDIR, "give the name of a file in it")
     except FileNotFoundError:
         hint = f"mkdir -p {expand_user(path).parent}"
-        raise KcovdbgError(
-            f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=hint
-        ) from None
+        raise _not_writable(path, errno.ENOENT, hint) from None
     except (OSError, ValueError) as error:
         # A null character in the path is a ValueError.
         raise KcovdbgError(
@@ -91,16 +86,15 @@ def check_output(path: str, inputs: Inputs = tuple) -> None:
     refuse_input(path, inputs)
 
 
+def _not_writable(path: str, code: int, hint: str) -> KcovdbgError:
+    return KcovdbgError(f"could not write '{path}': {os.strerror(code)}", hint=hint)
+
+
 def _check_folder(path: str, folder: Path) -> None:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise KcovdbgError(
-            f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory"
-        )
+        raise _not_writable(path, errno.EROFS, "choose another directory")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise KcovdbgError(
-            f"could not write '{path}': {os.strerror(errno.EACCES)}",
-            hint="choose a directory that you can write to",
-        )
+        raise _not_writable(path, errno.EACCES, "choose a directory that you can write to")
 
 
 def refuse_input(path: str, inputs: Inputs) -> None:
@@ -238,13 +232,10 @@ def pipeline_status(status: int) -> int:
 
     :param status: of its process, negative for a signal.
     """
-    is_ended = status in (
-        -signal.SIGPIPE,
-        128 + signal.SIGPIPE,
-        -signal.SIGINT,
-        128 + signal.SIGINT,
-    )
-    return 0 if is_ended else abs(status)
+    for number in (signal.SIGPIPE, signal.SIGINT):
+        if status in (-number, 128 + number):
+            return 0
+    return abs(status)
 
 
 @contextlib.contextmanager

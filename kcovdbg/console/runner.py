@@ -293,11 +293,8 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
         with one_command(holds_memory=not context.command.acts):
             yield
     except (OSError, KcovdbgError) as error:
-        if (
-            isinstance(error, GoneError)
-            or not context.inputs.uses_target
-            or not _has_ended(context.kernel.target, error)
-        ):
+        is_known = isinstance(error, GoneError) or not context.inputs.uses_target
+        if is_known or not _has_ended(context.kernel.target, error):
             raise
         raise GoneError(context.kernel.target.name) from error
     if context.inputs.uses_target and context.kernel.target.is_gone():
@@ -353,9 +350,9 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     for need in context.command.needs:
         context.require(need)
     settings = context.workspace.settings
-    chosen = next(
-        (settings.columns[name] for name in context.command.names if name in settings.columns), ()
-    )
+    chosen: Sequence[str] = ()
+    for name in context.command.names:
+        chosen = chosen or settings.columns.get(name, ())
     choice = read_choice(args, context.format, chosen, str(settings.path))
     result = context.command.run(context, args)
     parts = (result,) if isinstance(result, Renderable) else result or ()
@@ -465,11 +462,9 @@ def explain(error: Exception) -> KcovdbgError:
         file = f"{error.filename}: " if error.filename is not None else ""
         hint = None
         if isinstance(error, PermissionError):
-            hint = (
-                "check the permissions of the file"
-                if os.geteuid() == 0
-                else "run kcovdbg as root, or as a user with access"
-            )
+            hint = "run kcovdbg as root, or as a user with access"
+            if os.geteuid() == 0:
+                hint = "check the permissions of the file"
         elif isinstance(error, FileNotFoundError):
             hint = "a relative path starts at the working directory"
         return KcovdbgError(f"{file}{error.strerror or error}", hint=hint)

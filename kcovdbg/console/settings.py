@@ -87,12 +87,8 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        return Settings(
-            path,
-            problems=(
-                Problem(f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"),
-            ),
-        )
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
+        return Settings(path, problems=(Problem(problem),))
     parsed, problems = _parse_good_lines(text.splitlines())
     return _read(path, parsed, problems, commands)
 

@@ -26,7 +26,9 @@ def _escape_character(character: str) -> str:
         return f"\\x{code - 0xDC00:02x}"
     if code <= 0xFF:
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def _is_safe(text: str) -> bool:
@@ -43,10 +45,7 @@ def escape(text: str) -> str:
     if _is_safe(text):
         return text
     return "".join(
-        character
-        if character.isprintable() and not _HAS_INVISIBLE.match(character)
-        else _escape_character(character)
-        for character in text
+        character if _is_safe(character) else _escape_character(character) for character in text
     )
 
 

@@ -51,32 +51,30 @@ def buffer_title(buffer: Buffer) -> str:
         parts.append(name_kcov(buffer.kcov))
     if buffer.mode is not None:
         parts.append(buffer.mode)
-    records = f"{buffer.count} records"
-    if buffer.capacity is not None:
-        records = f"{buffer.count} of {buffer.capacity} records"
+    most = "" if buffer.capacity is None else f" of {buffer.capacity}"
     if buffer.encoding.codec.is_variable:
-        words = f"{len(buffer.words)}"
-        if buffer.capacity is not None:
-            words += f" of {buffer.capacity}"
-        records = f"{buffer.count} records in {words} words"
-    elif buffer.bits_set is not None:
-        records += f", {buffer.bits_set} bits of its bitmap"
-    parts.append(records)
+        parts.append(f"{buffer.count} records in {len(buffer.words)}{most} words")
+    else:
+        parts.append(f"{buffer.count}{most} records")
+        if buffer.bits_set is not None:
+            parts.append(f"{buffer.bits_set} bits of its bitmap")
     if buffer.full:
         parts.append("FULL")
     return ", ".join(parts)
 
 
 def buffer_heading(buffer: Buffer, *, is_text: bool = True) -> tuple[Lines, tuple[str, ...]]:
-    """Return the title of a buffer with what makes all that follows doubtful, and its other
-    remarks.
+    """Return the title of a buffer, with the remark that makes all that follows doubtful, and its
+    other remarks.
 
     :param is_text: whether titles are shown; otherwise all remarks are returned.
     """
-    is_doubtful = is_text and buffer.fit is not None and buffer.fit.is_low
-    doubts = (buffer.fit.remark,) if is_doubtful and buffer.fit is not None else ()
-    lines = ((("header", buffer_title(buffer)),), *map(remark_line, doubts))
-    return Lines(lines), tuple(remark for remark in buffer.remarks if remark not in doubts)
+    lines: list[Line] = [(("header", buffer_title(buffer)),)]
+    remarks = list(buffer.remarks)
+    if is_text and buffer.fit is not None and buffer.fit.is_low:
+        lines.append(remark_line(buffer.fit.remark))
+        remarks = [remark for remark in remarks if remark != buffer.fit.remark]
+    return Lines(lines), tuple(remarks)
 
 
 def syscall_text(call: Syscall) -> str:
@@ -119,8 +117,13 @@ def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
     if not file or not lines:
         return file
     if limit is not None:
-        return f"{file}:{','.join(map(str, lines[:limit]))}" + (",…" if len(lines) > limit else "")
-    return f"{file}:{lines[0]}" if len(lines) == 1 else f"{file}:{lines[0]}-{lines[-1]}"
+        listed = list(map(str, lines[:limit]))
+        if len(lines) > limit:
+            listed.append("…")
+        return f"{file}:{','.join(listed)}"
+    if len(lines) == 1:
+        return f"{file}:{lines[0]}"
+    return f"{file}:{lines[0]}-{lines[-1]}"
 
 
 def function_text(location: Location) -> str:
@@ -167,23 +170,16 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     :param big_endian: the byte order of its operands.
     """
     found = row.record
-    operands = "" if found.values is None else values_text(found.values)
-    if (comparison := found.comparison) is not None:
-        first, second = (
-            format_operand(value, comparison, big_endian)
-            for value in (comparison.arg1, comparison.arg2)
-        )
-        operands = (
-            f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, "
-            f"{second}"
-        )
-    return RecordText(
-        record_function(row),
-        record_place(row),
-        KIND_SIGNS.get(found.kind, ""),
-        operands,
-        found.has_address,
-    )
+    comparison, operands = found.comparison, ""
+    if comparison is not None:
+        first = format_operand(comparison.arg1, comparison, big_endian)
+        second = format_operand(comparison.arg2, comparison, big_endian)
+        constant = ", constant" if comparison.const else ""
+        operands = f"{8 * comparison.size} bits{constant}: {first}, {second}"
+    elif found.values is not None:
+        operands = values_text(found.values)
+    sign = KIND_SIGNS.get(found.kind, "")
+    return RecordText(record_function(row), record_place(row), sign, operands, found.has_address)
 
 
 def record_function(row: LocatedRecord) -> str:
@@ -208,21 +204,21 @@ def record_place(row: LocatedRecord) -> str:
         return row.record.partial.place
     if row.location is None:
         return ""
-    return place_text(row.location.frames[0]) if row.location.frames else row.location.remark or ""
+    if not row.location.frames:
+        return row.location.remark or ""
+    return place_text(row.location.innermost)
 
 
 def short_comparison_text(comparison: Comparison) -> str:
     """Return a comparison's operands in little room: ``const 32: 0x7fff 3``."""
-    first, second = (
-        record.signed_value(value, comparison.size) for value in (comparison.arg1, comparison.arg2)
-    )
-    return (
-        f"{'const ' if comparison.const else ''}{8 * comparison.size}: {_short_number(first)} "
-        f"{_short_number(second)}"
-    )
+    first = _short_number(comparison.arg1, comparison.size)
+    second = _short_number(comparison.arg2, comparison.size)
+    constant = "const " if comparison.const else ""
+    return f"{constant}{8 * comparison.size}: {first} {second}"
 
 
-def _short_number(value: int) -> str:
+def _short_number(word: int, size: int) -> str:
+    value = record.signed_value(word, size)
     if -1000 < value < 1000:
         return str(value)
     return f"{value:#x}"

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Final, TextIO
 
 from kcovdbg.console.column import KEEP, Column, to_json
-from kcovdbg.console.grid import fields_lines, remark_line, table_lines
+from kcovdbg.console.grid import fields_lines, remark_lines, table_lines
 from kcovdbg.console.renderable import (
     Drawing,
     Fields,
@@ -95,16 +95,12 @@ class ColumnChoice:
 
     def _arrange(self, data: Table | Fields) -> Table | Fields:
         if self.columns:
-            chosen = [
+            known, names = _columns_by_name(data.columns), map(str.lower, self.columns)
+            chosen = []
+            for column in _pick(known, names, "column", self.origin):
                 # Requested columns are shown even if they are empty.
-                replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
-                for column in _pick(
-                    _columns_by_name(data.columns),
-                    [name.lower() for name in self.columns],
-                    "column",
-                    self.origin,
-                )
-            ]
+                asked = replace(column, json_only=False, hide_empty=False, is_chosen=True)
+                chosen.append(replace(asked, priority=KEEP))
             data = replace(data, columns=chosen)
         if isinstance(data, Fields):
             return data
@@ -113,13 +109,10 @@ class ColumnChoice:
         return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
 
     def _select(self, data: Table | Fields) -> Table | Fields:
-        keyed = [column for column in data.columns if not column.text_only]
-        by_key: dict[str, Column | None] = {column.heading.lower(): column for column in keyed}
-        by_key |= {column.key: column for column in keyed}
+        by_key = _columns_by_name(column for column in data.columns if not column.text_only)
         if data.errors is not None:
             by_key[_ERRORS] = None
-        names = [name if name in by_key else name.lower() for name in self.fields]
-        chosen = [column for column in _pick(by_key, names, "field") if column is not None]
+        chosen = _pick(by_key, map(str.lower, self.fields), "field")
         return replace(data, columns=chosen, errors=data.errors if _ERRORS in self.fields else None)
 
 
@@ -146,8 +139,12 @@ def _sort_rows(table: Table, choice: str) -> Table:
 
 def _columns_by_name(columns: Iterable[Column]) -> dict[str, Column | None]:
     """Return columns by their headings and keys in lower case."""
-    named: dict[str, Column | None] = {column.heading.lower(): column for column in columns}
-    return named | {column.key.lower(): column for column in columns}
+    by_heading: dict[str, Column | None] = {}
+    by_key = {}
+    for column in columns:
+        by_heading[column.heading.lower()] = column
+        by_key[column.key.lower()] = column
+    return by_heading | by_key
 
 
 class _Limited:
@@ -167,10 +164,10 @@ class _Limited:
     def remarks(self) -> Iterator[str]:
         """Yield that there are more, after they were read."""
         if self._has_more:
-            number = (
-                f"{len(self._rows) - self._most} more" if isinstance(self._rows, Sized) else "more"
-            )
-            yield f"{number} {self._noun}"
+            number = ""
+            if isinstance(self._rows, Sized):
+                number = f"{len(self._rows) - self._most} "
+            yield f"{number}more {self._noun}"
 
 
 def _pick(
@@ -180,9 +177,8 @@ def _pick(
     for name in names:
         if name not in known:
             hint = suggest(name, known) or f"{noun}s: {', '.join(known)}"
-            raise UsageError(
-                f"{'' if origin is None else f'{origin}: '}unknown {noun} '{name}'", hint=hint
-            )
+            where = "" if origin is None else f"{origin}: "
+            raise UsageError(f"{where}unknown {noun} '{name}'", hint=hint)
         column = known[name]
         if column is not None:
             picked.append(column)
@@ -205,31 +201,26 @@ def read_choice(
                 "--fields applies to JSON and CSV",
                 hint="add --json, --jsonl or --csv; --columns is for text",
             )
-        if default and not (columns or args.wide or args.vertical):
-            return ColumnChoice(
-                tuple(default), origin=origin, most_rows=args.most_rows, sort=args.sort
-            )
+        if columns or args.wide or args.vertical:
+            default, origin = columns, None
         return ColumnChoice(
-            columns,
+            tuple(default),
             is_wide=args.wide,
             is_vertical=args.vertical,
+            origin=origin,
             most_rows=args.most_rows,
             sort=args.sort,
         )
-    for name, given in (
-        ("--columns", columns),
-        ("--wide", args.wide),
-        ("--vertical", args.vertical),
-    ):
-        if given:
-            raise UsageError(
-                f"{name} applies to text", hint="--fields selects what JSON and CSV contain"
-            )
+    given = {"--columns": columns, "--wide": args.wide, "--vertical": args.vertical}
+    for option in filter(given.get, given):
+        hint = "--fields selects what JSON and CSV contain"
+        raise UsageError(f"{option} applies to text", hint=hint)
     return ColumnChoice(fields=fields, most_rows=args.most_rows, sort=args.sort)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in (text or "").split(",")))))
+    every = map(str.strip, (text or "").split(","))
+    names = tuple(dict.fromkeys(filter(None, every)))
     if text is not None and not names:
         raise UsageError(f"{option}: expected names separated by commas, not '{text}'")
     return names
@@ -339,12 +330,10 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
             lines = fields_lines(renderable, width)
         elif isinstance(renderable, Lines):
             # Remarks are known after the lines.
-            remarks = (wrap_line(remark_line(remark), width) for remark in renderable.remarks)
-            shown = (
-                wrap_line(line, width) if renderable.is_prose else (line,)
-                for line in renderable.lines
-            )
-            lines = chain.from_iterable(chain(shown, remarks))
+            lines = renderable.lines
+            if renderable.is_prose:
+                lines = chain.from_iterable(wrap_line(line, width) for line in lines)
+            lines = chain(lines, remark_lines(renderable.remarks, width))
         elif isinstance(renderable, Text):
             stream.writelines(renderable.parts)
         elif isinstance(renderable, Flush):
