@@ -53,6 +53,8 @@ enum {
 	AT_inline = 0x20,
 	AT_abstract_origin = 0x31,
 	AT_data_member_location = 0x38,
+	AT_decl_file = 0x3a,
+	AT_decl_line = 0x3b,
 	AT_specification = 0x47,
 	AT_type = 0x49,
 	AT_ranges = 0x55,
@@ -179,6 +181,7 @@ struct entry {
 	bool has_children;
 	struct value low, high, ranges, name, linkage_name, origin, specification, sibling;
 	uint64_t call_file, call_line, call_column;
+	uint64_t declared_file, declared_line;
 	bool is_abstract, is_no_return;
 	struct value byte_size, member_location, type;
 	/* Of a unit. */
@@ -445,6 +448,8 @@ static bool is_wanted(uint64_t tag, uint64_t attribute, bool are_types)
 		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_subprogram ||
 		       tag == TAG_inlined_subroutine || are_types;
 	case AT_noreturn:
+	case AT_decl_file:
+	case AT_decl_line:
 		return tag == TAG_subprogram;
 	case AT_inline:
 	case AT_linkage_name:
@@ -616,6 +621,12 @@ static void put_value(struct entry *entry, uint16_t attribute, struct value valu
 		break;
 	case AT_specification:
 		entry->specification = value;
+		break;
+	case AT_decl_file:
+		entry->declared_file = value.number;
+		break;
+	case AT_decl_line:
+		entry->declared_line = value.number;
 		break;
 	case AT_call_file:
 		entry->call_file = value.number;
@@ -1143,6 +1154,7 @@ struct reader {
 	bool is_hit;			  /* Whether an address is in one of them. */
 	size_t steps;			  /* Not yet counted. */
 	struct kcovdbg_found_rows *found; /* Where rows of line tables are put, if that is what is wanted. */
+	bool wants_files;		  /* Alone, of line tables. */
 	bool is_full;			  /* Out of memory. */
 };
 
@@ -1548,7 +1560,7 @@ static int read_lines(struct reader *reader)
 	} else {
 		status = read_old_names(reader, &cursor);
 	}
-	if (status)
+	if (status || reader->wants_files)
 		return status;
 
 	cursor.at = program;
@@ -1942,6 +1954,64 @@ size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *na
 	}
 	free_abbreviations(&known);
 	return count;
+}
+
+/* Add a frame where a function is defined. Return false when out of memory. */
+static bool add_definition(struct reader *reader, const struct entry *entry)
+{
+	const char *name = text_of(reader->dwarf, reader->unit, entry->name);
+	uint32_t file = file_string(reader, clamp(entry->declared_file)), function;
+
+	/* Long names may be shared. */
+	if (!name || !file || !entry->declared_line || entry->declared_line > KCOVDBG_MAX_LINE ||
+	    !take_steps(reader->dwarf, strlen(name)))
+		return true;
+	if (file == NONE)
+		return false;
+	function = kcovdbg_locations_string(reader->locations, name, strlen(name));
+	return function != NONE &&
+	       kcovdbg_locations_frame(reader->locations, function, file, entry->declared_line, 0) != NONE;
+}
+
+/* Add the functions of a unit. 0, -1 when out of memory, 1 for damage. */
+static int add_definitions(struct reader *reader)
+{
+	const struct unit *unit = reader->unit;
+	struct cursor cursor;
+	struct entry entry;
+	int status = read_lines(reader);
+
+	if (status || !open_entries(reader->dwarf, unit, &reader->known, &cursor))
+		return status;
+	while (cursor.at < cursor.end && get_entry(unit, &reader->known, &cursor, &entry)) {
+		bool has_code = entry.is_abstract || entry.low.form || entry.ranges.form;
+
+		if (entry.tag == TAG_subprogram && has_code && !add_definition(reader, &entry))
+			return -1;
+		if (entry.has_children)
+			skip_children(reader->dwarf, unit, &reader->known, &entry, &cursor);
+	}
+	return cursor.is_bad;
+}
+
+ptrdiff_t kcovdbg_dwarf_definitions(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
+				    struct kcovdbg_locations *locations)
+{
+	struct reader reader = { .dwarf = dwarf, .locations = locations, .wants_files = true };
+	ptrdiff_t unknown = 0;
+	size_t i;
+
+	for (i = 0; i < unit_count && unknown >= 0; i++) {
+		int status = 1;
+
+		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
+			reader.unit = &dwarf->units[units[i]];
+			status = add_definitions(&reader);
+		}
+		unknown = status < 0 ? -1 : unknown + status;
+	}
+	free_reader(&reader);
+	return unknown;
 }
 
 struct no_returns {

@@ -69,6 +69,12 @@ ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *
 			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found);
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found);
 
+/* Add a frame for each function of units that has code, inlined or not: its name, and the file and the line where it is defined.
+   Functions inside other entries, as Rust has them, are left out. Return how many units are damaged or of an unknown form; -1 when
+   out of memory. May be called by several threads, each with locations of its own. */
+ptrdiff_t kcovdbg_dwarf_definitions(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
+				    struct kcovdbg_locations *locations);
+
 struct kcovdbg_member {
 	const char *name;
 	uint64_t offset, size; /* In bytes; the size is 0 where it is unknown. */

@@ -143,6 +143,8 @@ int kcovdbg_check_table(const struct kcovdbg_table *table)
 	    !is_below(table->function_name, table->function_count, strings) ||
 	    !is_below(table->function_alias, table->function_count, strings) ||
 	    !is_below(table->function_unit, table->function_count, strings) ||
+	    !is_below(table->definition_file, table->definition_count, strings) ||
+	    !is_below(table->definition_name, table->definition_count, strings) ||
 	    !is_ascending(table->part_start, table->part_count) ||
 	    !is_below(table->part_function, table->part_count, table->block_function_count) ||
 	    !is_below(table->block_file, table->block_file_count, strings))

@@ -52,6 +52,8 @@ struct kcovdbg_table {
 	size_t range_size;
 	const uint32_t *function_start, *function_size, *function_name, *function_alias, *function_unit;
 	size_t function_count;
+	const uint32_t *definition_file, *definition_line, *definition_name;
+	size_t definition_count;
 	const uint32_t *part_start, *part_size, *part_function;
 	size_t part_count;
 	const uint64_t *block_end;

@@ -275,7 +275,7 @@ def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
     """Yield the figures of each directory, file or function."""
     if by == _BY_FUNCTION:
         for file in files:
-            for function, lines, executed, unknown, _ in find_function_lines(file):
+            for function, lines, executed, unknown in find_function_lines(file):
                 totals = CoverageTotals(
                     lines,
                     executed,

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import chain, compress, repeat
+from itertools import chain, compress, pairwise, repeat
 from operator import and_, attrgetter
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
@@ -50,13 +50,13 @@ class FunctionCoverage(NamedTuple):
 
     name: str
     line: int
-    """Where it begins; of one that has only inlined copies, where the first coverage point of it
-    is.
+    """Where it is defined; where debug info does not say that, where its code begins, and of one
+    that has only inlined copies, where its first coverage point is.
     """
     hits: int | None
-    """How often it was entered, 0 if never; 1 where it follows from others that it was; None where
-    it is unknown whether it was. Of a function that has only inlined copies the most records of one
-    of its points."""
+    """How often it was entered, 0 if never; 1 where it follows from its lines that it was; None
+    where it is unknown whether it was. Of a function that has only inlined copies the most records
+    of one of its points."""
 
 
 class BranchCoverage(NamedTuple):
@@ -82,7 +82,7 @@ class SourceCoverage(NamedTuple):
     executed, or 0.
     """
     all_functions: Sequence[FunctionCoverage]
-    """Those with points, by line and name."""
+    """Those with code, by line and name."""
     branches: Sequence[BranchCoverage]
     """By line. Of an executed line those that were executed, if it is known which ways; of another
     one those that one function has of it."""
@@ -151,25 +151,20 @@ class FunctionLines(NamedTuple):
     lines: int
     executed_lines: int
     unknown_lines: int
-    is_decided: bool
-    """Whether any line is decided up to the next function; several may begin on one line."""
 
 
 def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
     """Iterate over the functions of a file with their lines: from where each begins to where the
-    next one does.
+    next one does. Those that a macro defines on one line share its lines.
     """
-    starts = [function.line for function in file.all_functions]
-    for function, end in zip(file.all_functions, (*starts[1:], _LAST_LINE), strict=False):
-        first, last = bisect_left(file.lines, function.line), bisect_left(file.lines, end)
+    starts = sorted({function.line for function in file.all_functions})
+    ends = dict(pairwise([*starts, _LAST_LINE]))
+    for function in file.all_functions:
+        begin, end = function.line, ends[function.line]
+        first, last = bisect_left(file.lines, begin), bisect_left(file.lines, end)
         hits = file.hits[first:last]
-        unknown = bisect_left(file.unknown_lines, end) - bisect_left(
-            file.unknown_lines, function.line
-        )
-        at = bisect_right(starts, function.line)
-        until = starts[at] if at < len(starts) else _LAST_LINE
-        is_decided = bisect_left(file.lines, until) > first
-        yield FunctionLines(function, last - first, len(hits) - hits.count(0), unknown, is_decided)
+        unknown = bisect_left(file.unknown_lines, end) - bisect_left(file.unknown_lines, begin)
+        yield FunctionLines(function, last - first, len(hits) - hits.count(0), unknown)
 
 
 def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
@@ -219,13 +214,13 @@ _Place: TypeAlias = "tuple[str, str]"
 
 
 class _Functions(NamedTuple):
-    """All functions with a point, by path and name."""
+    """All functions with code, by path and name."""
 
     hits: Mapping[_Place, int | None]
     """None where it is unknown whether it was executed."""
     lines: Mapping[_Place, int]
     inlined: Collection[_Place]
-    """Those with inlined copies that have a point."""
+    """Those with inlined copies, whose code may be in blocks that began before it."""
 
 
 def find_source_coverage(
@@ -251,13 +246,10 @@ def _find_coverage(
         functions = _find_entered(table, columns, paths)
     else:
         functions = _find_functions(table, trace, columns, paths)
+    functions = _place_definitions(functions, table)
     by_path: defaultdict[str, list[FunctionCoverage]] = defaultdict(list)
-    starts: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for place, hits in functions.hits.items():
-        (path, name), line = place, functions.lines[place]
-        starts[path].append((line, name))
-        if wanted is None or wanted(Frame(name, path, None, None)):
-            by_path[path].append(FunctionCoverage(name, line, hits))
+    for (path, name), hits in functions.hits.items():
+        by_path[path].append(FunctionCoverage(name, functions.lines[path, name], hits))
     branches = _group_branches(columns, paths)
     parts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for path, part in _split_files(columns, paths):
@@ -265,18 +257,41 @@ def _find_coverage(
     files = []
     for path in sorted({*parts, *by_path}):
         lines = _join_lines(columns, parts[path])
-        if wanted is not None:
-            lines = _select_lines(lines, path, sorted(starts[path]), wanted)
         own = sorted(by_path[path], key=attrgetter("line", "name"))
+        if wanted is not None:
+            lines = _select_lines(lines, path, own, wanted)
+            own = [function for function in own if wanted(Frame(function.name, path, None, None))]
         file = SourceCoverage(path, lines.numbers, lines.hits, own, (), lines.unknown)
         own = [
-            _check_function(found, (path, found.function.name) in functions.inlined)
+            _decide_function(found, (path, found.function.name) in functions.inlined)
             for found in find_function_lines(file)
         ]
         of_lines = _choose_branches(branches.get(path, {}), lines)
         if lines.numbers or own or lines.unknown:
             files.append(file._replace(all_functions=own, branches=of_lines))
     return CodeCoverage(files, columns.contradictions, columns.unmatched)
+
+
+def _place_definitions(functions: _Functions, table: LocationTable) -> _Functions:
+    """Return functions where they are defined, with those that have no point: they are inlined
+    everywhere.
+    """
+    hits, lines = dict(functions.hits), dict(functions.lines)
+    inlined = set(functions.inlined)
+    for path, definitions in table.definitions.items():
+        before: dict[_Place, int] = {}
+        for definition in definitions:
+            place = path, definition.name
+            code = functions.lines.get(place)
+            # Of several of one name, which units define differently, the last one before its code.
+            if place in before and code is not None and definition.line > code:
+                continue
+            before[place] = definition.line
+        for place in before.keys() - hits.keys():
+            hits[place] = 0
+            inlined.add(place)
+        lines.update(before)
+    return _Functions(hits, lines, inlined)
 
 
 def select_reachable(
@@ -326,29 +341,34 @@ def add_executed(
         for line, hits in records.items():
             lines[line] = max(hits, lines.get(line, 0))
         numbers = array("I", sorted(lines))
-        by_path[path] = file._replace(
-            lines=numbers, hits=array("Q", [lines[line] for line in numbers])
-        )
+        file = file._replace(lines=numbers, hits=array("Q", [lines[line] for line in numbers]))
+        own = [
+            found.function._replace(hits=max(found.function.hits or 0, 1))
+            if found.executed_lines
+            else found.function
+            for found in find_function_lines(file)
+        ]
+        by_path[path] = file._replace(all_functions=own)
     return [by_path[path] for path in sorted(by_path)]
 
 
-def _check_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
-    """Return a function; whether it was executed is unknown where only its points say that it was
-    not, or all its lines are.
+def _decide_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
+    """Return a function with what its lines say of it: it was executed if one of them was.
 
-    A copy that is inlined may have no point of its own, and its lines may have been executed.
+    It is unknown where only its points say that it was not: a copy that is inlined may have none,
+    and its lines may have been executed.
 
     :param has_inlined: whether there are inlined copies.
     """
-    if not found.is_decided:
+    function, hits = found.function, found.function.hits
+    if not found.lines:
         # lcov 2 refuses a function without a line.
-        return found.function._replace(hits=None)
-    if found.function.hits:
-        return found.function
-    may_be_executed = found.executed_lines or (
-        has_inlined and (found.unknown_lines or not found.lines)
-    )
-    return found.function._replace(hits=None) if may_be_executed else found.function
+        hits = None
+    elif found.executed_lines:
+        hits = max(hits or 0, 1)
+    elif hits or (has_inlined and found.unknown_lines):
+        hits = None
+    return function._replace(hits=hits)
 
 
 class _Lines(NamedTuple):
@@ -405,26 +425,33 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
 
 
 def _select_lines(
-    lines: _Lines, path: str, starts: Sequence[tuple[int, str]], wanted: _Wanted
+    lines: _Lines, path: str, functions: Sequence[FunctionCoverage], wanted: _Wanted
 ) -> _Lines:
-    """Return the lines that are in wanted functions: each is in the one that begins before it.
+    """Return the lines that are in wanted functions: each is in those that begin last before it.
 
-    :param starts: lines and names of the functions of the file, ascending.
+    :param functions: of the file, by line.
     """
-    first_lines = [line for line, _ in starts]
+    names: defaultdict[int, list[str]] = defaultdict(list)
+    for function in functions:
+        names[function.line].append(function.name)
+    starts = list(names)
+    flags = [
+        any(wanted(Frame(name, path, None, None)) for name in names[start]) for start in starts
+    ]
+    is_outside_wanted = wanted(Frame(None, path, None, None))
 
     def choose(numbers: array[int]) -> bytes:
-        names = (
-            starts[at - 1][1] if (at := bisect_right(first_lines, number)) else None
-            for number in numbers
-        )
-        return bytes(wanted(Frame(name, path, None, None)) for name in names)
+        found = bytearray()
+        for number in numbers:
+            at = bisect_right(starts, number)
+            found.append(flags[at - 1] if at else is_outside_wanted)
+        return bytes(found)
 
-    flags, unknown_flags = choose(lines.numbers), choose(lines.unknown)
+    chosen, chosen_unknown = choose(lines.numbers), choose(lines.unknown)
     return _Lines(
-        array("I", compress(lines.numbers, flags)),
-        array("Q", compress(lines.hits, flags)),
-        array("I", compress(lines.unknown, unknown_flags)),
+        array("I", compress(lines.numbers, chosen)),
+        array("Q", compress(lines.hits, chosen)),
+        array("I", compress(lines.unknown, chosen_unknown)),
     )
 
 

@@ -384,7 +384,7 @@ def read_rows(reader: DwarfReader) -> SourceRows:
     """Return the line tables of all units, ordered."""
     with ThreadPoolExecutor(core_count()) as pool:
         # C code runs in parallel.
-        parts = list(pool.map(reader.read_rows, _divide_units(reader)))
+        parts = list(pool.map(reader.read_rows, divide_units(reader)))
     numbers: dict[str, int] = {}
     for found in parts:
         for text in found.strings:
@@ -414,7 +414,7 @@ def read_rows(reader: DwarfReader) -> SourceRows:
     return rows
 
 
-def _divide_units(reader: DwarfReader) -> list[list[int]]:
+def divide_units(reader: DwarfReader) -> list[list[int]]:
     """Return the numbers of all units, in parts of about the same size."""
     sizes = [reader.unit_size(unit) for unit in range(len(reader))]
     step = sum(sizes) // (4 * core_count()) + 1

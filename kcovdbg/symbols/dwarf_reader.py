@@ -245,6 +245,20 @@ class DwarfReader:
         )
         return FoundRows(found, locations.arrays().strings())
 
+    def read_definitions(self, units: Sequence[int]) -> LocationArrays:
+        """Return where the functions of units that have code, inlined or not, are defined, as
+        frames; several threads may do so.
+
+        Functions inside other entries, as Rust has them, are left out.
+        """
+        ffi, lib = load_native()
+        locations = Locations()
+        numbers = ffi.new("uint32_t[]", units)
+        check_status(
+            lib.kcovdbg_dwarf_definitions(self._dwarf, numbers, len(units), locations.pointer)
+        )
+        return locations.arrays()
+
 
 class FoundRows(NamedTuple):
     """Rows of line tables, as units have them."""

@@ -19,6 +19,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress, count
@@ -34,6 +35,7 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, Frame
 from kcovdbg.output_file import PRIVATE, open_output
 from kcovdbg.symbols.blocks import BlockColumns
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+from kcovdbg.symbols.definitions import Definition
 from kcovdbg.symbols.table_rows import (
     ARRAYS,
     BUCKET_SHIFT,
@@ -44,7 +46,7 @@ from kcovdbg.symbols.table_rows import (
 )
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 10
+FORMAT: Final = 11
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"
@@ -168,6 +170,8 @@ class LocationTable:
             "function_name",
             "function_alias",
             "function_unit",
+            "definition_file",
+            "definition_name",
             "range",
             "block_file",
         )
@@ -418,6 +422,18 @@ class LocationTable:
         """Return the source files of all compilation units that functions are in."""
         return self._names_in("function_unit")
 
+    @cached_property
+    def definitions(self) -> Mapping[str, Sequence[Definition]]:
+        """Where functions with code are defined, by the normal path of the file; each file's by
+        line.
+        """
+        found: defaultdict[str, list[Definition]] = defaultdict(list)
+        columns = (self._parts[f"definition_{name}"] for name in ("file", "line", "name"))
+        for file, line, name in zip(*columns, strict=True):
+            definition = Definition(self._strings[file] or "", line, self._strings[name] or "")
+            found[definition.file].append(definition)
+        return found
+
     def _function(self, index: int) -> FunctionSymbol:
         name = self._strings[self._parts["function_name"][index]]
         start, size = self._parts["function_start"][index], self._parts["function_size"][index]
@@ -441,6 +457,8 @@ class NewTable(NamedTuple):
     locations: LocationArrays
     functions: Iterable[FunctionSymbol]
     """One at an address."""
+    definitions: Sequence[Definition] = ()
+    """By file and line."""
     blocks: BlockColumns | None = None
     """None where the image's code was not understood."""
 
@@ -487,6 +505,9 @@ class NewTable(NamedTuple):
             "function_name": number(symbols),
             "function_alias": number(aliases),
             "function_unit": number(units),
+            "definition_file": number([one.file for one in self.definitions]),
+            "definition_line": array("I", [one.line for one in self.definitions]),
+            "definition_name": number([one.name for one in self.definitions]),
             **self._block_arrays(number),
             # Last, when all are known.
             "string": array("B", "\0".join(strings).encode("utf-8", "replace")),

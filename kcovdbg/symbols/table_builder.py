@@ -29,6 +29,7 @@ from kcovdbg.symbols.address_locator import AddressLocator, join_spellings
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
+from kcovdbg.symbols.definitions import read_definitions
 from kcovdbg.symbols.dwarf_reader import CompileUnit, DwarfReader
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
@@ -209,6 +210,7 @@ def make_table(
     locator = AddressLocator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     functions = _list_functions(symbols, reader, ranges)
+    definitions = read_definitions(reader)
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
     if not rows.pcs and blocks is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.
@@ -219,7 +221,17 @@ def make_table(
     chains = _locate_rows(rows, points.jumps, addresses, locator)
     _require_lines(elf, chains)
     locations = join_spellings(locator.locations.arrays())
-    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
+    return NewTable(
+        build_id,
+        ranges,
+        rows.pcs,
+        rows.kinds,
+        chains,
+        locations,
+        functions,
+        definitions,
+        blocks,
+    )
 
 
 def _require_parts(elf: ElfFile, code: ElfFile) -> tuple[str, tuple[TextRange, ...]]:

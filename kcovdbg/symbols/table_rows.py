@@ -176,6 +176,10 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     "function_name": ("I", "function_count"),
     "function_alias": ("I", "function_count"),
     "function_unit": ("I", "function_count"),
+    # Where functions are defined, by file and line: strings, and lines.
+    "definition_file": ("I", "definition_count"),
+    "definition_line": ("I", "definition_count"),
+    "definition_name": ("I", "definition_count"),
     # Parts of the functions that blocks are of, ascending: their starts as offsets. None where the
     # image has no blocks.
     "part_start": ("I", "part_count"),

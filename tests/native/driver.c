@@ -612,6 +612,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	CHECK(kcovdbg_dwarf_locate(dwarf, used, ends, used_count, sorted, total, locations, chains) >= 0);
+	CHECK(kcovdbg_dwarf_definitions(dwarf, used, used_count, others) >= 0);
+	check_locations(others);
 	check_locations(locations);
 	kcovdbg_locations_arrays(locations, &arrays);
 	status = arrays.chain_count <= ADDRESSES ? kcovdbg_locations_add(others, &arrays, added) : 0;
