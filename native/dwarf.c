@@ -1969,8 +1969,7 @@ static bool add_definition(struct reader *reader, const struct entry *entry)
 	if (file == NONE)
 		return false;
 	function = kcovdbg_locations_string(reader->locations, name, strlen(name));
-	return function != NONE &&
-	       kcovdbg_locations_frame(reader->locations, function, file, entry->declared_line, 0) != NONE;
+	return function != NONE && kcovdbg_locations_frame(reader->locations, function, file, entry->declared_line, 0) != NONE;
 }
 
 /* Add the functions of a unit. 0, -1 when out of memory, 1 for damage. */
