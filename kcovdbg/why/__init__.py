@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Why there is no coverage: of a task, a handle, an object, or a function.
+"""Why there is no coverage of a task, a handle or an object, and why code did not run.
 
-Pure functions of a State, which name causes in the order in which they are likely, each with its
-evidence. About a function, :mod:`.function_answers` asks the image for its points as well.
+Pure functions of a State name causes in the order in which they are likely, each with its evidence.
+Answers about code come from the image and from traces.
 """

@@ -36,7 +36,8 @@ from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.call_ways import Branch, Way, WayFinder, order_ways
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
-from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, is_interrupt_function
+from kcovdbg.why.function_answers import PCS, count_covered
+from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values, is_interrupt_function
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
 
 # Limit for ways, branches, pointers and comparisons in an answer; the others are counted.
@@ -101,7 +102,8 @@ class CodeQuestion:
             yield Answer("code-absent", answer, {"points": 0})
             return
         path = self._find_path(subject.functions)
-        named = {"function": self._name(subject.functions[0])}
+        has_path = bool(path)
+        named = {"function": subject.function or self._name(subject.functions[0])}
         if not any(map(self._is_instrumented, subject.functions)):
             answer = (
                 f"{subject.name} is not instrumented: KCOV does not record it (KCOV_INSTRUMENT, "
@@ -109,43 +111,46 @@ class CodeQuestion:
             )
             yield Answer("code-not-instrumented", answer, {"points": 0}, named, path=path)
             return
-        ways: Sequence[Answer] = ()
+        shown = self._count_points(subject)
         if self._trace is None:
-            if path:
+            if subject.function is not None:
                 yield Answer(
-                    "system-call-path",
-                    f"direct calls lead from a system call to {subject.name}",
-                    {},
-                    named,
-                    path=path,
+                    "function-instrumented", f"{subject.name} is instrumented", shown, named
                 )
+            if path:
+                answer = f"direct calls lead from a system call to {subject.name}"
+                yield Answer("system-call-path", answer, {}, named, path=path)
         else:
             found = self._judge(subject)
+            notes = self._trace_notes
             if found.state is BlockState.EXECUTED:
-                yield Answer("code-executed", f"{subject.name} ran", {}, named, self._trace_notes)
+                yield Answer("code-executed", f"{subject.name} ran", shown, named, notes)
                 return
             if found.state is BlockState.UNKNOWN:
                 answer = f"whether {subject.name} ran is unknown: {found.reason}"
-                yield Answer("unknown", answer, {}, named, self._trace_notes, path=path)
+                yield Answer("unknown", answer, {}, named, notes, path=path)
                 return
             ways = list(self._explain_ways(subject))
-            has_path = any(way.path for way in ways)
-            answer = (
-                f"{subject.name} did not run in "
-                f"{'this trace' if len(self._trace_notes) == 1 else 'these traces'}"
-            )
-            yield Answer(
-                "code-not-executed",
-                answer,
-                {},
-                named,
-                self._trace_notes,
-                path=() if has_path else path,
-            )
+            if any(way.path for way in ways):
+                path = ()
+            traces = "this trace" if len(notes) == 1 else "these traces"
+            answer = f"{subject.name} did not run in {traces}"
+            yield Answer("code-not-executed", answer, shown, named, notes, path=path)
             yield from ways
         yield from self._explain_pointers(subject)
-        if not path:
+        if not has_path:
             yield from self._explain_origins(subject)
+
+    def _count_points(self, subject: CodeSubject) -> Values:
+        """Return the numbers of points and of covered points of a function; nothing for a line or
+        a PC.
+        """
+        if subject.function is None:
+            return {}
+        if self._trace is None:
+            return {"points": len(self._table.find(PCS, function=subject.function))}
+        points = self._table.find(self._trace.kinds, function=subject.function)
+        return {"points": len(points), "covered": count_covered(points, self._trace)}
 
     def explain_uncovered(self, pattern: str) -> Iterator[Answer]:
         """Yield what stands before the lines of files that no trace ran, that with most lines
@@ -211,24 +216,16 @@ class CodeQuestion:
         assert self._trace is not None
         if subject.line is not None:
             return self._judge_line(subject.line, subject.functions)
-        blocks: list[CodeBlock] = []
+        states: set[BlockState] = set()
         for function in subject.functions:
             found = self._ways.find_blocks(function)
-            if subject.is_whole:
-                blocks += [
-                    block
-                    for block in found.blocks
-                    if block.flags & BlockFlag.ENTRY or _has_run(block)
-                ]
-            else:
-                blocks += [block for block in found.blocks if _has_any(block, subject.addresses)]
             if found.is_contradicted:
                 return _State(
                     BlockState.UNKNOWN,
                     "the records contradict its code: is this trace of another kernel?",
                 )
-        states = {block.state for block in blocks}
-        if BlockState.EXECUTED in states or (subject.is_whole and BlockState.STOPPED in states):
+            states.update(_find_states(subject, found.blocks))
+        if BlockState.EXECUTED in states:
             return _State(BlockState.EXECUTED)
         if states == {BlockState.NOT_EXECUTED}:
             return _State(BlockState.NOT_EXECUTED)
@@ -293,7 +290,7 @@ class CodeQuestion:
             return None
         ways: dict[int, Way] = {}
         for block in found.blocks:
-            is_own = subject.line in block.lines or _has_any(block, subject.addresses)
+            is_own = subject.line in block.lines or _has_any(block, subject)
             if not is_own or block.state is not BlockState.NOT_EXECUTED:
                 continue
             guard = self._ways.find_guard(function, block.address)
@@ -548,8 +545,22 @@ def _has_run(block: CodeBlock) -> bool:
     return block.state in (BlockState.EXECUTED, BlockState.STOPPED)
 
 
-def _has_any(block: CodeBlock, addresses: Iterable[int]) -> bool:
-    return any(block.address <= address < block.address + block.size for address in addresses)
+def _has_any(block: CodeBlock, subject: CodeSubject) -> bool:
+    return bool(subject.find_addresses(block.address, block.size))
+
+
+def _find_states(subject: CodeSubject, blocks: Sequence[CodeBlock]) -> set[BlockState]:
+    """Return the states of the code of a subject in one function.
+
+    A function that the task is in has been executed as a whole; a block that it is in may not have
+    been up to the instruction asked about.
+    """
+    states = {block.state for block in blocks if _has_any(block, subject)}
+    if states:
+        return states
+    if any(map(_has_run, blocks)):
+        return {BlockState.EXECUTED}
+    return {block.state for block in blocks if block.flags & BlockFlag.ENTRY}
 
 
 def _pcs_of(block: CodeBlock) -> Collection[int]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -18,7 +19,6 @@ from kcovdbg.symbols.location_table import LocationTable
 _LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 # Limit for functions of a file whose blocks are searched for a line.
 _MOST_FUNCTIONS: Final = 512
-_MOST_ADDRESSES: Final = 64
 _NAMED: Final = 3
 
 
@@ -34,16 +34,18 @@ class CodeSubject(NamedTuple):
     line: tuple[str, int] | None = None
     """File, as in debug info, and line; None for addresses or whole functions."""
     addresses: Sequence[int] = ()
-    """Of instructions whose blocks are asked about, as in the image; none for a line or whole
-    functions.
+    """Of instructions, as in the image, ascending: of the functions that have some, their blocks
+    are asked about, of all others the whole function.
     """
     lack: str = ""
     """Why the kernel has no code of the line, where the source tree says so."""
+    function: str | None = None
+    """The name, where it is a function."""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is whole functions."""
-        return self.line is None and not self.addresses
+    def find_addresses(self, start: int, size: int) -> Sequence[int]:
+        """Return the addresses in a range."""
+        first = bisect_left(self.addresses, start)
+        return self.addresses[first : bisect_left(self.addresses, start + size, first)]
 
 
 def is_line(text: str) -> bool:
@@ -91,18 +93,17 @@ class SubjectFinder:
     def _find_function(self, name: str) -> CodeSubject:
         check_code([self._context.names], [name])
         symbols = self._table.functions_named(name)
-        numbers = self._numbers(symbol.address for symbol in symbols)
-        if numbers:
-            return CodeSubject(f"{name}()", numbers)
-        # Inlined wherever it is called.
-        places = [point - 1 for point in self._table.find(function=name)][:_MOST_ADDRESSES]
-        numbers = self._numbers(iter(places))
+        own = self._numbers(symbol.address for symbol in symbols)
+        # Inlined where it is called.
+        places = [point - 1 for point in self._table.find(function=name)]
+        inlined = [place for place in places if self._finder.find_function(place) not in own]
+        numbers = (*own, *self._numbers(iter(inlined)))
         if not numbers:
             raise KcovdbgError(
                 f"{name}() has no code of its own in this kernel's image",
                 hint="name a line: FILE:LINE",
             )
-        return CodeSubject(f"{name}()", numbers, None, places)
+        return CodeSubject(f"{name}()", numbers, None, sorted(inlined), function=name)
 
     def _numbers(self, addresses: Iterator[int]) -> tuple[int, ...]:
         found = (self._finder.find_function(address) for address in addresses)

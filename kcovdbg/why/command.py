@@ -1,45 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``why``: where the coverage of a task, a handle or an object is, and why it is missing."""
+"""``why``: where the coverage of a task, a handle or an object is, and why code did not run."""
 
 from __future__ import annotations
 
 import re
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
-from typing import Any, Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import (
-    ADDRESS,
-    ADDRESSES,
-    ANY,
-    BOOL,
-    HANDLE,
-    LIST,
-    MODE,
-    NUMBER,
-    PATH,
-    PID,
-    SYMBOL,
-    TEXT,
-    WORD,
-    Column,
-    Meaning,
-    RowType,
-)
+from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
-from kcovdbg.console.renderable import Drawing, Line, Lines, Table
-from kcovdbg.console.text import escape
+from kcovdbg.console.renderable import Drawing, Lines, Table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, WordError
 from kcovdbg.inputs.buffer_sources import (
@@ -49,111 +29,37 @@ from kcovdbg.inputs.buffer_sources import (
     read_trace_records,
     suggest_task,
 )
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.records.joined_states import quality_text
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
+from kcovdbg.why.answer_rows import COLUMNS, MEANINGS, draw_rows, make_row
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.code_answers import CodeQuestion
 from kcovdbg.why.code_subject import is_line
+from kcovdbg.why.device_answers import (
+    explain_device_handle,
+    explain_device_object,
+    explain_device_task,
+)
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
 from kcovdbg.why.missing_coverage import (
     NEEDS,
     Answer,
-    AnswerValue,
-    Compared,
-    Reason,
     Values,
     explain_handle,
     explain_kcov,
     explain_task,
 )
 
-
-def _explain_device_task(state: State, task: int) -> Iterator[Answer]:
-    """Yield what devices record of a task.
-
-    :param task: ``struct task_struct *``.
-    """
-    for session in (
-        session for device in state.devices for session in device.sessions if session.task == task
-    ):
-        where = "inside a remote section" if session.role is Role.REMOTE_SECTION else "for itself"
-        where += f" for {name_kcov(session.kcov, session.device)}" if session.kcov else ""
-        code: Reason = "device-records"
-        answer = f"{session.device} records it {where}"
-        if session.enabled is False:
-            code, answer = (
-                "device-disabled",
-                f"{session.device} does not record it now, {where}: it is not enabled",
-            )
-        elif session.full:
-            code, answer = "device-full", f"{answer}, but no record fits into the buffer"
-        values = {
-            "area": session.area,
-            "size": session.size,
-            "count": session.count,
-            "sequence": session.sequence,
-        }
-        yield Answer(code, answer, values, {"kcov": session.kcov, "device": session.device})
-
-
-def _explain_device_object(state: State, address: int) -> Iterator[Answer]:
-    """Yield what an object of a device collects."""
-    for device in state.devices:
-        kcov = device.objects.get(address)
-        if kcov is None or kcov.fields is None:
-            continue
-        name, fields = name_kcov(address, device.name), kcov.fields
-        values: Values = {"area": fields.area, "size": fields.size, "count": kcov.count}
-        handle = device.published.get(address)
-        named: Values = {"kcov": address, "device": device.name}
-        if fields.task:
-            owner = state.task_by_address.get(fields.task)
-            said = state.say_absent(
-                f"the task at {fields.task:#x}, which is on no list", Part.TASKS
-            )
-            whom = said if owner is None else name_task(owner)
-            yield Answer(
-                "device-records",
-                f"{name} is enabled for {whom}",
-                {**values, "t": fields.task},
-                named,
-            )
-        if handle:
-            answer = (
-                f"{name} collects from sections under {decode_handle(handle)}, each when it ends"
-            )
-            yield Answer("device-records", answer, {**values, "handle": handle}, named)
-        if not fields.task and not handle:
-            step = "enabled" if fields.area else "initialized"
-            yield Answer(
-                "device-disabled", f"{name} records nothing: it is not {step}", values, named
-            )
-        if kcov.full:
-            yield Answer("device-full", f"no record fits into the buffer of {name}", values, named)
-
-
-def _explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
-    """Yield the devices that a handle is registered with."""
-    for device in state.devices:
-        for entry in device.handles:
-            if entry.handle == handle and entry.kcov:
-                answer = (
-                    f"{decode_handle(handle)} is registered with {device.name}, for "
-                    f"{name_kcov(entry.kcov, device.name)}"
-                )
-                named: Values = {"kcov": entry.kcov, "device": device.name}
-                yield Answer(
-                    "device-records", answer, {"handle": handle, "bucket": entry.bucket}, named
-                )
-
-
-# Names of buffers that are none of a task have a colon, or begin with @.
-_TASK_NAME: Final = re.compile(r"[^@:]+")
+# Names of buffers that no state explains.
+_BUFFER_NAME: Final = re.compile(r"@|all$|(file|area|fd|saved|user):")
+_KCOV: Final = "kcov:"
 # Limit for traces that are named.
 _NAMED: Final = 3
 # Limit for places in the text of --all.
@@ -164,251 +70,73 @@ _FORMS: Final = (
     "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a "
     "struct kcov, or a function"
 )
-# The title is the name in the evidence.
-_VALUES: Final = (
-    Column("address", ADDRESS, meaning="address of the function"),
-    Column("area", ADDRESS, meaning="address of the area or buffer"),
-    Column("bucket", NUMBER),
-    Column("buffer", TEXT, meaning="name of the other buffer, as commands take it"),
-    Column("buffers", NUMBER, meaning="number of other buffers", unit="buffers"),
-    Column(
-        "branches",
-        NUMBER,
-        meaning="number of branches that lead there and never went there",
-        unit="branches",
-    ),
-    Column(
-        "callers",
-        NUMBER,
-        meaning="number of functions that lead there by direct calls",
-        unit="functions",
-    ),
-    Column("capacity", NUMBER),
-    Column("certainty", TEXT, meaning="how certain the finding of `check` is"),
-    Column("count", NUMBER),
-    Column(
-        "covered",
-        NUMBER,
-        meaning="number of the function's points that are in the buffer",
-        unit="points",
-    ),
-    Column("device", TEXT, meaning="device of a posted series"),
-    Column(
-        "finding",
-        LIST,
-        items=(
-            Column("name", value=itemgetter(0), meaning="name of the value"),
-            Column("value", value=itemgetter(1), meaning="the value as text"),
-        ),
-    ),
-    Column("flags", WORD, meaning="`task_struct.flags`"),
-    Column(
-        "frames", LIST, title="frame", meaning="functions on the task's stack, the innermost first"
-    ),
-    Column("function", SYMBOL, meaning="name of the function that the answer is about"),
-    Column(
-        "functions",
-        NUMBER,
-        meaning="number of functions that did not run and have some of the lines",
-        unit="functions",
-    ),
-    Column("generation", TEXT, meaning="generation of KCOV, as in docs/generations.md"),
-    Column("handle", HANDLE),
-    Column("handles", NUMBER, meaning="number of handles that lead to the object", unit="handles"),
-    Column("instance", NUMBER),
-    Column("kaslr_offset", WORD, title="KASLR offset"),
-    Column("kcov", ADDRESS),
-    Column(
-        "kcovs", ADDRESSES, title="kcov", meaning="addresses of the objects that the answer names"
-    ),
-    Column("kcov_handle", HANDLE),
-    Column("kcov_mode_raw", WORD, title="kcov_mode", meaning="`task_struct.kcov_mode` as stored"),
-    Column("kcov_sequence", NUMBER, title="kcov sequence", meaning="`kcov.sequence`"),
-    Column("kcov_softirq", NUMBER),
-    Column(
-        "lines",
-        NUMBER,
-        meaning="number of lines that did not run and cannot run unless this place does",
-        unit="lines",
-    ),
-    Column("mode", MODE, meaning="mode of the task or the object, without prefix"),
-    Column("object", TEXT, meaning="what the finding of `check` is about"),
-    Column("objects", NUMBER, meaning="number of objects that were found", unit="objects"),
-    Column("pcs", ADDRESSES, title="pc", meaning="PCs as recorded"),
-    Column("pid", PID, meaning="thread id of the task that the answer names"),
-    Column("pids", LIST, title="pid", meaning="thread ids of the tasks that the answer names"),
-    Column(
-        "places",
-        LIST,
-        title="at",
-        meaning="source lines that announce a remote handle, as file and line",
-    ),
-    Column("pointers", LIST, title="pointer", meaning="places that have the function's address"),
-    Column("points", NUMBER, meaning="number of the function's points", unit="points"),
-    Column("registered", NUMBER, meaning="number of handles that are registered", unit="handles"),
-    Column("remote", BOOL),
-    Column("remote_size", NUMBER),
-    Column("rule", TEXT, meaning="rule of `check`"),
-    Column("rules", LIST, title="rule", meaning="rules of `check` that the bug violates here"),
-    Column(
-        "saved_area", ADDRESS, title="saved area", meaning="saved address of the area or buffer"
-    ),
-    Column(
-        "section_sequence",
-        NUMBER,
-        title="section sequence",
-        meaning="sequence number that the section began with",
-    ),
-    Column("sequence", NUMBER, meaning="sequence number of the session or object"),
-    Column(
-        "sites",
-        NUMBER,
-        meaning="number of places in this kernel that announce a remote handle",
-        unit="sites",
-    ),
-    Column("size", NUMBER),
-    Column("sk_buffs", ADDRESSES, title="sk_buff", meaning="addresses of the `struct sk_buff`"),
-    Column("t", ADDRESS),
-    Column("tail_calls", NUMBER, title="tail calls"),
-    Column("tasks", ADDRESSES, title="task", meaning="addresses of the `task_struct`"),
-    Column("vhost_workers", ADDRESSES, title="vhost"),
-    Column("ways", NUMBER, meaning="number of ways that are not shown", unit="ways"),
-)
-_OPERANDS: Final = (
-    Column("pc", WORD, meaning="PC of the comparison, as recorded"),
-    Column(
-        "size",
-        NUMBER,
-        value=lambda one: one.comparison.size,
-        meaning="size of the operands",
-        unit="bytes",
-    ),
-    Column(
-        "const",
-        BOOL,
-        value=lambda one: one.comparison.const,
-        meaning="whether `arg1` was a constant of the code",
-    ),
-    Column("arg1", WORD, value=lambda one: one.comparison.arg1, meaning="the first operand"),
-    Column("arg2", WORD, value=lambda one: one.comparison.arg2, meaning="the second operand"),
-)
-_PLACE: Final = (
-    Column("pc", WORD, meaning="address of its first instruction, as in the image"),
-    Column("function", SYMBOL, meaning="function that it is in"),
-    Column("file", PATH, meaning="source file, relative to the build root"),
-    Column("line", NUMBER, meaning="line in the file"),
-)
-_COLUMNS: Final = (
-    Column("question", meaning="what was asked"),
-    Column(
-        "code",
-        meaning=f"reason code of the answer: "
-        f"{', '.join(f'`{reason}`' for reason in get_args(Reason))}",
-    ),
-    Column("answer", meaning="one answer, a sentence"),
-    Column("evidence", LIST, meaning="the facts that it rests on"),
-    Column("values", ANY, members=_VALUES),
-    Column(
-        "guard",
-        ANY,
-        members=_PLACE,
-        meaning="the first code that did not run and that is on every path to what was asked about",
-        null="the answer names no branch, or a jump out of its function",
-    ),
-    Column(
-        "path",
-        LIST,
-        meaning="functions that call each other, from a system call to what was asked about",
-        null="the answer is not about code, or no direct calls lead there",
-    ),
-    Column(
-        "operands",
-        items=_OPERANDS,
-        meaning="what was compared before the branch that never went there",
-        null="the answer names no branch, or nothing was recorded there",
-    ),
-)
-_TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
-_ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
-_MEANINGS: Final = {
-    "values": Meaning(
-        "the values that it rests on and names: those that are known, under the names of the "
-        "kernel's members"
-    ),
-    "values.finding": Meaning("the values of the finding of `check`"),
-    "values.tail_calls": Meaning(
-        "number of the function's tail calls that are in the buffer", unit="points"
-    ),
-    "values.vhost_workers": Meaning(
-        "addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"
-    ),
-}
 
 
 class _Subject(NamedTuple):
-    """What is asked about, and the answers from KCOV's state."""
+    """A task, handle or object, and the answers from KCOV's state."""
 
     name: str
-    answers: list[Answer]
+    answers: Sequence[Answer]
     state: State
     """With the task's stack."""
     buffer: str | None = None
-    """Name of the buffer in question."""
+    """Name of the buffer with its coverage."""
     kcovs: Collection[int] = ()
     """Objects that belong to it: findings about them are about it."""
     task: Task | None = None
-    function: str | None = None
+
+    @property
+    def trace(self) -> str | None:
+        """Name of the buffer as a trace: by its task, whose place in the kernel is known."""
+        if self.task is not None and self.task.role is Role.LOCAL and self.task.count is not None:
+            return str(self.task.fields.pid)
+        return self.buffer
 
 
 def _ask(context: Context, subject: str) -> _Subject:
+    """Return the answers about what a word names.
+
+    :raises WordError: when it names nothing.
+    """
     if subject.isdecimal():
         return _ask_of_task(context, int(subject))
     state = context.state(NEEDS)
     try:
         value = parse_handle(subject)
     except ValueError:
-        if find_address(context, subject) is not None:
-            return _Subject(
-                f"{subject}()",
-                list(explain_function(context, subject, None)),
-                state,
-                function=subject,
-            )
-        is_bare = is_address(subject) and subject[:2].lower() != "0x"
-        hint = (
-            f"write an address as 0x{subject}"
-            if is_bare
-            else suggest_task(context.inputs, subject, is_any=True) or _FORMS
-        )
-        raise WordError(
-            f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint
-        ) from None
+        raise _refuse_word(context, subject) from None
     address = strip_tag(context.target, value)
     if ":" not in subject and is_kernel_pointer(context.target, address):
-        of_device = list(_explain_device_object(state, address))
-        if of_device:
-            return _Subject(name_kcov(address, str(of_device[0].named["device"])), of_device, state)
-        return _Subject(
-            name_kcov(address), list(explain_kcov(state, address)), state, f"kcov:{address:#x}"
-        )
+        return _ask_of_object(state, address)
     if decode_handle(value).subsystem == COMMON:
         state = context.state(NEEDS | Part.CARRIERS)
     kcovs = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
-    answers = [*explain_handle(state, value), *_explain_device_handle(state, value)]
-    return _Subject(
-        f"handle {decode_handle(value)}",
-        answers,
-        state,
-        f"kcov:{kcovs[0]:#x}" if kcovs else None,
-        kcovs,
-    )
+    answers = [*explain_handle(state, value), *explain_device_handle(state, value)]
+    buffer = f"kcov:{kcovs[0]:#x}" if kcovs else None
+    return _Subject(f"handle {decode_handle(value)}", answers, state, buffer, kcovs)
+
+
+def _ask_of_object(state: State, address: int) -> _Subject:
+    of_device = list(explain_device_object(state, address))
+    if of_device:
+        name = name_kcov(address, str(of_device[0].named["device"]))
+        return _Subject(name, of_device, state)
+    answers = list(explain_kcov(state, address))
+    return _Subject(name_kcov(address), answers, state, f"kcov:{address:#x}")
+
+
+def _refuse_word(context: Context, word: str) -> WordError:
+    hint = suggest_task(context.inputs, word, is_any=True) or _FORMS
+    if is_address(word) and word[:2].lower() != "0x":
+        hint = f"write an address as 0x{word}"
+    return WordError(f"'{word}' is not a thread id, handle, address or function", word, hint=hint)
 
 
 def _ask_of_task(context: Context, tid: int) -> _Subject:
     task = context.state(NEEDS | Part.ALL_TASKS).find_task(tid)
     address = task.fields.address
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
-    answers = [*explain_task(state, task), *_explain_device_task(state, address)]
+    answers = [*explain_task(state, task), *explain_device_task(state, address)]
     kcovs = {session.kcov for session in state.sessions if session.kcov and session.task == address}
     kcovs |= {kcov for kcov, fields in state.kcovs.items() if fields.task == address}
     return _Subject(name_task(task.fields), answers, state, _buffer_of(state, task), kcovs, task)
@@ -435,26 +163,27 @@ def _buffer_of(state: State, task: Task) -> str | None:
 
 
 def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
-    """Yield which background work of a task or a function can be recorded."""
+    """Yield which background work of a task can be recorded."""
     state, task = subject.state, subject.task
+    if task is None or not state.kernel.has(Feature.REMOTE):
+        return
+    if is_background(task, state.stacks[task.fields.address] or ()):
+        sites = context.kernel.points.find_remote_sites().sites
+        yield from explain_background(state, task, sites)
+
+
+def _explain_function_work(context: Context, function: str) -> Iterator[Answer]:
+    """Yield which background work of a function can be recorded."""
+    state = context.state(NEEDS | Part.ALL_TASKS)
     if not state.kernel.has(Feature.REMOTE):
         return
-    if task is not None:
-        if is_background(task, state.stacks[task.fields.address] or ()):
-            yield from explain_background(
-                state, task, context.kernel.points.find_remote_sites().sites
-            )
-    elif subject.function is not None:
-        # Threads of a process that do background work have no mark that all kernels share: their
-        # stacks decide.
-        tasks = [task.fields for task in context.state(NEEDS | Part.ALL_TASKS).all_tasks]
-        workers = [
-            fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker
-        ]
-        state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
-        yield from explain_function_work(
-            state, subject.function, context.kernel.points.find_remote_sites().sites
-        )
+    # Threads of a process that do background work have no mark that all kernels share: their stacks
+    # decide.
+    tasks = [task.fields for task in state.all_tasks]
+    workers = [fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker]
+    state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
+    sites = context.kernel.points.find_remote_sites().sites
+    yield from explain_function_work(state, function, sites)
 
 
 def _find_subject(context: Context, text: str) -> str:
@@ -470,34 +199,26 @@ def _find_subject(context: Context, text: str) -> str:
     return text if tid is None else str(tid)
 
 
-def _ask_image(context: Context, args: Namespace) -> Lines:
-    """Return the answers about a function of a kernel without memory.
-
-    :raises CapabilityError: when the question is about a kernel's state.
-    """
-    name = args.subject if args.function is None else args.function
-    is_state = args.function is not None or name.isdecimal() or is_address(name) or ":" in name
-    if is_state:
-        context.require(Need.MEMORY)
-    question = f"where is the coverage of {name}()?"
-    rows = [_make_row(question, answer) for answer in explain_function(context, name, None)]
-    return Lines(tuple(_lines(question, rows)), data=Table(_COLUMNS, rows), is_prose=True)
-
-
 class _CodeQuestion(NamedTuple):
     """A question about code."""
 
     text: str
     pc: int | None
     """The value of the text, where it is an address."""
-    buffers: Sequence[str]
+    names: Sequence[str]
+    """Of traces, and of tasks, handles and objects, whose state may be why there is no coverage."""
     is_all: bool = False
     """Whether the text names files, of which all code that did not run is asked about."""
 
+    @property
+    def is_function(self) -> bool:
+        """Whether the text names a function."""
+        return self.pc is None and not self.is_all and not is_line(self.text)
 
-def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | None:
+
+def _read_question(context: Context, args: Namespace) -> _CodeQuestion | None:
     """Return the question about code that the arguments ask; None where they ask about a kernel's
-    state.
+    state alone.
     """
     text: str = args.subject
     names = [args.function, *args.what] if args.function is not None else args.what
@@ -505,31 +226,51 @@ def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | No
         if not names:
             raise WordError("why --all: no trace", text, hint="why --all DIR file:TRACE")
         return _CodeQuestion(text, None, names, is_all=True)
-    if is_line(text):
-        return _CodeQuestion(text, None, names)
-    if is_address(text):
-        pc = _find_pc(context, int(text, 16))
-        return None if pc is None else _CodeQuestion(text, pc, names)
-    if names and not text.isdecimal() and ":" not in text:
-        has_memory = context.target.memory_problem is None
-        if not has_memory or _find_subject(context, text) == text:
-            return _CodeQuestion(text, None, names)
+    pc = _find_pc(context, text)
+    if pc is not None or is_line(text) or not _is_of_state(context, text, names):
+        return _CodeQuestion(text, pc, names)
+    context.require(Need.MEMORY)
     if args.what:
         raise WordError(
             f"why: unexpected argument '{args.what[0]}'",
             args.what[0],
             hint="traces follow the name of code",
         )
-    return None
+    if args.function is None:
+        return None
+    return _CodeQuestion(args.function, _find_pc(context, args.function), [text])
 
 
-def _find_pc(context: Context, value: int) -> int | None:
-    """Return a PC as recorded, where a value is one or is the address of code; None where it is
+def _is_of_state(context: Context, text: str, names: Sequence[str]) -> bool:
+    """Return whether a word names a part of a kernel's state, or nothing at all.
+
+    :param names: what follows it: with these, it is code unless it is known to be something else.
+    """
+    if text.isdecimal() or is_address(text) or ":" in text:
+        return True
+    if context.target.memory_problem is not None:
+        return False
+    if _find_subject(context, text) != text:
+        return True
+    return not names and not _is_function(context, text)
+
+
+def _is_function(context: Context, name: str) -> bool:
+    """Return whether the kernel has a function, with code of its own or inlined."""
+    if find_address(context, name) is not None:
+        return True
+    table = context.names.table
+    return table is not None and bool(table.find(function=name))
+
+
+def _find_pc(context: Context, text: str) -> int | None:
+    """Return a PC as recorded, where a word is one or is the address of code; None where it is
     not.
     """
-    image = context.kernel.code.image
+    image = context.kernel.code.image if is_address(text) else None
     if image is None:
         return None
+    value = int(text, 16)
     offset = context.target.kaslr_offset
     with ElfFile(image) as elf:
         ranges = [
@@ -541,115 +282,192 @@ def _find_pc(context: Context, value: int) -> int | None:
     return None
 
 
-def _find_task(context: Context, name: str) -> int | None:
-    """Return the thread id that the name of a buffer is, None where it is another one's."""
-    if context.target.memory_problem is not None or not _TASK_NAME.fullmatch(name):
+def _ask_of_name(context: Context, name: str) -> _Subject | None:
+    """Return the answers about the task, handle or object that a name stands for; None where it is
+    the name of another buffer.
+    """
+    if context.target.memory_problem is not None:
         return None
-    return int(name) if name.isdecimal() else find_tid(context.inputs, name)
+    if name.startswith(_KCOV):
+        name = name.removeprefix(_KCOV)
+    elif _BUFFER_NAME.match(name):
+        return None
+    return _ask(context, _find_subject(context, name))
 
 
-def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
-    """Return why code did not run; first, where a task that is named stands."""
-    answers: list[Answer] = []
-    names: list[str] = []
-    remarks: list[str] = [*context.kernel.names.remarks]
-    for name in question.buffers:
-        tid = _find_task(context, name)
-        if tid is None:
-            names.append(name)
-            continue
-        subject = _ask_of_task(context, tid)
-        answers += [answer for answer in subject.answers if answer.code != "coverage"]
-        if subject.buffer is not None:
-            # By its task: an open trace has a place in the kernel.
-            names.append(
-                name
-                if subject.task is not None and subject.task.count is not None
-                else subject.buffer
-            )
+class _Traces(NamedTuple):
+    """The traces that code is asked about with."""
+
+    merged: TraceRecords | None
+    """All that tell what ran, together; None where there is none."""
+    notes: Sequence[str]
+    """What is known about each."""
+    comparisons: Sequence[Buffer]
+    remarks: Sequence[str]
+
+
+def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
     found = find_trace_buffers(context.inputs, names)
-    remarks += found.remarks
-    traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
+    remarks = list(found.remarks)
     comparisons = [buffer for buffer in found.buffers if buffer.encoding.codec.has_operands]
+    traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
     if comparisons and not traces:
         raise CapabilityError(
             f"why: {comparisons[0].name} has comparisons, which do not tell what ran",
             hint="name a trace of PCs of the same calls as well",
         )
-    remarks += (f"{buffer.name}: {remark}" for buffer in traces for remark in buffer.remarks)
-    records = [read_trace_records(context.inputs, buffer) for buffer in traces]
-    notes = [
-        f"{buffer.name}: {quality_text(buffer, one.quality)}"
-        for buffer, one in zip(traces, records, strict=True)
-    ]
+    records: list[TraceRecords] = []
+    notes: list[str] = []
+    for buffer in traces:
+        remarks += (f"{buffer.name}: {remark}" for remark in buffer.remarks)
+        records.append(read_trace_records(context.inputs, buffer))
+        notes.append(f"{buffer.name}: {quality_text(buffer, records[-1].quality)}")
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"{len(notes) - _NAMED} more traces"]
-    name = question.text
-    # Where a task that is named has no buffer, that is why.
-    if records or not answers:
-        merged = merge_traces(records) if records else None
-        about = CodeQuestion(context, find_point_table(context), merged, notes, comparisons)
-        if question.is_all:
-            answers += about.explain_uncovered(question.text)
+    merged = merge_traces(records) if records else None
+    return _Traces(merged, notes, comparisons, remarks)
+
+
+class _Explained(NamedTuple):
+    """What is said about code."""
+
+    name: str
+    """Of the code, in sentences."""
+    answers: Sequence[Answer]
+    remarks: Sequence[str] = ()
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it ran."""
+        return any(answer.code in ("code-executed", "function-covered") for answer in self.answers)
+
+
+def _explain_code(context: Context, question: _CodeQuestion, traces: _Traces) -> _Explained:
+    """Return whether code ran, and what stood before it.
+
+    :raises CapabilityError: when the kernel's code is not understood, and more than points would
+        have to be known.
+    """
+    text, merged = question.text, traces.merged
+    table = find_point_table(context)
+    remarks: list[str] = []
+    is_known = table.functions_named(text) or table.find(function=text)
+    if is_known or not question.is_function:
+        try:
+            about = CodeQuestion(context, table, merged, traces.notes, traces.comparisons)
+        except CapabilityError as error:
+            if not question.is_function:
+                raise
+            remarks.append(f"what stands before {text}() is unknown: {error}")
         else:
-            code = about.find_subject(question.text, question.pc)
-            answers += about.explain(code)
-            name = code.name
+            if question.is_all:
+                return _Explained(text, list(about.explain_uncovered(text)))
+            code = about.find_subject(text, question.pc)
+            return _Explained(code.name, list(about.explain(code)))
+    return _Explained(f"{text}()", list(explain_function(context, text, merged)), remarks)
+
+
+def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
+    """Return why code did not run; first, why a task that is named has no coverage."""
+    subjects: list[_Subject] = []
+    names: list[str] = []
+    for name in question.names:
+        subject = _ask_of_name(context, name)
+        if subject is None:
+            names.append(name)
+            continue
+        subjects.append(subject)
+        if subject.trace is not None:
+            names.append(subject.trace)
+    answers: list[Answer] = []
+    for subject in subjects:
+        answers += (answer for answer in subject.answers if answer.code != "coverage")
+    traces = _read_traces(context, names)
+    remarks = [*context.kernel.names.remarks, *traces.remarks]
+    explained = _Explained(question.text, ())
+    try:
+        explained = _explain_code(context, question, traces)
+    except CapabilityError as error:
+        # Where a task that is named has no buffer, that is why.
+        if names or not answers:
+            raise
+        remarks.append(f"whether {question.text} can be covered is unknown: {error}")
+    answers += explained.answers
+    remarks += explained.remarks
+    if question.is_function and not explained.has_run:
+        answers += _explain_others(context, question.text, subjects)
+    asked = f"what leads to {explained.name}?"
     if question.is_all:
-        asked = f"what stands before the lines of {name} that did not run?"
-    elif question.buffers:
-        asked = f"why did {name} not run?"
-    else:
-        asked = f"what leads to {name}?"
+        asked = f"what stands before the lines of {explained.name} that did not run?"
+    elif question.names:
+        asked = f"why did {explained.name} not run?"
+    return _show(context, asked, answers, subjects, remarks, is_all=question.is_all)
+
+
+def _explain_others(
+    context: Context, function: str, subjects: Sequence[_Subject]
+) -> Iterator[Answer]:
+    """Yield which other buffers have a function, or what of its work can be recorded where no task
+    is named.
+    """
+    for subject in subjects:
+        if subject.buffer is not None:
+            elsewhere = explain_elsewhere(
+                context, subject.state, function, subject.task, subject.buffer
+            )
+            yield from islice(elsewhere, _ELSEWHERE)
+    if not subjects and context.target.memory_problem is None:
+        yield from _explain_function_work(context, function)
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    question = _read_question(context, args)
+    if question is not None:
+        return _answer_code(context, question)
+    subject = _ask(context, _find_subject(context, args.subject))
+    asked = f"where is the coverage of {subject.name}?"
+    return _show(context, asked, subject.answers, [subject], ())
+
+
+def _show(
+    context: Context,
+    asked: str,
+    answers: Iterable[Answer],
+    subjects: Sequence[_Subject],
+    remarks: Iterable[str],
+    *,
+    is_all: bool = False,
+) -> Lines:
+    """Return answers, with what `check` finds about subjects and what of their work can be
+    recorded.
+    """
+    answers, remarks = list(answers), list(remarks)
+    if subjects:
+        remarks += context.notes
+    for subject in subjects:
+        try:
+            answers += _explain_work(context, subject)
+        except CapabilityError as error:
+            remarks.append(f"places that announce remote handles are unknown: {error}")
+        # Violations explain more than legal state.
+        about = {subject.name, *map(name_kcov, subject.kcovs)}
+        report = check(context.reader, about=about)
+        answers += map(_make_finding_answer, report.findings)
+        answers += _name_bugs(report.findings)
+        if report.unjudged:
+            remarks.append(f"rules of check: {report.unjudged_text}")
     if answers and all(answer.code == "unknown" for answer in answers):
         context.status = 2
-    rows = [_make_row(asked, answer) for answer in answers]
-    shown = rows[:_MOST_OBSTACLES] if question.is_all else rows
+    rows = [make_row(asked, answer) for answer in answers]
+    shown = rows[:_MOST_OBSTACLES] if is_all else rows
     if len(shown) < len(rows):
         left = rows[len(shown) :]
         lines = sum(row.values["lines"] for row in left)
         remarks.append(f"{len(left)} more places, with {lines} lines: --json shows all")
-    drawing = Drawing(len(shown), lambda most: _lines(asked, shown[:most]))
     return Lines(
-        drawing, data=Table(_COLUMNS, rows), remarks=tuple(dict.fromkeys(remarks)), is_prose=True
-    )
-
-
-def _run(context: Context, args: Namespace) -> Lines:
-    code = _find_code_question(context, args)
-    if code is not None:
-        return _answer_code(context, code)
-    if context.target.memory_problem is not None:
-        return _ask_image(context, args)
-    subject = _ask(context, _find_subject(context, args.subject))
-    question, answers = f"where is the coverage of {subject.name}?", subject.answers
-    if args.function is not None:
-        explained = list(explain_function(context, args.function, subject.buffer))
-        answers += explained
-        if subject.buffer is not None and not any(
-            answer.code == "function-covered" for answer in explained
-        ):
-            elsewhere = explain_elsewhere(
-                context, subject.state, args.function, subject.task, subject.buffer
-            )
-            answers += islice(elsewhere, _ELSEWHERE)
-    remarks: tuple[str, ...] = ()
-    try:
-        answers += _explain_work(context, subject)
-    except CapabilityError as error:
-        remarks = (f"places that announce remote handles are unknown: {error}",)
-    # Violations explain more than legal state.
-    report = check(context.reader, about={subject.name, *map(name_kcov, subject.kcovs)})
-    unjudged = (f"rules of check: {report.unjudged_text}",) if report.unjudged else ()
-    answers += map(_make_finding_answer, report.findings)
-    answers += _name_bugs(report.findings)
-    if answers and all(answer.code == "unknown" for answer in answers):
-        context.status = 2
-    rows = [_make_row(question, answer) for answer in answers]
-    return Lines(
-        Drawing(len(rows), lambda most: _lines(question, rows[:most])),
-        data=Table(_COLUMNS, rows),
-        remarks=(*context.notes, *remarks, *unjudged),
+        Drawing(len(shown), lambda most: draw_rows(asked, shown[:most])),
+        data=Table(COLUMNS, rows),
+        remarks=tuple(dict.fromkeys(remarks)),
         is_prose=True,
     )
 
@@ -694,79 +512,19 @@ def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """An answer, by the keys of :data:`_COLUMNS`."""
-
-    question: str
-    code: str
-    answer: str
-    evidence: Sequence[str]
-    values: Mapping[str, Any]
-    guard: Mapping[str, object] | None
-    path: Sequence[str] | None
-    operands: Sequence[Compared] | None
-
-
-def _make_row(question: str, answer: Answer) -> _Row:
-    values = {
-        key: value for key, value in {**answer.values, **answer.named}.items() if value is not None
-    }
-    shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
-    guard = None if answer.guard is None else answer.guard._asdict()
-    if guard is not None and guard["file"] is None:
-        del guard["file"], guard["line"]
-    return _Row(
-        question,
-        answer.code,
-        answer.answer,
-        (*shown, *answer.notes),
-        values,
-        guard,
-        answer.path or None,
-        answer.operands or None,
-    )
-
-
-def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
-    """Yield the texts of a value in the evidence, one for each item of a list."""
-    encoded = "unknown" if value is None else _ENCODERS[key](value)
-    for item in encoded if isinstance(encoded, list) else (encoded,):
-        yield f"{_TITLES[key]}={item}"
-
-
-def _lines(question: str, rows: Sequence[_Row]) -> Iterator[Line]:
-    yield (("header", escape(question)),)
-    for row in rows:
-        yield (("", escape(f"- {row.answer}")),)
-        if row.evidence:
-            yield (("remark", escape(f"    {', '.join(_join_lists(row.evidence))}")),)
-        if row.path:
-            yield (("remark", escape(f"    path: {' > '.join(row.path)}")),)
-
-
-def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
-    """Yield evidence with the name of a list before its first item only."""
-    last = ""
-    for text in evidence:
-        name, equals, value = text.partition("=")
-        yield value if equals and name == last else text
-        last = name if equals else ""
-
-
 COMMAND: Final = Command(
     name="why",
     summary="explain where coverage is, and why code did not run",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    row_types=(RowType(COLUMNS, MEANINGS),),
     description=(
         "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was "
         "enabled by another thread; a "
         "buffer is full; a section is still open, or its coverage will be discarded; a handle "
         "is not registered, is held by "
-        "another task, or is never looked up. With a function: whether it is instrumented, and "
-        "covered.\n\n"
+        "another task, or is never looked up. With a function or a line: "
+        "then why that did not run.\n\n"
         "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of "
         "the places that announce a remote "
         "handle (see sites), so that it is not recorded.\n\n"
@@ -791,7 +549,7 @@ COMMAND: Final = Command(
         Argument(
             "function [FUNCTION]",
             Value.FUNCTION,
-            "a function that should be covered; of code, a trace of what ran",
+            "code that should be covered; after code, a trace of what ran",
         ),
         Argument(
             "what [WHAT…]",

@@ -5,156 +5,133 @@ executed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.inputs.buffer_sources import (
-    BufferCounts,
-    find_counts,
-    find_unread_buffers,
-    list_buffers,
-)
+from kcovdbg.inputs.buffer_sources import find_counts, find_unread_buffers, list_buffers
 from kcovdbg.inputs.code_names import check_code
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
+from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
 
-# Limit for PCs of covered callees in an answer.
-_CALLEES: Final = 5
+PCS: Final = frozenset({PointKind.PC, PointKind.ENTRY})
+"""The kinds of points of ordinary traces."""
+# Limit for unread buffers in an answer.
+_NAMED: Final = 5
 # Limit for the other buffers that are read: a fuzzing machine has hundreds.
 _LOOKED_AT: Final = 64
 
 
-def explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
-    """Yield whether a function can be covered, and whether it is."""
-    table = find_point_table(context)
-    found = (
-        BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
-        if what is None
-        else find_counts(context.inputs, what)
-    )
-    for answer in _explain_counted(context, table, function, what, found):
-        if answer.code == "function-not-covered" and found.is_incomplete:
-            said = f"whether {function}() is covered is unknown: the buffer could not be read whole"
-            yield Answer("unknown", said, named=answer.named, notes=found.remarks)
-        else:
-            yield answer
-
-
-def _explain_counted(
-    context: Context, table: LocationTable, function: str, what: str | None, found: BufferCounts
+def explain_function(
+    context: Context, function: str, trace: TraceRecords | None
 ) -> Iterator[Answer]:
+    """Yield whether a function can be covered, and whether it is, by its points alone: that is what
+    is known of a module's function, and of a kernel whose code is not understood.
+
+    :param trace: what ran; None where no trace is named.
+    """
+    table = find_point_table(context)
+    check_code([context.names], [function])
+    points = table.find(PCS if trace is None else trace.kinds, function=function)
     named = {"function": function}
-    counts, kinds = found.counts, found.kinds
-    names = context.names
-    check_code([names], [function])
-    points = table.find(kinds, function=function)
-    wanted = PcFilter(names, (function,))
-    tail_calls = sum(wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
-    others = [pc for pc, row in zip(counts, table.get_rows(counts), strict=True) if row is None]
-    if not points:
-        hits = sum(not names[pc].approximate and wanted(pc) for pc in others)
-        if tail_calls:
-            yield Answer(
-                "function-covered",
-                f"{function}() is covered: its tail calls of the callback recorded the return "
-                f"addresses of its callers",
-                {"covered": tail_calls},
-                named,
-            )
-        elif hits:
-            yield Answer(
-                "function-covered",
-                f"{function}() is covered; it is in a module",
-                {"covered": hits},
-                named,
-            )
-        elif table.functions_named(function):
-            yield Answer(
-                "function-not-instrumented",
-                f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, "
-                f"noinstr, assembler)",
-                {"points": 0},
-                named,
-            )
-        elif (address := find_address(context, function)) is not None and what is None:
-            yield _explain_module_function(context, function, address)
-        elif address is not None:
-            yield Answer(
-                "function-not-covered",
-                f"{function}() is in a module, and none of its points is in the buffer",
-                {"covered": 0, "address": address},
-                named,
-            )
-        else:
-            yield Answer(
-                "function-unknown",
-                f"{function}() has no coverage point in the kernel image: it is inlined where "
-                f"it is called, or in a module",
-                {"points": 0},
-                named,
-            )
-        return
+    if points:
+        yield _explain_points(function, points, trace)
+    elif table.functions_named(function):
+        answer = (
+            f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, "
+            f"assembler)"
+        )
+        yield Answer("function-not-instrumented", answer, {"points": 0}, named)
+    elif trace is None:
+        yield _explain_module_function(context, function)
+    else:
+        yield _explain_module_records(context, function, trace)
+
+
+def _explain_points(function: str, points: Sequence[int], trace: TraceRecords | None) -> Answer:
     shown: dict[str, AnswerValue] = {"points": len(points)}
-    if what is None:
-        yield Answer("function-instrumented", f"{function}() is instrumented", shown, named)
-        return
-    covered = sum(pc in counts for pc in points)
-    if tail_calls:
-        shown["tail_calls"] = tail_calls
-    if covered or tail_calls:
-        yield Answer(
-            "function-covered", f"{function}() is covered", {**shown, "covered": covered}, named
-        )
-        return
-    answer = f"{function}() is instrumented, and none of its points is in the buffer"
-    offset = context.target.kaslr_offset
-    uncovered = {**shown, "covered": 0, "kaslr_offset": offset}
-    callees = [pc for pc in table.pcs(PointKind.TAIL) if pc in counts and wanted(pc)]
-    if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
-        answer += "; they are there shifted by the KASLR offset, which user space must have added"
-    elif callees:
-        yield Answer("function-not-covered", answer, uncovered, named)
-        yield Answer(
-            "callees-covered",
-            f"functions that {function}() calls are covered: tail calls in them recorded "
-            f"addresses in {function}()",
-            {"pcs": callees[:_CALLEES]},
-            named,
-        )
-        return
-    elif any(map(wanted, others)):
-        answer += ", but other addresses in it are: is the vmlinux another build's?"
-    yield Answer("function-not-covered", answer, uncovered, named)
+    named = {"function": function}
+    if trace is None:
+        return Answer("function-instrumented", f"{function}() is instrumented", shown, named)
+    shown["covered"] = count_covered(points, trace)
+    if shown["covered"]:
+        return Answer("function-covered", f"{function}() is covered", shown, named)
+    if not trace.quality & Quality.COMPLETE:
+        return _doubt(function)
+    answer = f"{function}() is instrumented, and the trace has none of its points"
+    return Answer("function-not-covered", answer, shown, named)
 
 
-def _explain_module_function(context: Context, function: str, address: int) -> Answer:
+def count_covered(points: Iterable[int], trace: TraceRecords) -> int:
+    """Return how many points have records in a trace."""
+    return sum(trace.counts.get(pc, 0) > 0 for pc in points)
+
+
+def _doubt(function: str) -> Answer:
+    answer = f"whether {function}() is covered is unknown: the trace is incomplete"
+    return Answer("unknown", answer, named={"function": function})
+
+
+def _explain_module_records(context: Context, function: str, trace: TraceRecords) -> Answer:
+    """Return whether a function outside of the image is covered."""
+    named = {"function": function}
+    names, wanted = context.names, PcFilter(context.names, (function,))
+    rows = find_point_table(context).get_rows(trace.counts)
+    others = [pc for pc, row in zip(trace.counts, rows, strict=True) if row is None]
+    covered = sum(not names[pc].approximate and wanted(pc) for pc in others)
+    if covered:
+        answer = f"{function}() is covered; it is in a module"
+        return Answer("function-covered", answer, {"covered": covered}, named)
+    address = find_address(context, function)
+    if address is None:
+        return _explain_absent(function)
+    if not trace.quality & Quality.COMPLETE:
+        return _doubt(function)
+    answer = f"{function}() is in a module, and the trace has none of its points"
+    return Answer("function-not-covered", answer, {"covered": 0, "address": address}, named)
+
+
+def _explain_absent(function: str) -> Answer:
+    answer = (
+        f"{function}() has no coverage point in the kernel image: it is inlined where it is "
+        f"called, or in a module"
+    )
+    return Answer("function-unknown", answer, {"points": 0}, {"function": function})
+
+
+def _explain_module_function(context: Context, function: str) -> Answer:
     """Return whether a function outside of the image can be covered."""
-    problem = "whose points are not known"
+    named = {"function": function}
+    address = find_address(context, function)
+    if address is None:
+        return _explain_absent(function)
+    problem = ""
     found = None
     try:
         found = context.kernel.points.find_in_module(function)
     except KcovdbgError as error:
-        problem = f"whose points are not known: {error}"
+        problem = f": {error}"
     if found is None:
         answer = (
-            f"{function}() is in a module, {problem}; name a task to ask whether it was covered "
-            f"there"
+            f"{function}() is in a module, whose points are not known{problem}; name a task to "
+            f"ask whether it was covered there"
         )
-        return Answer("function-unknown", answer, {"address": address}, {"function": function})
+        return Answer("function-unknown", answer, {"address": address}, named)
     module, its_points = found
-    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in its_points)
-    is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
-    code: Reason = "function-instrumented" if points else "function-not-instrumented"
-    answer = f"{function}() of module {module} {is_instrumented}"
-    return Answer(code, answer, {"points": points, "address": address}, {"function": function})
+    points = sum(point.kind in PCS for point in its_points)
+    code: Reason = "function-instrumented"
+    answer = f"{function}() of module {module} is instrumented"
+    if not points:
+        code = "function-not-instrumented"
+        answer = f"{function}() of module {module} is not instrumented and cannot be covered"
+    return Answer(code, answer, {"points": points, "address": address}, named)
 
 
 def find_address(context: Context, function: str) -> int | None:
@@ -174,9 +151,8 @@ def explain_elsewhere(
     section, another task.
     """
     if task is not None:
-        functions = [
-            frame.function for frame in find_interrupt(state, task.fields.address) if frame.function
-        ]
+        frames = find_interrupt(state, task.fields.address)
+        functions = [frame.function for frame in frames if frame.function]
         function = function if function in functions else strip_clone_suffix(function)
         if function in functions:
             yield Answer(
@@ -187,17 +163,15 @@ def explain_elsewhere(
                 {"function": function},
             )
     table = find_point_table(context)
-    others = (
-        [other for other in list_buffers(state) if other[0] != what]
-        if table.find(function=function)
-        else []
-    )
+    others: list[tuple[str, str]] = []
+    if table.find(function=function):
+        others = [other for other in list_buffers(state) if other[0] != what]
     unread = [*find_unread_buffers(state)]
     is_covered = False
     for name, whose in others[:_LOOKED_AT]:
         try:
             found = find_counts(context.inputs, name)
-            covered = sum(pc in found.counts for pc in table.find(found.kinds, function=function))
+            covered = count_covered(table.find(found.kinds, function=function), found.trace)
         except KcovdbgError as error:
             unread.append(f"{name}: {error}")
             continue
@@ -213,9 +187,7 @@ def explain_elsewhere(
             )
     if unread and not is_covered:
         answer = f"whether another buffer has {function}() is unknown: {unread[0]}"
-        yield Answer(
-            "unknown", answer, named={"function": function}, notes=tuple(unread[:_CALLEES])
-        )
+        yield Answer("unknown", answer, named={"function": function}, notes=tuple(unread[:_NAMED]))
     if len(others) > _LOOKED_AT:
         yield Answer(
             "search-limited",

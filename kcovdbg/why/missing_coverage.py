@@ -62,7 +62,7 @@ Reason: TypeAlias = Literal[
     "handle-registered", "owner-gone", "carried-by-tasks", "not-carried", "carried-by-work",
     "carriers-incomplete", "no-object", "takes-remote-coverage", "traces-itself",
     "handle-inherited", "coverage", "function-covered", "function-not-instrumented",
-    "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
+    "function-not-covered", "function-unknown", "function-instrumented",
     "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records",
     "device-disabled", "device-full", "finding", "known-bug", "unknown", "code-executed",
     "code-not-executed", "code-not-instrumented", "code-absent", "branch-never-taken",

@@ -101,7 +101,7 @@ def test_filters_take_symbols(opened_demo: DemoWorkspace, code: Code, tmp_path: 
         assert len(left) == len(code.recorded) - len(expected)
         assert sum(row["records"] for row in trace) == len(expected)
         assert {int(word, 16) for word in (tmp_path / name).read_text().split()} == set(expected)
-        (covered,) = [row for row in reasons if row["code"] == "function-covered"]
+        (covered,) = [row for row in reasons if row["code"] == "code-executed"]
         assert covered["values"]["covered"] == len(code.points(name) & set(expected))
 
 

@@ -188,12 +188,9 @@ def test_functions(puzzled: Puzzled, kernel: Kernel) -> None:
     called = recorded & points
 
     def points_of(function: str) -> dict[str, int]:
-        return {
-            name: int(value, 0)
-            for name, _, value in (
-                shown.partition("=") for shown in puzzled.evidence(f"{pc} {function}", "points")
-            )
-        }
+        shown = puzzled.evidence(f"{pc} {function}", "points")
+        pairs = (text.partition("=") for text in shown)
+        return {name: int(value) for name, equals, value in pairs if equals}
 
     covered = points_of("__do_sys_getppid")
     assert called
@@ -203,7 +200,7 @@ def test_functions(puzzled: Puzzled, kernel: Kernel) -> None:
     for function in ("tty_open", "hub_event"):
         found = points_of(function)
         assert found.pop("points") > 0
-        assert found == {"covered": 0, "KASLR offset": puzzled.offset}
+        assert found == {"covered": 0}
     usb = puzzled.states["kc-usb"]
     elsewhere = puzzled.evidence(f"{pc} hub_event", "buffer")
     assert int(elsewhere[1].removeprefix("covered=")) > 0

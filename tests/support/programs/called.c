@@ -84,6 +84,14 @@ CALL int lonely(int number)
 	sink = number;
 	return number + 6;
 }
+/* Inlined below, and with code of its own for a pointer. */
+int shared(int number)
+{
+	if (number > 5)
+		sink = number;
+	return sink + 7;
+}
+int (*volatile of_shared)(int number) = shared;
 
 struct operations {
 	int (*open)(int number);
@@ -109,6 +117,11 @@ CALL long __x64_sys_three(int number)
 	sink = 3;
 	return ops.open(number) + ops.inner.connect[1](number) + 1;
 }
+CALL long __x64_sys_four(int number)
+{
+	sink = 4;
+	return shared(number);
+}
 
 QUIET static long system_call(long number, long a, long b, long c)
 {
@@ -133,6 +146,8 @@ QUIET void start(word *stack)
 			__x64_sys_two(6);
 		if (letter == '3')
 			__x64_sys_three(7);
+		if (letter == '4')
+			__x64_sys_four(8);
 	}
 	system_call(1, 1, (long)pcs, 8 * (1 + (long)pcs[0]));
 	system_call(1, 2, (long)comparisons, 8 * (1 + 4 * (long)comparisons[0]));

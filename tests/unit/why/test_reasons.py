@@ -313,11 +313,16 @@ def test_text(capsys):
 
 def test_functions_of_the_demo(capsys):
     """Task 34 of the demo, kc-pc, traced getppid() and a few other calls."""
-    assert main(["--demo", "why", "34", "vfs_read", "--json"]) == 0
-    assert (
-        "vfs_read() is instrumented, and none of its points is in the buffer"
-        in capsys.readouterr().out
-    )
+    answers = []
+    for words in (["34", "vfs_read"], ["vfs_read", "34"], ["kc-pc", "vfs_read"]):
+        assert main(["--demo", "why", *words, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1] == answers[2]
+    first, *ways = answers[0]
+    assert first["code"] == "code-not-executed"
+    assert first["values"]["covered"] == 0 < first["values"]["points"]
+    assert {row["code"] for row in ways} == {"system-call-not-made"}
+    assert {row["path"][0] for row in ways} == {"__x64_sys_pread64", "__x64_sys_read"}
     assert main(["--demo", "why", "34", "no_such_function"]) == 2
     assert capsys.readouterr().out == ""
     assert main(["--demo", "why", "34", "delay_tsc", "--json"]) == 0
@@ -444,12 +449,38 @@ def test_own_objects_in_one_state_are_one_answer(ask):
     assert ask.values["not-enabled-now"]["objects"] == 2
 
 
-def test_code_of_a_task_that_does_not_collect(ask):
+@pytest.mark.parametrize("words", [["vfs_read", "1"], ["1", "vfs_read"], ["init", "vfs_read"]])
+def test_code_of_a_task_that_does_not_collect(ask, words):
     """Why its code has no records is told first, and is all that can be said."""
-    ask(Kernel(E9A), "vfs_read", "1")
+    ask(Kernel(E9A), *words)
     assert ask.status == 0
     assert ask.codes[0] == "not-opened"
     assert not {"code-not-executed", "code-executed"} & set(ask.codes)
+
+
+def test_function_of_a_task_of_the_demo_that_does_not_collect(capsys):
+    """Whether the function can be covered, and a path to it, follow why the task has no records."""
+    assert main(["--demo", "why", "1", "vfs_read", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["code"] for row in rows] == [
+        "not-opened",
+        "function-instrumented",
+        "system-call-path",
+    ]
+    assert rows[-1]["path"][-1] == "vfs_read"
+
+
+def test_function_that_other_tasks_ran(capsys):
+    assert main(["--demo", "why", "34", "getname_flags", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    elsewhere = [row for row in rows if row["code"] == "function-covered-elsewhere"]
+    assert rows[0]["code"] == "code-not-executed"
+    assert elsewhere
+    for row in elsewhere:
+        buffer = row["values"]["buffer"]
+        assert main(["--demo", "why", buffer, "getname_flags", "--json"]) == 0
+        codes = [one["code"] for one in json.loads(capsys.readouterr().out)]
+        assert "code-executed" in codes
 
 
 def test_traces_follow_code_alone(ask):
