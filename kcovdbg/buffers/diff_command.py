@@ -42,6 +42,7 @@ from kcovdbg.inputs.buffer_sources import (
     find_counts,
     name_remarks,
     order_remarks,
+    read_trace_records,
     read_traces,
     require_comparable,
     require_order,
@@ -55,6 +56,7 @@ from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align_records
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.joined_buffers import sum_up_remarks
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import find_indices
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
@@ -125,7 +127,8 @@ _MEANINGS: Final = {
         "of the function, `location` where the PC has none, null for nothing"
     ),
     "cause": Meaning(
-        "why the other build recorded nothing of the function: `not-reached`; `renamed`; "
+        "why the other build recorded nothing of the function: `not-reached`; `unrecorded`: it "
+        "ran, as follows from other records; `unknown`: whether it ran is; `renamed`; "
         "`not-instrumented`; `not-built`: its image has no code of the file; `gone` or `new`: the "
         "source of the right or the left build has no such function; `no-point`: inlined, left "
         "out, or its source is not at hand",
@@ -278,9 +281,9 @@ def _count_side(
     build: Kernel,
     side: int,
     comparison: BuildComparison,
-) -> tuple[RunCounts, list[str], bool]:
-    """Count the runs of one side, and return remarks on them, and whether some of their records
-    could not be read.
+) -> tuple[RunCounts, TraceRecords, list[str], bool]:
+    """Count the runs of one side, and return what they recorded together, remarks on them, and
+    whether some of their records could not be read.
 
     :param build: of its traces.
     :param side: 0 for the left one.
@@ -289,7 +292,13 @@ def _count_side(
     remark_counts: dict[str, Counter[str]] = {word: Counter() for word in words}
     traces: Counter[str] = Counter()
     is_incomplete = False
+    recorded: TraceRecords | None = None
     for word, counted in _read_runs(context, words, build):
+        # Within one build, causes are not asked for.
+        if recorded is None or comparison.match is None:
+            recorded = counted.trace
+        else:
+            recorded = merge_traces((recorded, counted.trace))
         runs.add(comparison.count(side, counted.counts))
         remark_counts[word].update(counted.remarks)
         traces[word] += 1
@@ -298,7 +307,8 @@ def _count_side(
     for word, its in remark_counts.items():
         summed = sum_up_remarks(its, traces[word], "traces")
         remarks += name_remarks(word, summed) if word.startswith(FILE) else its
-    return runs, remarks, is_incomplete
+    assert recorded is not None
+    return runs, recorded, remarks, is_incomplete
 
 
 def _find_pcs(context: Context, words: Sequence[str], build: Kernel) -> Iterator[int]:
@@ -319,14 +329,18 @@ def _unordered(
     # Traces of two builds are read twice, since all PCs must be known first.
     pcs = map(partial(_find_pcs, context), sides, builds.kernels)
     comparison = compare_builds(context, builds.kernels, pcs)
-    (left, left_remarks, lacks_left), (right, right_remarks, lacks_right) = (
+    (
+        (left, left_trace, left_remarks, lacks_left),
+        (right, right_trace, right_remarks, lacks_right),
+    ) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds.kernels, strict=True))
     )
     every = (*builds.remarks, *left_remarks, *right_remarks, *comparison.remarks())
     remarks = list(dict.fromkeys(every))
     difference = compare_runs(left, right)
-    rows = _find_rows(args, builds.kernels, comparison, difference)
+    causes = CauseFinder(builds.kernels, comparison, (left_trace, right_trace))
+    rows = _find_rows(args, builds.kernels, comparison, causes, difference)
     real = any(row.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference):
@@ -358,6 +372,7 @@ def _find_rows(
     args: Namespace,
     builds: Sequence[Kernel],
     comparison: BuildComparison,
+    causes: CauseFinder,
     difference: RunDifference,
 ) -> list[_Row]:
     """Return the differing PCs that pass the filters."""
@@ -372,7 +387,6 @@ def _find_rows(
         placed.append((one, side, pc))
     for side, build in enumerate(builds):
         build.names.locations.prefetch(pc for _, its, pc in placed if its == side)
-    causes = CauseFinder(builds, comparison)
     rows: list[_Row] = []
     for one, side, pc in placed:
         if filters[side](pc):
@@ -508,7 +522,9 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str]) -> Iterato
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
 
-    causes = CauseFinder(builds, comparison)
+    causes = CauseFinder(
+        builds, comparison, [read_trace_records(context.inputs, buffer) for buffer in buffers]
+    )
 
     def changes() -> Iterator[_Row]:
         parts = (part.find_differing() for part in alignment.parts())

@@ -18,11 +18,11 @@ import posixpath
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from itertools import compress, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -65,6 +65,18 @@ _Line: TypeAlias = tuple[Function, int]
 """A function and a line of it, as the left build has them where both do; a line that only the right
 one has is negative.
 """
+
+
+class FunctionSpan(NamedTuple):
+    """Where the source of a function is."""
+
+    name: str
+    file: str
+    """As in debug info."""
+    lines: range
+    """From the first to the last one that frames of points are on."""
+    is_inlined: bool
+    """Whether points of other functions are in it."""
 
 
 class Unmatched(str, Enum):
@@ -132,6 +144,9 @@ class BuildFunctions:
             self.groups.setdefault(function, []).append(group)
         self._group_lines = Numbering().number(pair_words(groups.of_frame, columns.frames.line))
         self._lines: dict[Function, Sequence[int]] = {}
+        self._named: defaultdict[str, list[Function]] = defaultdict(list)
+        for function in self.groups:
+            self._named[function[0]].append(function)
 
     def lines(self, function: Function) -> Sequence[int]:
         """Return the lines of a function that frames of points are on, ascending."""
@@ -144,6 +159,38 @@ class BuildFunctions:
                 found.update(word & NO_ID for word in words[slice(*span)])
             self._lines[function] = sorted(found)
         return self._lines[function]
+
+    def span(self, function: Function) -> FunctionSpan:
+        """Return where a function is, which has lines."""
+        lines = self.lines(function)
+        return FunctionSpan(
+            function[0],
+            self._files[function],
+            range(lines[0], lines[-1] + 1),
+            is_inlined=not self._inlined.isdisjoint(self.groups[function]),
+        )
+
+    @cached_property
+    def _inlined(self) -> set[int]:
+        """The groups of frames that are not the outermost ones of some points."""
+        chains = array("Q", {*self.rows})
+        _, frames = flatten_chains(self.columns.frames, chains)
+        counts = Counter(gather(frames, self.columns.groups.of_frame, NO_ID))
+        counts.subtract(self.columns.outermost_groups(chains))
+        return {group for group, count in counts.items() if count > 0}
+
+    def find_home(self, function: Function) -> Function:
+        """Return a function with the file that most of its code is in.
+
+        Debug info has code of macros and cleanups, and code that the compiler moved, on lines of
+        other files, without a frame of its own.
+        """
+        name, file = function
+        most = max(self._named[name], key=lambda one: len(self.lines(one)))
+        if most == function or len(self.lines(most)) == len(self.lines(function)):
+            return function
+        text = "\n".join(self._read_text(self._files[function])) if file else ""
+        return function if re.search(rf"\b{re.escape(name)}\b", text) else most
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
@@ -321,6 +368,12 @@ class BuildMatch:
     """The functions of recorded points, as the left build has them."""
     renamed: tuple[Mapping[Function, str], Mapping[Function, str]]
     """Function of one build alone -> name of the one that has its text in the other build."""
+    homes: tuple[Mapping[Function, Function], Mapping[Function, Function]]
+    """Function with a file that only some of its code is in -> the same with its own file."""
+    unrecorded: tuple[Mapping[Function, FunctionSpan], Mapping[Function, FunctionSpan]]
+    """Functions of recorded points of the other build, as the left build has them, whose points
+    were not recorded in this one.
+    """
 
     def function(self, function: Function, side: int) -> Function:
         """Return the left build's name for a function; a function of the right build alone gets a
@@ -374,6 +427,7 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
         (old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1]
     )
     by_source = sum(matcher.is_paired_by_source(new) for _, new in pairs)
+    homes = _find_homes(left), _find_homes(right)
     return BuildMatch(
         numbers=matcher.numbers,
         pcs=matcher.pcs,
@@ -386,7 +440,40 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
         recorded=(len(left.recorded), len(right.recorded)),
         reached=(of_left, of_right),
         renamed=_find_renamed(builds, to_left),
+        homes=homes,
+        unrecorded=_find_unrecorded(builds, to_left, (of_left, of_right), homes),
     )
+
+
+def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
+    """Return the functions of recorded points with a file that is not their own."""
+    homes = {}
+    for function in build.find_named():
+        home = build.find_home(function)
+        if home != function:
+            homes[function] = home
+    return homes
+
+
+def _find_unrecorded(
+    builds: tuple[BuildFunctions, BuildFunctions],
+    to_left: Mapping[Function, Function],
+    reached: tuple[Collection[Function], Collection[Function]],
+    homes: tuple[Mapping[Function, Function], Mapping[Function, Function]],
+) -> tuple[Mapping[Function, FunctionSpan], Mapping[Function, FunctionSpan]]:
+    """Return the functions of both builds of which one alone recorded points, by the other one."""
+    to_right = {old: new for new, old in to_left.items()}
+    found: tuple[dict[Function, FunctionSpan], dict[Function, FunctionSpan]] = ({}, {})
+    for side, build in enumerate(builds):
+        every = (
+            *reached[1 - side],
+            *(_as_left(one, 1 - side, to_left) for one in homes[1 - side].values()),
+        )
+        for function in every:
+            own = function if side == 0 else to_right.get(function)
+            if function not in reached[side] and own in build.groups and build.lines(own):
+                found[side][function] = build.span(own)
+    return found
 
 
 def _find_renamed(
@@ -627,7 +714,7 @@ class _PointMatcher:
             if not frames:
                 found[pc] = Unmatched.LOCATION
                 continue
-            old = self._function(build.function(frames[0]), side)
+            old = self._function(build.find_home(build.function(frames[0])), side)
             new = self._to_right.get(old)
             if new is None:
                 found[pc] = Unmatched.FUNCTION

@@ -8,15 +8,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import cache
-from itertools import islice
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.compare.build_match import BuildComparison, Function
+from kcovdbg.compare.build_match import BuildComparison, Function, FunctionSpan
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
+from kcovdbg.records.line_states import CodeLine, LineState, TraceRecords, make_finder
 from kcovdbg.symbols.build_option import BuildOptions
 
 _CODE_SUFFIXES: Final = (".c", ".S", ".rs")
@@ -28,7 +28,15 @@ class Absence(str, Enum):
     """Why a build recorded nothing of a function."""
 
     NOT_REACHED = "not-reached"
-    """It has points of the function, and recorded none of them."""
+    """It has points of the function, and executed none of its code."""
+    UNRECORDED = "unrecorded"
+    """It has points of the function, and executed code of it where it has none: that follows from
+    other records.
+    """
+    UNKNOWN = "unknown"
+    """It has points of the function, and recorded none of them: whether it executed code of it does
+    not follow from the others.
+    """
     RENAMED = "renamed"
     """A function of another name has the text."""
     NOT_INSTRUMENTED = "not-instrumented"
@@ -64,14 +72,17 @@ class CauseFinder:
 
     :param builds: of the left side and of the right one.
     :param comparison: of the same builds.
+    :param traces: all of each side.
     """
 
-    def __init__(self, builds: Sequence[Kernel], comparison: BuildComparison) -> None:
+    def __init__(
+        self,
+        builds: Sequence[Kernel],
+        comparison: BuildComparison,
+        traces: Sequence[TraceRecords],
+    ) -> None:
         self._match = comparison.match
-        self._builds = [_BuiltCode(build) for build in builds]
-        self._paired: frozenset[Function] = frozenset()
-        if self._match is not None:
-            self._paired = frozenset(self._match.to_left.values())
+        self._builds = list(map(_BuiltCode, builds, traces))
         self._find: Callable[[Function, int], FunctionCause | None] = cache(self._find_cause)
 
     def find(self, frame: Frame, side: int) -> FunctionCause | None:
@@ -87,26 +98,35 @@ class CauseFinder:
 
     def _find_cause(self, own: Function, side: int) -> FunctionCause | None:
         assert self._match is not None
+        own = self._match.homes[side].get(own, own)
         function = self._match.function(own, side)
         if function in self._match.reached[1 - side]:
             return None
-        if function in self._paired:
-            return FunctionCause(Absence.NOT_REACHED)
+        span = self._match.unrecorded[1 - side].get(function)
+        if span is not None:
+            return FunctionCause(self._builds[1 - side].judge(span))
         new_name = self._match.renamed[side].get(own)
         if new_name is not None:
             return FunctionCause(Absence.RENAMED, new_name)
         found = self._builds[1 - side].find_cause(own)
-        return FunctionCause(Absence.NEW) if side and found.cause is Absence.GONE else found
+        if found.cause is not Absence.GONE:
+            return found
+        if not self._builds[side].has_name(own):
+            # A macro made the name.
+            return FunctionCause(Absence.NO_POINT)
+        return FunctionCause(Absence.NEW) if side else found
 
 
 class _BuiltCode:
     """What a build has of files and functions, whether or not they have points.
 
     :param build: with a table.
+    :param trace: what it recorded.
     """
 
-    def __init__(self, build: Kernel) -> None:
+    def __init__(self, build: Kernel, trace: TraceRecords) -> None:
         self._build = build
+        self._trace = trace
         self._read: Callable[[], tuple[frozenset[str], Mapping[str, set[str]]]] = cache(
             self._read_table
         )
@@ -125,6 +145,46 @@ class _BuiltCode:
                     units[strip_clone_suffix(demangle(name))].add(unit)
         return frozenset(map(posixpath.normpath, names)), units
 
+    @cached_property
+    def _states(self) -> Mapping[str, Sequence[CodeLine]]:
+        """The states of lines, by file; none where the table has no blocks."""
+        table = self._build.points.require_table(needs_points=False)
+        if table.blocks is None:
+            return {}
+        return make_finder(table).find_lines(self._trace).files
+
+    def judge(self, span: FunctionSpan) -> Absence:
+        """Return why no point of a function was recorded."""
+        lines = self._find_lines(span)
+        states = set()
+        for line in self._states.get(span.file, ()):
+            if line.line in lines:
+                states.add(line.state)
+        if any(state.was_executed for state in states):
+            return Absence.UNRECORDED
+        # Copies of an inlined function may have no points.
+        if states == {LineState.NOT_EXECUTED} and not span.is_inlined:
+            return Absence.NOT_REACHED
+        return Absence.UNKNOWN
+
+    def _find_lines(self, span: FunctionSpan) -> range:
+        """Return all lines of a function: points may be on its first one alone. It is empty where
+        the source is not at hand, or does not say where the function begins and ends.
+        """
+        text = self._build.sources.read_as_built(span.file)
+        # Code is indented, where it may have the name as well.
+        head = re.compile(rf"([^\s#/*].*?\b)?{re.escape(span.name)}\s*\(")
+        first = min(span.lines.start, len(text))
+        while first > 0 and not head.match(text[first - 1]):
+            first -= 1
+        opened = closed = 0
+        for number in range(first, len(text) + 1) if first else ():
+            opened += text[number - 1].count("{")
+            closed += text[number - 1].count("}")
+            if number >= span.lines.stop - 1 and opened and closed >= opened:
+                return range(first, number + 1)
+        return range(0)
+
     def find_cause(self, function: Function) -> FunctionCause:
         """Return why the build has no point of a function."""
         name, file = function
@@ -132,7 +192,7 @@ class _BuiltCode:
         is_source = file.endswith(_CODE_SUFFIXES)
         its_units = units.get(name, set())
         # The unit of a function that a header defines is any file.
-        if its_units and (not is_source or its_units & {"", file}):
+        if its_units and (not is_source or its_units & {"", file}) and not self._has_points(name):
             return FunctionCause(Absence.NOT_INSTRUMENTED)
         tree = self._build.sources.tree
         path = tree.find(file)
@@ -140,14 +200,31 @@ class _BuiltCode:
             if path is None and self._has_tree(files):
                 return FunctionCause(Absence.GONE)
             return FunctionCause(Absence.NOT_BUILT, _find_option(path, file))
-        text = self._build.sources.read_as_built(file)
-        if text and not re.search(rf"\b{re.escape(name)}\b", "\n".join(text)):
+        if self._build.sources.read_as_built(file) and not self.has_name(function):
             return FunctionCause(Absence.GONE)
         return FunctionCause(Absence.NO_POINT)
 
+    def has_name(self, function: Function) -> bool:
+        """Return whether the source of a function has its name."""
+        name, file = function
+        text = "\n".join(self._build.sources.read_as_built(file))
+        return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+    def _has_points(self, name: str) -> bool:
+        table = self._build.points.require_table(needs_points=False)
+        for symbol in table.functions_named(name):
+            if table.find_in(range(symbol.address, symbol.address + symbol.size)):
+                return True
+        return False
+
     def _has_tree(self, files: frozenset[str]) -> bool:
-        tree = self._build.sources.tree
-        return any(tree.find(file) is not None for file in islice(sorted(files), _MOST_LOOKUPS))
+        """Return whether a whole source tree is at hand: others have what was compiled alone."""
+        sources = sorted(file for file in files if file.endswith(".c"))
+        for file in sources[:_MOST_LOOKUPS]:
+            path = self._build.sources.tree.find(file)
+            if path is not None and (path.parent / "Makefile").is_file():
+                return True
+        return False
 
 
 def _find_option(path: Path | None, file: str) -> str | None:

@@ -116,9 +116,25 @@ NOINLINE {quiet} int quiet(int value) {{ hit("quiet"); return value + 1; }}
 NOINLINE int skipped(int value) {{ hit("skipped"); return value + 2; }}
 {only} NOINLINE int {only_name}(int value) {{ hit("only"); return value * 5; }}
 {optional}
+/* Inlined, with a point behind its condition alone. */
+static inline __attribute__((always_inline)) int limited(int value)
+{{
+	if (value > 1500) {{
+		hit("limited");
+		value = 1500;
+	}}
+	return value;
+}}
+/* A macro makes the name. */
+#define DEFINE(name) NOINLINE int made_##name
+DEFINE(up)(int value) {{ hit("made up"); return value - 7; }}
 int run(int value)
 {{
-	int sum = quiet(value);
+	int sum = value - 1;
+	sum += limited(value);
+	sum += quiet(value);
+	if (value > 1000)
+		sum += made_up(value);
 	if (value > 1000)
 		sum += skipped(value);
 	return sum + {only_name}(value) + optional(value);
@@ -159,6 +175,10 @@ def test_each_function_that_one_build_lacks_has_its_cause(tmp_path):
         assert causes == {
             ("left", "quiet"): ("not-instrumented", None),
             ("left", "skipped"): ("not-reached", None),
+            # Its condition ran, in the block of its caller.
+            ("left", "limited"): ("unrecorded", None),
+            # Nothing says where it begins.
+            ("left", "made_up"): ("unknown", None),
             ("left", "old"): ("gone", None),
             ("left", "optional"): ("not-built", "CONFIG_OPTIONAL"),
             ("right", "recent"): ("new", None),
