@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from enum import Enum
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, pairwise, repeat
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -158,12 +158,10 @@ def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) ->
 
     for start in range(0, min(counts), _CHUNK):
         end = min(start + _CHUNK, *counts)
-        # Only a chunk that differs is compared record by record.
-        same = (
-            [(start, end)]
-            if is_same(start, end)
-            else [(at, at + 1) for at in range(start, end) if is_same(at, at + 1)]
-        )
+        same = [(start, end)]
+        if not is_same(start, end):
+            # Only a chunk that differs is compared record by record.
+            same = [(at, at + 1) for at in range(start, end) if is_same(at, at + 1)]
         for first, last in same:
             if blocks and blocks[-1].left + blocks[-1].length == first:
                 first = blocks.pop().left
@@ -223,10 +221,8 @@ class ViewRows:
         self._is_single = is_single
         self._parts = tuple(alignment.parts())
         # The first row of each part.
-        self._start = array(
-            "Q",
-            accumulate((max(len(part.left), len(part.right)) for part in self._parts), initial=0),
-        )
+        lengths = (max(len(part.left), len(part.right)) for part in self._parts)
+        self._start = array("Q", accumulate(lengths, initial=0))
         # Of a fold or filter: the first rows that are shown, and how many rows each one stands for.
         self._chosen: Sequence[int] = range(self._start[-1])
         self._rounds: Sequence[int] | None = None
@@ -243,28 +239,23 @@ class ViewRows:
         """Return the number of rows."""
         return len(self._chosen)
 
-    def _find_part(self, row: int) -> int:
-        return bisect_right(self._start, row) - 1
-
     def row(self, number: int) -> ViewRow:
         """Return one row."""
         row = self._chosen[number]
-        number_of_part = self._find_part(row)
+        number_of_part = bisect_right(self._start, row) - 1
         part, at = self._parts[number_of_part], row - self._start[number_of_part]
-        left, right = (
-            records[at] if at < len(records) else None for records in (part.left, part.right)
-        )
-        rounds = 1 if self._rounds is None else self._rounds[number]
-        if self._is_single:
-            return ViewRow(left, None, Mark.NONE, rounds)
-        if part.is_common:
-            return ViewRow(left, right, Mark.EQUAL, rounds)
+        left = part.left[at] if at < len(part.left) else None
+        right = part.right[at] if at < len(part.right) else None
         mark = Mark.CHANGED
-        if left is None:
+        if self._is_single:
+            right, mark = None, Mark.NONE
+        elif part.is_common:
+            mark = Mark.EQUAL
+        elif left is None:
             mark = Mark.RIGHT
         elif right is None:
             mark = Mark.LEFT
-        return ViewRow(left, right, mark, rounds)
+        return ViewRow(left, right, mark, 1 if self._rounds is None else self._rounds[number])
 
     def find(self, index: int, *, right: bool = False) -> int:
         """Return the row that shows a record, or the last one before it if none does.
@@ -280,24 +271,19 @@ class ViewRows:
         # A part without records on this side starts at the same index as the next one.
         while number > 0 and not records(self._parts[number]):
             number -= 1
-        row = (
-            0
-            if number < 0
-            else self._start[number] + max(index - records(self._parts[number]).start, 0)
-        )
+        row = 0
+        if number >= 0:
+            row = self._start[number] + max(index - records(self._parts[number]).start, 0)
         return max(0, bisect_right(self._chosen, row) - 1)
 
     def find_differences(self) -> list[int]:
         """Return the rows in which differences begin, of those that are shown, ascending."""
-        starts = [
-            start
-            for part, start in zip(self._parts, self._start, strict=False)
-            if not part.is_common
-        ]
-        if self._rounds is None:
-            return starts
-        rows = ((bisect_left(self._chosen, start), start) for start in starts)
-        return [row for row, start in rows if row < len(self) and self._chosen[row] == start]
+        rows = []
+        for part, start in zip(self._parts, self._start, strict=False):
+            row = bisect_left(self._chosen, start)
+            if not part.is_common and row < len(self) and self._chosen[row] == start:
+                rows.append(row)
+        return rows
 
     def _choose(self, spans: Iterable[tuple[int, int]]) -> ViewRows:
         """Return these rows with some of them alone.
@@ -314,8 +300,12 @@ class ViewRows:
 
     def filter(self, is_wanted: Callable[[ViewRow], bool]) -> ViewRows:
         """Return the rows that are wanted."""
-        rows = ((number, self.row(number)) for number in range(len(self)))
-        return self._choose((number, row.rounds) for number, row in rows if is_wanted(row))
+        wanted = []
+        for number in range(len(self)):
+            row = self.row(number)
+            if is_wanted(row):
+                wanted.append((number, row.rounds))
+        return self._choose(wanted)
 
     def fold_equal(self) -> ViewRows:
         """Return the rows with equal ones folded, except a few around each difference."""
@@ -330,10 +320,10 @@ class ViewRows:
             last = end - (_CONTEXT if end < len(self) else 0)
             if not part.is_common or last - first < 2:
                 first = last = end
-            yield from ((row, 1) for row in range(start, first))
+            yield from zip(range(start, first), repeat(1), strict=False)
             if first < last:
                 yield first, last - first
-            yield from ((row, 1) for row in range(last, end))
+            yield from zip(range(last, end), repeat(1), strict=False)
 
     def fold_groups(self, groups: Iterable[object]) -> ViewRows:
         """Return the rows of one trace with consecutive records of one group in one.

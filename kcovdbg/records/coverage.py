@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
@@ -29,9 +30,7 @@ class LineCoverage(NamedTuple):
     hits: int
     """Records of the line's points, or of its code if those are more."""
     points: int
-    """Points that the compiler put there, those of functions inlined there too; at least as many as
-    are covered.
-    """
+    """Points that the compiler put there, those of functions inlined there included."""
     covered: int
     """Points that were executed."""
 
@@ -43,11 +42,11 @@ class FileCoverage(NamedTuple):
 
     file: str
     lines: Sequence[int]
-    """Their numbers, ascending."""
+    """The numbers of the lines, ascending."""
     states: Sequence[int]
-    """Of :class:`LineState`."""
+    """Of each line a :class:`LineState`."""
     hits: Sequence[int]
-    """As :attr:`LineCoverage.hits`, and the others."""
+    """As :attr:`LineCoverage.hits`; the columns below in the same way."""
     points: Sequence[int]
     covered: Sequence[int]
 
@@ -84,16 +83,20 @@ def join_code(
     :param files: lines with points.
     :param code: by file, as in debug info.
     """
-    by_name = {coverage.file: coverage for coverage in files}
+    by_name = _group_lines(files)
     joined = []
     for name in sorted(by_name.keys() | code.keys()):
-        coverage = by_name.get(name)
-        rows = {} if coverage is None else {row.line: row for row in coverage.rows()}
+        rows = by_name.get(name, {})
         for line in code.get(name, ()):
             rows[line.line] = _join_line(name, line, rows.get(line.line))
         if rows:
             joined.append(_make_file(name, rows))
     return joined
+
+
+def _group_lines(files: Iterable[FileCoverage]) -> dict[str, dict[int, LineCoverage]]:
+    """Return lines by file and number."""
+    return {coverage.file: {row.line: row for row in coverage.rows()} for coverage in files}
 
 
 def _join_line(file: str, line: CodeLine, known: LineCoverage | None) -> LineCoverage:
@@ -103,11 +106,12 @@ def _join_line(file: str, line: CodeLine, known: LineCoverage | None) -> LineCov
     """
     if known is None:
         return LineCoverage(file, line.line, line.state, line.hits, 0, 0)
-    state = line.state
+    state, hits = line.state, known.hits
     if state is LineState.NOT_EXECUTED and known.covered:
         # Its own code was not executed, but what was inlined there.
         state = LineState.PARTLY
-    hits = max(line.hits, known.hits) if state.was_executed else known.hits
+    if state.was_executed:
+        hits = max(line.hits, hits)
     return LineCoverage(file, line.line, state, hits, known.points, known.covered)
 
 
@@ -120,20 +124,20 @@ def fill_lines(
     :param sides: of each trace its lines, by file.
     :param missing: the state by each trace of lines that only others have.
     """
-    by_name = [{coverage.file: coverage for coverage in side} for side in sides]
-    filled: list[list[FileCoverage]] = [[] for _ in sides]
-    for name in sorted(set().union(*by_name)):
-        found = [side.get(name) for side in by_name]
-        known: dict[int, LineCoverage] = {}
-        rows = []
-        for coverage in found:
-            own = {} if coverage is None else {row.line: row for row in coverage.rows()}
-            known.update(own)
-            rows.append(own)
-        for side, own in enumerate(rows):
-            for line in known.keys() - own.keys():
-                own[line] = known[line]._replace(state=missing[side], hits=0, covered=0)
-            filled[side].append(_make_file(name, own))
+    by_name = list(map(_group_lines, sides))
+    known: defaultdict[str, dict[int, LineCoverage]] = defaultdict(dict)
+    for side in by_name:
+        for name, lines in side.items():
+            known[name].update(lines)
+    filled = []
+    for side, state in zip(by_name, missing, strict=True):
+        files = []
+        for name, lines in sorted(known.items()):
+            own = side.get(name, {})
+            for line in lines.keys() - own.keys():
+                own[line] = lines[line]._replace(state=state, hits=0, covered=0)
+            files.append(_make_file(name, own))
+        filled.append(files)
     return filled
 
 
@@ -205,9 +209,8 @@ def _missed_points(
     """
     assert columns.table is not None
     frames, rows = columns.frames, columns.table.columns.chain
-    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(
-        columns.seen, "little"
-    )
+    seen = int.from_bytes(columns.seen, "little")
+    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~seen
     if has_unexecuted or not flags:
         return array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
@@ -220,13 +223,8 @@ def _missed_points(
     flags &= int.from_bytes(low_bytes(of_rows), "little")
     points = array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     executed = set(_find_functions(frames, recorded))
-    return array(
-        "Q",
-        compress(
-            points,
-            map(executed.__contains__, _find_functions(frames, find_outermost(frames, points))),
-        ),
-    )
+    functions = _find_functions(frames, find_outermost(frames, points))
+    return array("Q", compress(points, map(executed.__contains__, functions)))
 
 
 def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:
@@ -246,36 +244,29 @@ def _number_lines(
     unknown or unwanted.
     """
     strings = frames.strings
-    used = Numbering((0, len(frames.line))).number(
-        *(flatten_chains(frames, chains)[1] for chains in groups)
-    )
+    flat = (flatten_chains(frames, chains)[1] for chains in groups)
+    used = Numbering((0, len(frames.line))).number(*flat)
     # A damaged table has numbers beyond its frames.
     numbers = low_halves(used[: bisect_left(used, len(frames.line))])
-    files = sorted(
-        (strings[number] or "", number)
-        for number in set(gather(numbers, frames.file, 0))
-        if strings[number]
-    )
+    by_name = {strings[number]: number for number in set(gather(numbers, frames.file, 0))}
+    files = sorted(filter(None, by_name))
     ranks = zeros("I", len(strings))
-    for rank, (_, number) in enumerate(files, 1):
-        ranks[number] = rank
+    for rank, name in enumerate(files, 1):
+        ranks[by_name[name]] = rank
     of_frames = gather(frames.file, ranks, 0)
     if wanted is not None:
         functions = _find_functions(frames, numbers)
-        flags = {
-            word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None))
-            for word in set(functions)
-        }
-        for number, word in zip(numbers, functions, strict=True):
-            if not flags[word]:
-                of_frames[number] = 0
-    words = pair_words(of_frames, frames.line)
+        unwanted = set()
+        for word in set(functions):
+            if not wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)):
+                unwanted.add(word)
+        for number in compress(numbers, map(unwanted.__contains__, functions)):
+            of_frames[number] = 0
     numbering = Numbering()
-    lines = numbering.number(
-        pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0))
-    )
+    used_lines = pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0))
+    lines = numbering.number(used_lines)
     # Frames of no chain may have none.
-    return lines, numbering.ids(words), [name for name, _ in files]
+    return lines, numbering.ids(pair_words(of_frames, frames.line)), files
 
 
 class FunctionPoints(NamedTuple):
@@ -306,18 +297,13 @@ class PointRows:
 
     def select(self, group: FunctionPoints) -> tuple[list[int], list[int]]:
         """Return the points of a function, as recorded, and their chains."""
-        base, part = self._table.base, slice(group.first, group.end)
-        offsets, chains = (
-            list(compress(column[part], self.flags[part]))
-            for column in (self._table.offset, self._table.chain)
-        )
-        return [base + offset for offset in offsets], chains
+        part = slice(group.first, group.end)
+        flags = self.flags[part]
+        pcs = map(self._table.base.__add__, compress(self._table.offset[part], flags))
+        return list(pcs), list(compress(self._table.chain[part], flags))
 
     def only(self, seen: bytes | bytearray) -> bytes:
-        """Return of each row whether it is a point and one of some rows: 0 or 1.
-
-        :param seen: of each row, whether it is one of those.
-        """
+        """Return for each row whether it is a point and set in ``seen``: 0 or 1."""
         both = int.from_bytes(self.flags, "little") & int.from_bytes(seen, "little")
         return both.to_bytes(len(self.flags), "little")
 
@@ -372,13 +358,10 @@ def count_functions(
     :param seen: of each row of the table, whether it was recorded: 0 or 1.
     """
     executed = points.only(seen)
-    return [
-        (
-            group.function.unit,
-            demangle(group.function.name),
-            executed.count(1, group.first, group.end),
-            points.count(group),
-        )
-        for group in functions
-        if group.function.unit is not None
-    ]
+    rows = []
+    for group in functions:
+        if group.function.unit is not None:
+            unit, name = group.function.unit, demangle(group.function.name)
+            count = executed.count(1, group.first, group.end)
+            rows.append((unit, name, count, points.count(group)))
+    return rows

@@ -35,7 +35,8 @@ def plain_function(function: str | None) -> str:
     Rust, demangled.
     """
     name = demangle(function or "")
-    return name.split(" (.", 1)[0] if "::" in name else name.split(".", 1)[0]
+    suffix = " (." if "::" in name else "."
+    return name.split(suffix, 1)[0]
 
 
 def find_allocation(names: Sequence[str | None]) -> int | None:
@@ -53,8 +54,8 @@ def find_origin(names: Sequence[str | None]) -> int | None:
 
     :param names: functions of a stack, innermost first: of a crashed or hung task, or of a
         backtrace in the kernel's log; None for a frame without a name.
-    :return: None where the stack is that of who noticed what another task or CPU did, or ends
-        before the function.
+    :return: None if the stack belongs to the reporter, not the culprit, or ends before the
+        function.
     """
     roles = roles_of(names)
     at = max((index for index, role in enumerate(roles) if role is CrashRole.CRASH), default=-1) + 1

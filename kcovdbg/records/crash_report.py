@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.records.crash_origin import find_allocation, find_origin
 from kcovdbg.records.log_text import LogLine, record_lines, split_log, untangle
-from kcovdbg.records.oops_words import find_code_words
+from kcovdbg.records.oops_words import CodeWord, find_code_words
 from kcovdbg.records.report_table import (
     ASIDE,
     COUNTER,
@@ -193,21 +192,16 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     elif _TRAP.match(texts[first]) and len(titles) > 1:
         between = sum(line.caller == caller for line in lines[titles[-2] : first])
         first = titles[-2] if between <= _ADJACENT else first
-    own = [
-        text
-        for line, text in zip(lines[first:end], texts[first:end], strict=True)
-        if line.caller == caller
-    ]
+    own = [texts[index] for index in range(first, end) if lines[index].caller == caller]
     return CrashReport(texts[first], reason, *_find_subject(own))
 
 
 def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int]:
     """Return the last of these reports that follow one another."""
-    pairs = list(pairwise(hung))[::-1]
-    close = takewhile(
-        lambda pair: (lines[pair[1]].time or 0) - (lines[pair[0]].time or 0) < _ROUND, pairs
-    )
-    return [hung[-1], *(before for before, _ in close)]
+    first = len(hung) - 1
+    while first and (lines[hung[first]].time or 0) - (lines[hung[first - 1]].time or 0) < _ROUND:
+        first -= 1
+    return hung[first:]
 
 
 def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
@@ -232,7 +226,7 @@ def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
 def find_tasks(text: str) -> list[ReportedTask]:
     """Return the tasks that the reports in a log name, in order."""
     found = (_find_task(line.message[:_MAX_LINE]) for line in split_log(text))
-    return [task for task in found if task is not None]
+    return list(filter(None, found))
 
 
 # Of a report that syzkaller's tools print.
@@ -268,17 +262,15 @@ def summarize_report(text: str) -> ReportSummary:
         names = [frame.function for frame in stack.frames]
         origin = find_allocation(names) if stack.is_allocation else find_origin(names)
         if origin is not None:
-            calls = (
-                match["name"] for name in names if (match := _SYSCALL.fullmatch(name)) is not None
-            )
-            return ReportSummary(stack.task or first, stack.frames[origin], next(calls, None))
-    problem = (
-        "the report's stacks do not show where it began" if stacks else "the report has no stack"
-    )
+            call = next(filter(None, map(_SYSCALL.fullmatch, names)), None)
+            syscall = None if call is None else call["name"]
+            return ReportSummary(stack.task or first, stack.frames[origin], syscall)
+    problem = "the report has no stack"
+    if stacks:
+        problem = "the report's stacks do not show where it began"
     name = _find_headline_function(lines)
-    return ReportSummary(
-        first, None if name is None else ReportedFrame(name, None, None), problem=problem
-    )
+    place = None if name is None else ReportedFrame(name, None, None)
+    return ReportSummary(first, place, problem=problem)
 
 
 def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
@@ -286,29 +278,35 @@ def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
     for _, own in untangle(lines):
         is_harmless = False
         for line in own:
-            is_harmless = (is_harmless and TRACE.match(line.message) is None) or HARMLESS.match(
-                line.message
-            ) is not None
-            task = None if is_harmless else _find_task(line.message)
-            if task is not None:
+            if HARMLESS.match(line.message):
+                is_harmless = True
+            elif TRACE.match(line.message):
+                is_harmless = False
+            task = _find_task(line.message)
+            if task is not None and not is_harmless:
                 yield task
 
 
 def _find_headline_function(lines: Iterable[LogLine]) -> str | None:
     """Return the function that the first of the lines names that remain where a log ends early."""
     for line in lines:
-        counter = COUNTER.match(line.message)
-        headline = None if counter is not None else HEADLINE.match(line.message)
-        if counter is None and headline is None:
-            continue
-        words = find_code_words(line.message)
-        at = headline.start("place") if headline is not None else 0
-        name = next(
-            (word.function for word in words if word.function is not None and word.span[0] >= at),
-            None,
-        )
-        if name is not None and find_origin([name]) is not None:
-            return name
+        at = 0
+        if not COUNTER.match(line.message):
+            headline = HEADLINE.match(line.message)
+            if headline is None:
+                continue
+            at = headline.start("place")
+        word = _find_function(line.message, at)
+        if word is not None and find_origin([word.function]) is not None:
+            return word.function
+    return None
+
+
+def _find_function(text: str, start: int) -> CodeWord | None:
+    """Return the first function with an offset in a line, from an index on."""
+    for word in find_code_words(text):
+        if word.function is not None and word.span[0] >= start:
+            return word
     return None
 
 
@@ -336,12 +334,9 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         found = COUNTER.match(text)
         frames = _read_frame(text, 0 if found is None else found.end())
         is_start = TRACE.match(text) is not None
-        ends = (
-            is_start
-            or END.match(text) is not None
-            or HARMLESS.match(text) is not None
-            or DOUBTFUL.match(text) is not None
-        )
+        says_harmless = HARMLESS.match(text) is not None
+        says_doubtful = DOUBTFUL.match(text) is not None
+        ends = is_start or END.match(text) or says_harmless or says_doubtful
         if stack is not None and (ends or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
             if stack and not is_harmless:
                 yield ReportedStack(start, stack, task, is_leak, is_doubtful)
@@ -349,8 +344,8 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
             is_harmless = is_doubtful = is_leak = False
         task = _find_task(text) or task
         is_aside = (is_aside and not is_start) or ASIDE.match(text) is not None
-        is_harmless = is_harmless or HARMLESS.match(text) is not None
-        is_doubtful = is_doubtful or DOUBTFUL.match(text) is not None
+        is_harmless = is_harmless or says_harmless
+        is_doubtful = is_doubtful or says_doubtful
         is_leak = is_leak or _LEAK.match(text) is not None
         # Some reports, such as KMSAN's, have no line in front of their stack.
         if is_start or (stack is None and found is None and frames and not is_aside):
@@ -374,17 +369,14 @@ def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:
         if inlined is None:
             return None
         return [ReportedFrame(inlined["function"], inlined["file"], int(inlined["line"]))]
-    words = find_code_words(text)
-    place = next(
-        (word for word in words if word.function is not None and word.span[0] >= start), None
-    )
+    place = _find_function(text, start)
     if place is None or place.function is None or place.is_torn:
         return None
-    before, after = (
-        _BEFORE.fullmatch(text, start, place.span[0]),
-        _AFTER.fullmatch(text, place.span[1]),
-    )
+    before = _BEFORE.fullmatch(text, start, place.span[0])
+    after = _AFTER.fullmatch(text, place.span[1])
     if before is None or after is None:
         return None
+    if before["unsure"]:
+        return []
     line = None if after["line"] is None else int(after["line"])
-    return [] if before["unsure"] else [ReportedFrame(place.function, after["file"], line)]
+    return [ReportedFrame(place.function, after["file"], line)]

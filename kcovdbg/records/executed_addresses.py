@@ -100,14 +100,10 @@ def read_exactly(
     tried = dict.fromkeys(offsets)
     if finds_offset:
         tried.update(dict.fromkeys(_list_offsets(sample, code)))
-    ranking = sorted(
-        (_judge(sample, code, offset) for offset in tried), key=lambda one: -one.starts
-    )
-    best = ranking[0]
-    likely = next(one for one in ranking if one.kaslr_offset == offsets[0])
-    others = max(
-        (one.starts for one in ranking if one.kaslr_offset != best.kaslr_offset), default=0
-    )
+    readings = [_judge(sample, code, offset) for offset in tried]
+    likely = readings[0]
+    best, *rest = sorted(readings, key=lambda one: -one.starts)
+    others = rest[0].starts if rest else 0
     density = len(code.starts) / max(code.code[1] - code.code[0], 1)
     expected = best.inside * density
     is_certain = (
@@ -131,7 +127,8 @@ def _list_offsets(sample: Sequence[int], code: KernelCode) -> Sequence[int]:
     """Return the offsets with which some of the addresses would be in the kernel's code."""
     start, end = code.code
     found: dict[int, None] = {}
-    for word in {sample[len(sample) * part // 4] for part in (1, 2, 3)} if sample else ():
+    for part in (1, 2, 3) if sample else ():
+        word = sample[len(sample) * part // 4]
         first = -(-(word - end + 1) // _ALIGN)
         last = (word - start) // _ALIGN
         found.update(dict.fromkeys(number * _ALIGN for number in range(first, last + 1)))

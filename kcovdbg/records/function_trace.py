@@ -294,22 +294,23 @@ class FunctionClass(NamedTuple):
 def _read_classes() -> tuple[FunctionClass, ...]:
     tables = ConfigParser(interpolation=None)
     tables.read_string(files(__package__).joinpath("function_classes.ini").read_text("utf-8"))
-    return tuple(
-        FunctionClass(
-            name,
-            tables[name]["summary"],
-            tuple(tables[name]["functions"].split()),
-            tuple(tables[name]["files"].split()),
-        )
-        for name in tables.sections()
-    )
+    classes = []
+    for name in tables.sections():
+        table = tables[name]
+        functions, paths = tuple(table["functions"].split()), tuple(table["files"].split())
+        classes.append(FunctionClass(name, table["summary"], functions, paths))
+    return tuple(classes)
 
 
 CLASSES: Final = _read_classes()
 """The classes of ``function_classes.ini``; a function is in the first one that matches."""
 
 OUTERMOST: Final = (
-    *("__x64_sys_*", "__ia32_sys_*", "__ia32_compat_sys_*", "__arm64_sys_*", "__riscv_sys_*"),
+    "__x64_sys_*",
+    "__ia32_sys_*",
+    "__ia32_compat_sys_*",
+    "__arm64_sys_*",
+    "__riscv_sys_*",
     "*exit_to_user_mode*",
 )
 """Patterns of functions that only the kernel's entry code calls."""
@@ -335,10 +336,14 @@ def find_class(function: str | None, file: str | None) -> str | None:
 
     :param file: that it was compiled from.
     """
-    if function is None or any(fnmatchcase(function, pattern) for pattern in _SYSTEM_CALLS):
+    if function is None or _matches_any(function, _SYSTEM_CALLS):
         return None
     for one in CLASSES:
         is_in_file = file is not None and any(matches_path(path, file) for path in one.files)
-        if is_in_file or any(fnmatchcase(function, pattern) for pattern in one.functions):
+        if is_in_file or _matches_any(function, one.functions):
             return one.name
     return None
+
+
+def _matches_any(function: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(function, pattern) for pattern in patterns)

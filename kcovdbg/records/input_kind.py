@@ -134,9 +134,9 @@ def _unpack_start(packing: Packing, file: Any) -> bytes:
             start.write(data)
     except KcovdbgError:
         raise
-    except Exception:  # noqa: BLE001 - each module has its own exceptions
+    except Exception:  # noqa: BLE001, S110 - each module has its own exceptions
         # Reported when all of it is read.
-        return start.getvalue()
+        pass
     return start.getvalue()
 
 
@@ -230,11 +230,9 @@ def _find_json_kind(text: bytes) -> FoundKind | None:
         return _found(InputKind.RECORDING)
     if value.keys() >= _SIDE_KEYS:
         return _found(InputKind.SIDE_FILE)
-    return (
-        _found(InputKind.WORKDIR, "a configuration of syzkaller")
-        if isinstance(value.get("workdir"), str)
-        else None
-    )
+    if isinstance(value.get("workdir"), str):
+        return _found(InputKind.WORKDIR, "a configuration of syzkaller")
+    return None
 
 
 def _read_start(data: bytes) -> tuple[PcFile | None, NotATraceError | None]:
@@ -261,13 +259,11 @@ def _find_folder_kind(folder: Path) -> FoundKind:
         return _found(InputKind.WORKDIR)
     if is_crash_folder(names):
         return _found(InputKind.CRASH)
-    if "vmlinux" in names or any(
-        name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names
-    ):
-        return _found(
-            InputKind.OTHER, "a directory of kernel images", f"-s {folder} takes debug info from it"
-        )
-    if any(_is_trace(path) for path in _list_traces(folder)[:_TRIED]):
+    modules = (name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names)
+    if "vmlinux" in names or any(modules):
+        hint = f"-s {folder} takes debug info from it"
+        return _found(InputKind.OTHER, "a directory of kernel images", hint)
+    if any(map(_is_trace, _list_traces(folder)[:_TRIED])):
         # What is none is left out by name when they are read.
         return _found(InputKind.TRACE, "a directory of traces")
     return _found(InputKind.OTHER, "a directory without traces or crashes", "name a file in it")

@@ -65,22 +65,14 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     :param others: why further ones were left out.
     :raises KcovdbgError: when records are of several kinds.
     """
-    if (
-        len(
-            {
-                (buffer.encoding.codec, buffer.encoding.word_size)
-                for buffer in buffers
-                if buffer.count
-            }
-        )
-        > 1
-    ):
+    is_incomplete = any(buffer.is_incomplete for buffer in buffers)
+    buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
+    kinds = {(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers}
+    if len(kinds) > 1:
         raise KcovdbgError(
             f"{name.removeprefix('file:')}: traces of several modes",
             hint="name those of one mode by a pattern",
         )
-    is_incomplete = any(buffer.is_incomplete for buffer in buffers)
-    buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
     count = len(buffers)
     remark_counts = Counter(remark for buffer in buffers for remark in buffer.remarks)
     builds = {buffer.build_id for buffer in buffers}
@@ -90,16 +82,17 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         remarks.append(f"left out: {others[0]}{more}")
-    merged = concatenate(buffers, remarks)
     build = builds.pop() if len(builds) == 1 else None
     # No order before an unknown one.
     order = min(
         (buffer.order for buffer in buffers),
         key=lambda order: (order.is_known is not False, order.is_known is True),
     )
-    merged = replace(merged, listed_code=_merge_listed(buffers))
     merged = replace(
-        merged,
+        concatenate(buffers, remarks),
+        listed_code=_merge_listed(buffers),
+        file_words=_merge_file_words(buffers),
+        fit=None,
         name=name,
         pid=None,
         comm=None,
@@ -112,27 +105,34 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
 
 def _merge_listed(buffers: Sequence[Buffer]) -> array[int] | None:
     """Return the code that may have been executed by several lists; None where one does not say."""
-    lists = [buffer.listed_code for buffer in buffers if buffer.listed_code is not None]
-    return array("Q", sorted(set().union(*lists))) if len(lists) == len(buffers) else None
+    listed: set[int] = set()
+    for buffer in buffers:
+        if buffer.listed_code is None:
+            return None
+        listed.update(buffer.listed_code)
+    return array("Q", sorted(listed))
+
+
+def _merge_file_words(buffers: Sequence[Buffer]) -> array[int] | None:
+    """Return the words of several files; None where one is unknown."""
+    words = array("Q")
+    for buffer in buffers:
+        if buffer.file_words is None:
+            return None
+        words.extend(buffer.file_words)
+    return words
 
 
 def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
     """Return several buffers as one with how all of them fit."""
     fits = [buffer.fit for buffer in buffers if buffer.fit is not None]
-    lists = [buffer.file_words for buffer in buffers if buffer.file_words is not None]
-    file_words = None
-    if len(lists) == len(buffers):
-        file_words = array("Q")
-        for words in lists:
-            file_words.extend(words)
     if not fits:
-        return replace(merged, fit=None, file_words=file_words)
+        return merged
     points, judged = sum(fit.points for fit in fits), sum(fit.judged for fit in fits)
     remark = (
         f"{points} of {judged} PCs are coverage points of this kernel: are they another build's?"
     )
-    fit = ListFit(
-        points, judged, remark, next((fit.hint for fit in fits if fit.hint is not None), None)
-    )
+    hints = (fit.hint for fit in fits if fit.hint is not None)
+    fit = ListFit(points, judged, remark, next(hints, None))
     remarks = (remark, *merged.remarks) if fit.is_low else merged.remarks
-    return replace(merged, fit=fit, file_words=file_words, remarks=remarks)
+    return replace(merged, fit=fit, remarks=remarks)

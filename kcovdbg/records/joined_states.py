@@ -6,7 +6,7 @@ each line.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress, count
+from itertools import chain, compress, count
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
@@ -68,11 +68,9 @@ def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
 def quality_text(buffer: Buffer, quality: Quality) -> str:
     """Return in words what is known about a trace."""
     if quality & Quality.EXACT:
-        return (
-            "all executed code"
-            if quality & Quality.COMPLETE
-            else "executed code: what is not listed is unknown"
-        )
+        if quality & Quality.COMPLETE:
+            return "all executed code"
+        return "executed code: what is not listed is unknown"
     if quality & Quality.COMPLETE:
         if quality & Quality.PLACED:
             return "open: its task is inside the kernel, and its stack is known"
@@ -115,12 +113,10 @@ def join_states(
             hits = executed_by.get((file, number), ()) if state.was_executed else ()
             lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
         joined[file] = lines
-    missing = {
-        file: frozenset(
-            number for number in numbers if _may_be_call(joined.get(file, {}).get(number))
-        )
-        for file, numbers in wanted.items()
-    }
+    missing: dict[str, set[int]] = {}
+    for file, numbers in wanted.items():
+        own = joined.get(file, {})
+        missing[file] = {number for number in numbers if _may_be_call(own.get(number))}
     kinds = frozenset[PointKind]().union(*(trace.records.kinds for trace in traces))
     is_complete = all(trace.records.quality & _KNOWS == _KNOWS for trace in traces)
     calls = _Calls(table, finder, frozenset(executed) if is_complete else None)
@@ -164,21 +160,19 @@ class _Calls:
 
         :param inlined: points of the code that was inlined at these lines.
         """
-        rows = self._table.get_rows({pc for points in inlined.values() for pc in points})
-        frames = [
-            frame
-            for row in rows
-            if row is not None
-            for frame in row[1]
-            if (frame.file, frame.line) in inlined
-        ]
-        names = {frame.function for frame in frames if frame.function is not None}
-        for pc, _, its_frames in _find_points(
-            self._table, self._table.find_frames("frame_function", names)
-        ):
-            for name in {frame.function for frame in its_frames if frame.function in names}:
-                assert name is not None
-                self._rows.setdefault(name, []).append((pc, its_frames))
+        names = set()
+        for frame in self._find_frames(set(chain.from_iterable(inlined.values()))):
+            if frame.function is not None and (frame.file, frame.line) in inlined:
+                names.add(frame.function)
+        numbers = self._table.find_frames("frame_function", names)
+        for pc, _, frames in _find_points(self._table, numbers):
+            for name in names.intersection(frame.function for frame in frames):
+                self._rows.setdefault(name, []).append((pc, frames))
+
+    def _find_frames(self, pcs: Iterable[int]) -> Iterator[Frame]:
+        for row in self._table.get_rows(pcs):
+            if row is not None:
+                yield from row[1]
 
     def judge(
         self,
@@ -196,41 +190,40 @@ class _Calls:
         hits = []
         recorded: set[int] = set()
         for name, records, _ in traces:
-            counts = [records.counts[pc] for pc in points if records.counts.get(pc, 0)]
-            recorded.update(pc for pc in points if records.counts.get(pc, 0))
-            if counts:
-                hits.append(TraceHits(name, max(counts)))
+            executed = [pc for pc in points if records.counts.get(pc, 0)]
+            recorded.update(executed)
+            if executed:
+                most = max(map(records.counts.__getitem__, executed))
+                hits.append(TraceHits(name, most))
         if hits:
             state = LineState.EXECUTED if recorded.issuperset(points) else LineState.PARTLY
             return JoinedLine(state, sum(one.hits for one in hits), hits, is_call=True)
         # More code may have been inlined there, without points: it was not executed if nothing of
         # its function was.
-        frames = [
-            frame for row in self._table.get_rows(points) if row is not None for frame in row[1]
-        ]
-        functions = {
-            frame.function for frame in frames if (frame.file, frame.line) == (file, number)
-        }
-        ranges = [
-            None if function is None else self._find_unexecuted(function, file)
-            for function in functions
-        ]
-        is_unexecuted = all(
-            lines is not None
-            and all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
-            for lines in ranges
-        )
-        return JoinedLine(
-            LineState.NOT_EXECUTED if is_unexecuted else LineState.UNDECIDED, 0, (), is_call=True
-        )
+        state = LineState.NOT_EXECUTED
+        functions = set()
+        for frame in self._find_frames(points):
+            if (frame.file, frame.line) == (file, number):
+                functions.add(frame.function)
+        if not all(self._is_unexecuted(function, file, own) for function in functions):
+            state = LineState.UNDECIDED
+        return JoinedLine(state, 0, (), is_call=True)
 
-    def _find_unexecuted(self, function: str, file: str) -> range | None:
+    def _is_unexecuted(
+        self, function: str | None, file: str, own: Mapping[int, JoinedLine]
+    ) -> bool:
+        lines = self._find_unexecuted(function, file)
+        if lines is None:
+            return False
+        return all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
+
+    def _find_unexecuted(self, function: str | None, file: str) -> range | None:
         """Return the lines of a function that is not inlined, and has no record; None for another
         one.
         """
         executed = self._executed
         lines = []
-        for pc, frames in self._rows.get(function, ()):
+        for pc, frames in self._rows.get(function or "", ()):
             if (
                 executed is None
                 or frames[-1].function != function
@@ -257,11 +250,8 @@ def _find_points(
         return []
     chosen = compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags)))
     pcs = [columns.base + columns.offset[index] for index in chosen]
-    return [
-        (pc, *row)
-        for pc, row in zip(pcs, table.get_rows(pcs), strict=True)
-        if row is not None and row[1]
-    ]
+    rows = zip(pcs, table.get_rows(pcs), strict=True)
+    return [(pc, *row) for pc, row in rows if row is not None and row[1]]
 
 
 def _find_inlined(

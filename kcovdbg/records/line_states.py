@@ -23,8 +23,8 @@ from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
 
-_NOWHERE: Final = (1 << 64) - 1
-_NO_MEMORY: Final = (1 << 64) - 1
+# What C returns for a number that it has not, and where it lacks memory.
+_NONE: Final = (1 << 64) - 1
 # KCOVDBG_MAX_LINE and KCOVDBG_ROW_CODE.
 _LINE: Final = 0xFFFFF
 _HAS_CODE: Final = 0x40000000
@@ -326,23 +326,19 @@ class StateFinder:
         if trace.quality & Quality.EXACT:
             base += EXACT.lead
         counts = as_counts(trace.counts)
-        pairs = zip(counts.pcs, counts.records, strict=True)
-        rows = [(pc - base, count) for pc, count in pairs if count > 0 and 0 <= pc - base < 1 << 32]
-        recorded, hits = (
-            array("I", [offset for offset, _ in rows]),
-            array("Q", [count for _, count in rows]),
-        )
+        recorded, hits = array("I"), array("Q")
+        for pc, count in zip(counts.pcs, counts.records, strict=True):
+            if count > 0 and 0 <= pc - base < 1 << 32:
+                recorded.append(pc - base)
+                hits.append(count)
         given = ffi.new("struct kcovdbg_trace *")
         kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
-        given.points, given.chains, given.point_count = (
-            self._points,
-            self._chains,
-            self._point_count,
-        )
+        given.points, given.chains = self._points, self._chains
+        given.point_count = self._point_count
         given.kinds = sum(1 << kind for kind in trace.kinds)
         given.records, given.counts, given.record_count = *kept, len(recorded)
         given.quality = trace.quality
-        given.last = _NOWHERE
+        given.last = _NONE
         if trace.last is not None:
             given.last = (trace.last - base) % (1 << 64)
         listed = array("I", self._offsets(trace.listed))
@@ -352,10 +348,8 @@ class StateFinder:
         if place is None:
             given.quality &= ~Quality.PLACED
         else:
-            stack, positions = (
-                ffi.new("uint32_t[]", self._offsets(addresses))
-                for addresses in (place.stack, place.positions)
-            )
+            stack = ffi.new("uint32_t[]", self._offsets(place.stack))
+            positions = ffi.new("uint32_t[]", self._offsets(place.positions))
             kept += [stack, positions]
             given.stack, given.stack_count = stack, len(stack)
             given.positions, given.position_count = positions, len(positions)
@@ -490,7 +484,7 @@ class StateFinder:
         """
         ffi, lib = load_native()
         count = lib.kcovdbg_block_starts(self._encoded, ffi.NULL, 0)
-        if count == _NO_MEMORY:
+        if count == _NONE:
             raise MemoryError
         starts = zeros("I", count)
         if lib.kcovdbg_block_starts(self._encoded, column("I", starts, count), count) != count:
@@ -516,11 +510,14 @@ class StateFinder:
         edge = line = 0
         for index in range(found.block_count):
             edge_end, line_end = found.edge_ends[index], found.line_ends[index]
-            names = [
-                (self._file(found.line_files[at]), found.lines[at] & _LINE)
-                for at in range(line, line_end)
-                if found.lines[at] & _HAS_CODE
-            ]
+            # A branch's line is there twice, where it is last as well.
+            lines: dict[tuple[str, int], None] = {}
+            for at in range(line, line_end):
+                name = self._file(found.line_files[at])
+                if name is not None and found.lines[at] & _HAS_CODE:
+                    key = name, found.lines[at] & _LINE
+                    lines.pop(key, None)
+                    lines[key] = None
             records = found.records[index]
             blocks.append(
                 CodeBlock(
@@ -528,18 +525,13 @@ class StateFinder:
                     found.sizes[index],
                     BlockFlag(found.block_flags[index]),
                     BlockState(found.states[index]),
-                    None if records == _NOWHERE else records,
+                    None if records == _NONE else records,
                     tuple(found.edges[at] for at in range(edge, edge_end)),
-                    _unique_lines([(name, number) for name, number in names if name is not None]),
+                    tuple(lines),
                 )
             )
             edge, line = edge_end, line_end
         return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))
-
-
-def _unique_lines(lines: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return lines each once; that of a branch, which is there twice, where it is last."""
-    return tuple(dict.fromkeys(reversed(lines)))[::-1]
 
 
 def quality_of(buffer: Buffer) -> Quality:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -67,14 +67,11 @@ def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
         return range(buffer.count)
     missing = buffer.missing
     every = record.pc_words(buffer.words, buffer.encoding)
-    return array(
-        "Q",
-        (
-            i
-            for i, word in enumerate(every)
-            if (words is None or word in words) and i not in missing
-        ),
-    )
+    found = array("Q")
+    for index, word in enumerate(every):
+        if (words is None or word in words) and index not in missing:
+            found.append(index)
+    return found
 
 
 def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
@@ -86,12 +83,10 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
     for index in indices:
         starts.append(len(words))
         words.extend(record.record_words(buffer.words, index, buffer.encoding))
-    # In some formats only the next record shows the end of one.
-    encoding = (
-        buffer.encoding
-        if buffer.encoding.starts is None
-        else replace(buffer.encoding, starts=starts)
-    )
+    encoding = buffer.encoding
+    if encoding.starts is not None:
+        # In some formats only the next record shows the end of one.
+        encoding = replace(encoding, starts=starts)
     return replace(
         buffer, encoding=encoding, words=words, count=len(indices), gaps=(), file_words=None
     )
@@ -104,7 +99,9 @@ def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
     distinct = set(record.pc_words(buffer.words, buffer.encoding))
     pcs = record.pcs_of_words(distinct, buffer.encoding)
     passing = {word for word, pc in pcs.items() if wanted(pc)}
-    return passing | (distinct - pcs.keys()) if wanted.only_excludes else passing
+    if wanted.only_excludes:
+        passing |= distinct - pcs.keys()
+    return passing
 
 
 def matches_function(pattern: str, frame: Frame) -> bool:
@@ -150,11 +147,9 @@ def is_file_name(text: str) -> bool:
 
 def matches_function_or_file(pattern: str, frame: Frame) -> bool:
     """Return whether a frame is in this function or file."""
-    return (
-        matches_file(pattern, frame)
-        if is_file_name(pattern)
-        else matches_source_function(pattern, frame)
-    )
+    if is_file_name(pattern):
+        return matches_file(pattern, frame)
+    return matches_source_function(pattern, frame)
 
 
 class PcFilter:
@@ -169,9 +164,9 @@ class PcFilter:
     def __init__(
         self,
         names: LocationCache,
-        functions: Iterable[str] | None,
-        files: Iterable[str] | None = None,
-        not_functions: Iterable[str] | None = None,
+        functions: Collection[str] | None,
+        files: Collection[str] | None = None,
+        not_functions: Collection[str] | None = None,
     ) -> None:
         self._names = names
         self._not_functions = tuple(not_functions or ())
@@ -180,15 +175,10 @@ class PcFilter:
         self._known: dict[int, bool] = {}
         # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and
         # aliases.
-        self._code = [
-            (code, flag)
-            for flag, patterns in (
-                (_IN_FUNCTION, self._functions),
-                (_EXCLUDED, self._not_functions),
-            )
-            for pattern in patterns
-            for code in names.find_code(pattern)
-        ]
+        self._code: list[tuple[range, int]] = []
+        for flag, patterns in ((_IN_FUNCTION, functions), (_EXCLUDED, not_functions)):
+            for pattern in patterns or ():
+                self._code += ((code, flag) for code in names.find_code(pattern))
 
     @property
     def passes_all(self) -> bool:
@@ -216,9 +206,8 @@ class PcFilter:
         """Return for each PC whether it passes, 0 or 1."""
         flags = bytearray(columns.find_flags(self._flags))
         for code, flag in self._code:
-            for at in range(
-                bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)
-            ):
+            first, end = (bisect_right(columns.pcs, pc) for pc in (code.start, code.stop))
+            for at in range(first, end):
                 flags[at] |= flag
         return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
 

@@ -76,9 +76,8 @@ class LogLine(NamedTuple):
 
     def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return where a part of ``plain`` is in ``text``."""
-        return self.columns[start], self.columns[end - 1] + 1 if end > start else self.columns[
-            start
-        ]
+        first = self.columns[start]
+        return first, self.columns[end - 1] + 1 if end > start else first
 
 
 def decode_log(name: str, data: bytes) -> str:
@@ -125,16 +124,9 @@ def _read_line(text: str) -> LogLine:
         if prefix is not None:
             start = prefix.end()
             values |= prefix.groupdict()
-    time = values.get("time")
-    return LogLine(
-        text,
-        plain,
-        columns,
-        start,
-        start > first,
-        values.get("caller"),
-        None if time is None else float(time),
-    )
+    seconds = values.get("time")
+    time = None if seconds is None else float(seconds)
+    return LogLine(text, plain, columns, start, start > first, values.get("caller"), time)
 
 
 def _skip_blanks(text: str, start: int) -> int:
@@ -148,9 +140,8 @@ def record_lines(records: Iterable[LogRecord]) -> Iterator[LogLine]:
     """Yield the lines of records of printk()'s ring buffer."""
     for record in records:
         for text in record.text.split("\n"):
-            yield LogLine(
-                text, text, range(len(text) + 1), 0, True, record.caller, record.time / 1e9
-            )
+            columns = range(len(text) + 1)
+            yield LogLine(text, text, columns, 0, True, record.caller, record.time / 1e9)
 
 
 def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:

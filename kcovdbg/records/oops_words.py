@@ -142,14 +142,11 @@ def parse_words(text: str) -> Iterator[CodeWord]:
         value = int(match[kind], 10 if kind in ("signed", "decimal") else 16)
         if not -(1 << 63) <= value <= WORD_MASK:
             raise ValueError(shown)
+        first, last = match.span(kind)
         is_oops = kind == "bracketed"
-        start = text.rindex("[<", 0, match.start(kind)) if is_oops else match.start(kind)
-        yield CodeWord(
-            shown,
-            (start, match.end(kind) + 2 * is_oops),
-            address=value & WORD_MASK,
-            is_oops=is_oops,
-        )
+        if is_oops:
+            first, last = text.rindex("[<", 0, first), last + 2
+        yield CodeWord(shown, (first, last), address=value & WORD_MASK, is_oops=is_oops)
 
 
 def find_code_words(text: str) -> list[CodeWord]:
@@ -188,17 +185,14 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
-        words = [
-            _place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words
-        ]
         # Addresses in a list alone are recorded; others are of the running kernel.
         is_log = line.is_stamped or has_functions
-        placed.append(
-            [
-                word._replace(is_oops=word.is_oops or (is_log and word.address is not None))
-                for word in words
-            ]
-        )
+        of_line = []
+        for word in words:
+            in_line = _place_in_line(line, word, has_sizes=has_sizes, is_exact=follows)
+            is_oops = word.is_oops or (is_log and word.address is not None)
+            of_line.append(in_line._replace(is_oops=is_oops))
+        placed.append(of_line)
     return placed
 
 
@@ -258,29 +252,19 @@ def _find_registers(text: str) -> Iterator[CodeWord]:
         group = "exact" if match["exact"] else "link"
         value = int(match[group], 16)
         if value:
-            yield CodeWord(
-                match[group],
-                match.span(group),
-                address=value,
-                is_exact=group == "exact",
-                is_oops=True,
-            )
+            found = CodeWord(match[group], match.span(group), address=value, is_oops=True)
+            yield found._replace(is_exact=group == "exact")
 
 
 def _find_frames(text: str) -> Iterator[CodeWord]:
     for pattern in _FRAMES:
         match = pattern.match(text)
         if match is not None:
-            is_exact = match.groupdict().get("number") == "0"
-            is_located = _GDB_LOCATED.search(text[-500:]) is not None
-            value = int(match["address"], 16)
-            yield CodeWord(
-                match["address"],
-                match.span("address"),
-                address=value,
-                is_exact=is_exact,
-                is_oops=True,
-                is_located=is_located,
+            address, span = match["address"], match.span("address")
+            found = CodeWord(address, span, address=int(address, 16), is_oops=True)
+            yield found._replace(
+                is_exact=match.groupdict().get("number") == "0",
+                is_located=_GDB_LOCATED.search(text[-500:]) is not None,
             )
             return
 
@@ -314,17 +298,12 @@ def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
     module = None
     if found is not None:
         module = found["plain"] or found["perf"] or found["file"]
+    span = match.start("function"), end
+    text = match.string[slice(*span)]
     if module is not None and _IMAGE.match(module):
         module = None
-    text = match.string[match.start("function") : end] + (f" [{module}]" if module else "")
+    if module:
+        text += f" [{module}]"
+    word = CodeWord(text, span, match["function"], offset, size, module)
     # A function's first instruction is no return address.
-    is_exact = is_exact or offset == 0
-    return CodeWord(
-        text,
-        (match.start("function"), end),
-        match["function"],
-        offset,
-        size,
-        module,
-        is_exact=is_exact,
-    )
+    return word._replace(is_exact=is_exact or offset == 0)
