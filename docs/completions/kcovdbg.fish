@@ -216,7 +216,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using tasks' -l sort -x -d 'sort the rows
 complete -c kcovdbg -n '_shtab_kcovdbg_using tasks' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using tasks' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a why -d 'explain where coverage is, and why code did not run'
-complete -c kcovdbg -n '_shtab_kcovdbg_using why' -l all -d 'of a file or directory: what stands before its lines that did not run, with most lines first'
+complete -c kcovdbg -n '_shtab_kcovdbg_using why' -l all -d 'rank what keeps the lines of a file or directory from running, most lines first'
 complete -c kcovdbg -n '_shtab_kcovdbg_using why' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions qemu-exec qemu-asm perf gdb" -d 'what a trace file without a side file is; default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using why' -l pc -xka "auto raw call minus1 twice exact" -d 'what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1) or twice (the call subtracted twice); default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using why' -l kaslr-offset -x -d 'the KASLR offset that its PCs include; 0 for none; default is to find out'

@@ -30,12 +30,12 @@ COMMAND: Final = Command(
     description=(
         "Consecutive records of one function share a line, and a loop over several functions is "
         "shown by its first round; --raw shows each record. Comparisons are always shown one by "
-        "one, with operands in hexadecimal, as signed numbers, and as characters where they "
-        "consist of some.\n\n"
+        "one, with operands in hexadecimal, as signed numbers, and as characters where all bytes "
+        "are printable.\n\n"
         "PC is what the kernel recorded: a return address minus the KASLR offset. ADDRESS is that "
         "address in memory. Source lines are those of the call before it. In JSON each record is "
         "an object, folded or not.\n\n"
-        "Where an object records addresses and edges at once (a posted series), both are shown, "
+        "If an object records addresses and edges at once (a posted series), both are shown, "
         "addresses first; -n applies to each."
     ),
     arguments=(

@@ -593,18 +593,17 @@ COMMAND: Final = Command(
     ),
     description=(
         "Compares sets of PCs, by function; with --ordered, the sequences of records; with --by "
-        "line, lines of source, by the states that source shows. Two runs of one workload never "
-        "cover the same set: given several runs per side, separated by --, points that every run "
-        "of one side covers, and none of the other, are listed apart from points that flicker. "
-        "file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those that "
-        "match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
-        "Traces of two builds of a kernel are compared by function and line: the side file of a "
-        "trace says which build it is of, and the program's option --other-vmlinux names the "
-        "vmlinux of each build that is not the target's. Lines are paired by a diff of the sources "
-        "where both are at hand, or else by their order in each function; functions that were "
-        "moved to another file are followed. Points without a counterpart are counted.\n\n"
-        "The exit status is 1 when there is a difference; flicker is not a difference, and no line "
-        "is of which it is unknown whether a run executed it."
+        "line, the states of lines as source shows them. Two runs of one workload never cover the "
+        "same set. With several runs per side, separated by --, points that every run of one side "
+        "covers, and no run of the other, are listed apart from points that flicker. file:DIR "
+        "stands for all trace files in a directory, and file:DIR/PATTERN for those that match. "
+        "Traces are read one at a time: thousands of them fit into memory.\n\n"
+        "Traces of two builds of a kernel are compared by function and line. The side file of a "
+        "trace names its build, and --other-vmlinux names the vmlinux of each build that is not "
+        "the target's. A diff of both sources pairs the lines; without both, their order in each "
+        "function does. Points without a counterpart are counted.\n\n"
+        "The exit status is 1 if there is a difference. Points that flicker, and lines whose "
+        "state is unknown in a run, are no difference."
     ),
     arguments=(
         Argument("what WHAT…", Value.BUFFER, "two buffers, or several on each side of --"),

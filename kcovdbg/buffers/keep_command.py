@@ -63,8 +63,8 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "A kept buffer does not change with the kernel's memory, and is compressed. @NAME names it "
-        "wherever a command takes a buffer."
+        "A kept buffer does not change when the kernel's memory does. Every command takes its "
+        "name, @NAME, as a buffer."
     ),
     arguments=(
         Argument("name [@NAME]", Value.BUFFER_NAME, "a name"),

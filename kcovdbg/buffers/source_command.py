@@ -186,9 +186,9 @@ COMMAND: Final = Command(
     description=(
         "Each line of a function that was executed has a mark: + executed, with the number of "
         "records; ~ executed, but not all of its code; ! not executed; ? unknown; x without "
-        "points. Lines without points have the states that follow from others. A line includes "
-        "the points of functions inlined there. The text comes from the build's source tree or "
-        "from --source-dir."
+        "points. Lines without a point of their own get their state from the code around them. A "
+        "line includes the points of functions inlined there. The text comes from the build's "
+        "source tree or from --source-dir."
     ),
     arguments=(
         Argument("what WHAT", Value.BUFFER, "the buffer"),

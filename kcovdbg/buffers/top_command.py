@@ -160,8 +160,8 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "REPEATS counts the records of points that the same run of a function already had. They "
-        "fill the buffer and cover nothing new, as in a loop. Inlined functions count separately."
+        "REPEATS counts records that cover nothing new, as in loops: the same run of the function "
+        "already had their points. Inlined functions count separately."
     ),
     arguments=(
         Argument("what WHAT", Value.BUFFER, "the buffer"),

@@ -461,10 +461,9 @@ COMMAND: Final = Command(
         RowType(_CLASS_COLUMNS, when="with `--classes`"),
     ),
     description=(
-        "Where a buffer has records of functions' entries and exits, each call is a line, indented "
-        "below its caller: RECORDS includes those of nested calls. Calls that were running when "
-        "the trace began or ended are shown as well: one that began earlier encloses everything up "
-        "to its exit. No call is left out or folded.\n\n"
+        "If a buffer records entries and exits of functions, each call is a line, indented below "
+        "its caller, and RECORDS includes the records of nested calls. A call that began before "
+        "the trace encloses everything up to its exit. No call is left out or folded.\n\n"
         "Other traces do not record calls, so the depth is inferred, as it is with --against. "
         "Functions are indented below the one that was executed before them, until that one "
         "continues. A function that is entered again from the same place is not repeated: ROUNDS "
@@ -472,15 +471,14 @@ COMMAND: Final = Command(
         "first appearance. Inlined functions are part of the function that they are in.\n\n"
         "Functions of the kernel's infrastructure are left out by class; --classes lists the "
         "classes, and --include shows those of one. The functions of system calls always stay.\n\n"
-        "With --against, the functions of two traces are aligned in their order: < marks those of "
-        "the other trace alone, and > those of WHAT alone. Text shows only these, below the "
+        "With --against, the functions of two traces are aligned in order: < marks functions of "
+        "the other trace alone, and > functions of WHAT alone. Text shows only these, below the "
         "functions around them. Functions of two builds are matched as by diff. The exit status is "
-        "1 where there is a difference.\n\n"
-        "A million records take some 5 seconds. Damaged buffers take no longer: the story ends "
-        f"after {_MOST_STEPS} lines, and before there are more than {_MOST_STRANGERS} distinct PCs "
-        "that are no coverage points; a note says so.\n\n"
-        f"A long trace is cut to the {_LINES} functions with the most records, those of functions "
-        "below them included. -n N shows N lines in order, and --offset says from which line on. "
+        "1 if there is a difference.\n\n"
+        f"A million records take some 5 seconds. The trace is cut after {_MOST_STEPS} lines, and "
+        f"after {_MOST_STRANGERS} distinct PCs that are no coverage points; a note says so.\n\n"
+        f"A long trace is cut to the {_LINES} functions with the most records, functions below "
+        "them included. -n N shows N lines in order, and --offset says from which line on. "
         "JSON has all lines."
     ),
     arguments=(

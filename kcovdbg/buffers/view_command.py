@@ -125,17 +125,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Two traces are aligned by the records that they have in common. With --by-index, or when "
-        "both names are those of one buffer, records are paired by index. On this machine's own "
-        "kernel, fd:PID/FD alone shows the user's view of the buffer beside the kernel's, rereads "
-        "both every second, and reports differences beyond the record in flight as findings; "
-        "user:PID/FD names the user's view. From the last record on, it scrolls with new ones. ? "
-        "shows the keys.\n\n"
-        "Traces of two builds of a kernel are aligned by function and line, as diff compares "
-        "them.\n\n"
-        "--text prints the two sides instead: as wide as the terminal, also in a pipe, or as "
-        "--width says. < marks records only on the left, > only on the right, | a pair that "
-        "differs."
+        "Two traces are aligned by the records that both have. With --by-index, or if both names "
+        "mean one buffer, records are paired by index. On this machine, fd:PID/FD alone shows the "
+        "user's view of the buffer (user:PID/FD) beside the kernel's, reads both every second, "
+        "and reports differences as findings, except in the record in flight. At the last record, "
+        "the view follows new records. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as in diff.\n\n"
+        "--text prints both sides, as wide as the terminal or as --width says: < marks records "
+        "only on the left, > only on the right, | pairs that differ."
     ),
     arguments=(
         Argument("what A", Value.BUFFER, "the buffer, or the left one"),

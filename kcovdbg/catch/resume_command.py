@@ -31,10 +31,10 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
     description=(
-        "kcovdbg stops a guest while it writes a slice, and as long as it reads through a GDB "
-        "stub, and resumes it when it ends, unless SIGKILL ends it. A record beside the guest's "
-        "socket then says which run stopped it; info and the start of kcovdbg show it. A guest "
-        "that something else stopped is left alone."
+        "kcovdbg stops a guest while it writes a slice, and while it is attached to a GDB stub. "
+        "It resumes the guest when it ends, unless SIGKILL ends it. Then a record beside the "
+        "guest's socket says which run stopped the guest; info and the start of kcovdbg show it. "
+        "resume leaves a guest alone that something else stopped."
     ),
     examples=(Example("resume", "let the guest go on"),),
     acts=True,

@@ -199,14 +199,13 @@ COMMAND: Final = Command(
     description=(
         "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with "
         "what the kernel's code guarantees in this generation. The exit status is 1 if a rule is "
-        "violated, and 3 if none is but some could not be judged, because what they rest on could "
-        "not be read.\n\n"
-        "An error cannot happen in a correct kernel; a warning can also be caused by user space. A "
-        "finding is transient if a lock is held, or a task is inside KCOV, so that the state may "
-        "be about to become consistent. On a running kernel inconsistent state is read again a few "
-        "times: a finding that disappears is dropped, one that keeps changing is racing. A finding "
-        "is unknown if what could not be read may explain it; so is a rule that could not be "
-        "judged."
+        "violated, and 3 if none is, but some could not be judged, because their data could not "
+        "be read.\n\n"
+        "An error cannot happen in a correct kernel; user space can cause a warning. A finding is "
+        "transient if a lock is held, or a task is inside KCOV: the state may be about to become "
+        "consistent. kcovdbg reads inconsistent state of a running kernel again a few times: a "
+        "finding that disappears is dropped, one that keeps changing is racing. A finding is "
+        "unknown if unread data may explain it; a rule is unknown if it could not be judged."
     ),
     arguments=(
         Argument(

@@ -68,12 +68,11 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, {"files": Meaning("trace files that it writes")}),),
     description=(
-        "With & at the end of the line, collect runs in a process of its own and the shell "
-        "continues: tasks shows the command while it is traced, and buffer fd:PID/FD and view "
-        "fd:PID/FD show the buffers listed here. When the command ends, the trace is kept as "
-        "@collectN or under the name given by --keep, or is written to the file given by -o; the "
-        "next prompt reports that. Leaving the shell ends running jobs, as C-c does; a trace with "
-        "-o is still written."
+        "With & at the end of the line, collect runs in the background: tasks shows the command "
+        "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed "
+        "here. When the command ends, the trace is kept as @collectN or under the name of --keep, "
+        "or is written to the file of -o; the next prompt says so. C-c and leaving the shell end "
+        "running jobs; a trace with -o is still written."
     ),
     arguments=(
         Argument("number [JOB]", Value.NUMBER, "the job"),

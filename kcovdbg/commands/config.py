@@ -98,7 +98,7 @@ COMMAND: Final = Command(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default "
         "~/.config/kcovdbg/config.toml: color, pager, keys (auto, emacs, vi), source-dirs, "
         "symbol-tables, and the tables substitute-paths, columns, aliases and limits. Options of "
-        "the command line go before them. FROM is the file, a variable of the environment, the "
+        "the command line take precedence. FROM is the file, a variable of the environment, the "
         "command line, or default. A setting that is wrong is not used, and shown with its "
         "problem. Limits of one input: "
         + "; ".join(

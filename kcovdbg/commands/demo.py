@@ -92,8 +92,9 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS),),
     description=(
         "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the "
-        "source of one; and a second guest, whose kernel records entries and exits of functions: "
-        "its task kc-ext is for trace. No file is overwritten."
+        "source of one module. The directory calls has a second guest, whose kernel records "
+        "entries and exits of functions: its task kc-ext is an example for trace. No file is "
+        "overwritten."
     ),
     arguments=(
         Argument("directory DIRECTORY", Value.FILE, "where to write, made if it does not exist"),

@@ -56,12 +56,11 @@ COMMAND: Final = Command(
     topic=Topic.MAINTENANCE,
     run=_run,
     description=(
-        "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, "
-        "the demo, or a GDB stub. Inside GDB, kcov-show runs these commands, with drgn in a "
-        "process of its own; see help kcov-show. GDB 12 or newer, with Python 3.8 or newer, which "
-        "may be another one than kcovdbg's.\n\n"
-        "With --path alone, it prints the path of the file to source in a GDB that is running, or "
-        "in ~/.config/gdb/gdbinit."
+        "GDB gets all arguments, after the target that kcovdbg was started with: a core, the "
+        "demo, or a GDB stub. In GDB, kcov-show runs these commands; see help kcov-show. GDB 12 "
+        "or newer is needed, with Python 3.8 or newer, which may differ from kcovdbg's.\n\n"
+        "--path alone prints the path of the file to source in a GDB that is running, or in "
+        "~/.config/gdb/gdbinit."
     ),
     arguments=(Argument("arguments ARGUMENT…", Value.TEXT, "arguments of gdb", takes_rest=True),),
     examples=(

@@ -125,10 +125,10 @@ COMMAND: Final = Command(
     ),
     description=(
         "The generation is detected from the members of KCOV's structures, not from the kernel's "
-        "release: stable kernels carry newer layouts than newer releases. Notes below the values "
-        "say what could not be read or is unknown. Of a machine it also shows whether it is "
-        "running, stopped or gone; of a crash, what the kernel's log says about it. The end of "
-        "that log follows; `log` shows all of it."
+        "release: stable kernels carry newer layouts than newer releases. Notes say what could "
+        "not be read or is unknown. For a guest, info also shows whether it is running, stopped "
+        "or gone; for a crash, the report in the kernel's log. The end of the log follows; the "
+        "command log shows all of it."
     ),
     examples=(
         Example("info", "which kernel is this, and which KCOV?"),

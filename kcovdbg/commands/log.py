@@ -72,9 +72,8 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Reads printk()'s ring buffer in the kernel's memory, of a dump or a stopped guest as "
-        "well. A note counts the records that could not be read. Control characters are shown as "
-        "escapes."
+        "Reads printk()'s ring buffer in the kernel's memory. A note counts the records that "
+        "could not be read. Control characters are shown as escapes."
     ),
     arguments=(
         Argument("-n N", Value.NUMBER, "show the last N records"),

@@ -54,14 +54,13 @@ COMMAND: Final = Command(
     run=_run,
     description=(
         "A client starts this and speaks the protocol on standard input and output. The target is "
-        "opened once. The state commands, buffer, trace, top, diff, source, points, sym, last, "
-        "log, why, check and, with -o, slice are tools; there is no other, and none runs code, a "
-        "shell or a pipeline. Answers are bounded, and continue where the value next of the "
-        "previous one says.\n\n"
+        "opened once. The tools are the state commands, buffer, trace, top, diff, source, points, "
+        "patch, sym, last, log, why, check and, with -o, slice. No tool runs code, a shell or a "
+        "pipeline. Answers are bounded, and next continues one.\n\n"
         "Tools read trace files that are named here or are in DIR, and write slices into DIR. "
         "Source text comes from the directories of --source-dir and --substitute-path alone.\n\n"
-        "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip install "
-        "-e '.[mcp]'."
+        "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip "
+        "install -e '.[mcp]'."
     ),
     arguments=(
         Argument("-o, --output DIR", Value.FILE, "the directory for slices and trace files"),

@@ -148,10 +148,10 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(OBJECT_COLUMNS, errors=True, unread=True),),
     description=(
-        "REFS is the object's refcount, followed by the number of references found where the two "
-        "differ. REFERENCES lacks the task PID itself and names other tasks only. With arguments, "
-        "each reference is shown on a line of its own. A thread id or the name of one task selects "
-        "the objects that the task owns or refers to."
+        "REFS is the object's refcount, followed by the number of references found if the two "
+        "differ. REFERENCES does not list the task in PID, and names other tasks only. With "
+        "arguments, each reference is on a line of its own. A thread id or the name of one task "
+        "selects the objects that the task owns or refers to."
     ),
     arguments=(
         Argument(

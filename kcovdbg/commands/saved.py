@@ -76,9 +76,9 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_make_columns(), errors=True, unread=True),),
     description=(
-        "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), "
-        "older ones in the CPU's kcov_percpu_data (WHERE is cpu). State that is saved while no "
-        "softirq section runs is lost."
+        "Kernels since August 2026, stable ones included, save the state in the task (WHERE is "
+        "task), older ones in the CPU's kcov_percpu_data (WHERE is cpu). If state is saved while "
+        "no softirq section runs, the session is lost."
     ),
     examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
     former_names=("percpu",),

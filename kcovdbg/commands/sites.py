@@ -173,14 +173,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS, errors=True),),
     description=(
-        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between it "
-        "and kcov_remote_stop() is recorded for the owner of the handle that it announces, if the "
-        "handle is registered. Background work outside of these sites (other kernel threads, work "
-        "items and softirqs) cannot be recorded.\n\n"
-        "The calls are searched in the code of the kernel's image, and in the memory of loaded "
+        "A site is a call of kcov_remote_start() or of one of its wrappers. Code between it and "
+        "kcov_remote_stop() is recorded for the owner of the announced handle, if the handle is "
+        "registered. Other background work (kernel threads, work items and softirqs) cannot be "
+        "recorded.\n\n"
+        "kcovdbg finds the calls in the code of the kernel's image, and in the memory of loaded "
         "modules. A site is listed once for each registered handle of its subsystem, or once "
-        "without a handle; which of several common handles it announces next depends on its work: "
-        "why HANDLE says what carries one."
+        "without a handle. Which of several common handles it announces depends on its work: why "
+        "HANDLE says which work carries a handle."
     ),
     arguments=(
         Argument(

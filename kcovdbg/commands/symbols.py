@@ -178,18 +178,16 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Functions and source lines of PCs come from a table that is built once for each image of "
-        "a kernel, when it is first needed, and found again by the image's contents. Traces that "
-        "come without an image have names by the table that symbols build made for their build ID, "
-        "the last one if there are several. symbols build makes it in advance: for the user's "
-        "cache, or with -o as a file for other machines, which name it with the option "
-        "--symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name "
-        "both files in either order. Commands that need the same table at the same time build it "
-        "once, on all cores.\n\n"
+        "A table has the functions and source lines of a kernel's coverage points. kcovdbg builds "
+        "it on all cores when an image is first used, keeps it in the user's cache, and finds it "
+        "again by the image's contents. symbols build makes it in advance; -o also writes it to a "
+        "file for other machines, which name it with --symbol-table. If debug info is in a "
+        "separate file, name both files, in either order. A trace without an image uses the last "
+        "table that symbols build made for its build ID.\n\n"
         "symbols info shows tables: FILE is a table or an image; without it, all tables of the "
         "cache.\n\n"
-        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel that "
-        "KASLR has moved: it runs symbol-file with the kernel's offset."
+        "In GDB, kcov-show symbols --apply moves GDB's symbols to where KASLR has moved the "
+        "kernel: it runs symbol-file with the offset."
     ),
     arguments=(
         Argument("action [build|info]", Value.CHOICE, "what to do", choices=("build", "info")),

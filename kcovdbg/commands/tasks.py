@@ -218,14 +218,14 @@ COMMAND: Final = Command(
     ),
     description=(
         "COUNT is the number of records in the task's buffer and its capacity, KCOV the object "
-        "whose buffer it is. ROLE is what collects into the task now: local (the task traces "
+        "that owns the buffer. ROLE is what collects into the task now: local (the task traces "
         "itself), remote-section (a background thread works under another task's handle), "
         "softirq-section (a softirq interrupted the task; the interrupted role follows 'over'), "
         "remote owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the "
-        "system call that the task is in, by the registers saved on its stack; a task that runs on "
-        "a CPU may be in none, and without the CPU's registers that is unknown.\n\n"
-        "Tasks that no longer collect keep the sequence number of their last session; they are "
-        "listed only with -a."
+        "system call that the task is in, by the registers saved on its stack. A task that runs "
+        "on a CPU may be in none: without the CPU's registers that is unknown.\n\n"
+        "Tasks that no longer collect keep the sequence number of their last session; only -a "
+        "lists them."
     ),
     arguments=(
         Argument("-a, --all", Value.FLAG, "also list tasks without KCOV state"),

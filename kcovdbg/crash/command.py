@@ -404,13 +404,13 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Shows the newest records of the task that crashed, of each CPU's current task if none "
-        "did, or of the tasks named; for a task that a softirq interrupted, also the records "
-        "before that. Records of panic() itself are left out: the stack says where the crash "
-        "began. STACK is the frame of the stack that a line passed through last; '=' marks the "
-        "frames with such a line. If the kernel reported a hang or stall, the task that hangs is "
-        "shown, not the one that reported it. Below are the last lines of the kernel's log and "
-        "those about the crash.\n\n"
+        "Shows the newest records of the task that crashed, or without a crash of each CPU's "
+        "current task, or of the named tasks. If a softirq interrupted a task, its earlier "
+        "records follow. Records of panic() itself are left out, because the stack says where the "
+        "crash began. STACK is the stack frame that the records of a line belong to; '=' marks "
+        "the frames with such a line. If the kernel reported a hang or stall, the task that hangs "
+        "is shown. The last lines of the kernel's log, and the lines about the crash, come "
+        "below.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(

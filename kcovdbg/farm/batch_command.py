@@ -185,23 +185,19 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "The rows of each command go to DIR/command=NAME/, with the columns dump, "
-        "dump_build_id, dump_damage (what is wrong "
-        "with a dump that was cut) and command_line, then a column for each key of its JSON. "
-        "Each file has a process of its "
-        "own: one that is damaged or hangs does not stop the others, and is listed at the end. "
-        "Of a directory, all files that "
-        "are dumps are read. Running the same batch again skips files that are done, unless "
-        "they have changed.\n\n"
+        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, "
+        "dump_damage (what a truncated dump lacks) and command_line, then a column for each key "
+        "of its JSON. Each file has its own process: one that is damaged or hangs does not stop "
+        "the others, and is listed at the end. A directory stands for all dumps in it. Running "
+        "the same batch again skips files that are done and have not changed.\n\n"
         "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are "
-        "processed on this machine, or by "
-        "the workers of a Dask cluster that sees the same paths.\n\n"
+        "processed on this machine, or by the workers of a Dask cluster that sees the same "
+        "paths.\n\n"
         "DIR is a directory for the results alone, without links.\n\n"
-        "The exit status is 1 if a file failed: it could not be read, or a command on it "
-        "failed. A dump that was cut and "
-        "answered as far as it goes is listed, and did not fail.\n\n"
-        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors "
-        "say so."
+        "The exit status is 1 if a file failed: it could not be read, or a command on it failed. "
+        "A truncated dump is read up to where it ends, and does not fail.\n\n"
+        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say "
+        "so."
     ),
     arguments=(
         Argument(

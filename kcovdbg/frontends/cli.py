@@ -144,9 +144,11 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("", _WITHOUT_FILE),)
     yield (
         ("header", "Exit status: "),
-        ("", "0 success; 1 check found violations, or diff a difference; 2 failure;"),
+        ("", "0 success; 1 check found violations, diff a difference, or patch a missed line;"),
     )
-    yield (("", "  3 check found none but could not judge every rule; 130 C-c."),)
+    yield (
+        ("", "  2 failure; 3 check found no violation, but could not judge every rule; 130 C-c."),
+    )
 
 
 def _option_line(option: Argument) -> Line:

@@ -190,15 +190,15 @@ COMMAND: Final = Command(
         SUMMARY_ROWS,
     ),
     description=(
-        "Shows each task with KCOV state: mode, fill of its buffer, records a second, how often "
-        "the buffer became full, and its system call; remote sections in flight and a second by "
-        "handle; objects that come and go. F1 shows the keys. Looking takes no more than --cpu "
-        "percent of a core: looks come less often when they take longer. All counts are lower "
-        "bounds: a buffer that is emptied and filled again between two looks counts once.\n\n"
+        "Shows each task with KCOV state: mode, fill of its buffer, records per second, how often "
+        "the buffer became full, and its system call; the remote sections in flight and per "
+        "second, by handle; and objects that come and go. F1 shows the keys. Looking at the "
+        "kernel takes at most --cpu percent of a core. All counts are lower bounds: a buffer that "
+        "is emptied and filled again between two looks counts once.\n\n"
         "--record writes every look to a file, as JSON Lines. monitor FILE says which buffers "
-        "overflowed, what was lost, which size would have held 99 % of the rounds, and where "
-        "records went; -o writes that as a page with plots. Without a screen, --print writes what "
-        "has changed in each look, --jsonl a row per look, and --record records until C-c or for "
+        "overflowed, what was lost, which size would have held 99 % of the rounds, and where the "
+        "records went; -o writes a page with plots. Without a screen, --print writes what has "
+        "changed in each look, --jsonl a row per look, and --record records until C-c or for "
         "--seconds."
     ),
     arguments=(

@@ -519,25 +519,20 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(COLUMNS, MEANINGS),),
     description=(
-        "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was "
-        "enabled by another thread; a "
-        "buffer is full; a section is still open, or its coverage will be discarded; a handle "
-        "is not registered, is held by "
-        "another task, or is never looked up. With a function or a line: "
-        "then why that did not run.\n\n"
-        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of "
-        "the places that announce a remote "
-        "handle (see sites), so that it is not recorded.\n\n"
-        "A task's coverage does not include code in interrupts and softirqs.\n\n"
-        "Of code that did not run in some traces: the nearest function that ran and the branch "
-        "in it that never went there, or "
-        "the system call that was not made, and a path of direct calls. Three ways are shown, "
-        "the others counted. With a trace "
-        "of comparisons of the same calls, what was compared at the branch. What is only "
-        "called through pointers has "
-        "candidates: the tables with its address.\n\n"
-        "--all ranks branches, system calls and functions that only pointers lead to by the lines "
-        "behind them: those that cannot run unless that place does."
+        "For a task, a handle or an object: where its coverage is, or what prevents it, with the "
+        "evidence. KCOV may not be enabled, or another thread may have enabled it; a buffer may "
+        "be full; a section may be open, or its records will be discarded; a handle may not be "
+        "registered, or another task may hold it. A task with a function or a line: also why that "
+        "did not run. A task's coverage does not include interrupts and softirqs.\n\n"
+        "For a kernel thread, a worker of io_uring or a function: also whether it runs outside of "
+        "the places that announce a remote handle (see sites), where nothing is recorded.\n\n"
+        "For code that did not run in some traces: the nearest function that ran, with the branch "
+        "in it that never went towards the code, or the system call that was not made, and a path "
+        "of direct calls. Three ways are shown, the others are counted. A trace of comparisons of "
+        "the same calls adds the values that the branch compared. For code that is only called "
+        "through pointers, the tables with its address are candidates.\n\n"
+        "--all ranks the branches, system calls and functions that keep lines from running, by "
+        "the number of these lines."
     ),
     arguments=(
         Argument(
@@ -554,13 +549,12 @@ COMMAND: Final = Command(
         Argument(
             "what [WHAT…]",
             Value.BUFFER,
-            "of code: traces of what ran, and of comparisons of the same calls",
+            "for code: traces of what ran, and of comparisons of the same calls",
         ),
         Argument(
             "--all",
             Value.FLAG,
-            "of a file or directory: what stands before its lines that did not run, with most "
-            "lines first",
+            "rank what keeps the lines of a file or directory from running, most lines first",
         ),
         *TRACE_OPTIONS,
     ),
