@@ -27,21 +27,11 @@ _START: Final = (
 
 # Variables that name directories and files from which less, GDB, readline, a shell and debuginfod's
 # client take commands, or which they write to.
-_PLACES: Final = (
-    *(
-        f"XDG_{kind}"
-        for kind in (
-            "CACHE_HOME",
-            "CONFIG_HOME",
-            "CONFIG_DIRS",
-            "DATA_HOME",
-            "RUNTIME_DIR",
-            "STATE_HOME",
-        )
-    ),
-    *("LESSKEY", "LESSKEYIN", "LESSKEY_SYSTEM", "LESSKEYIN_SYSTEM", "LESSHISTFILE"),
-    *("BASH_ENV", "DEBUGINFOD_CACHE_PATH", "ENV", "GDBHISTFILE", "HISTFILE", "INPUTRC"),
-)
+_PLACES: Final = """
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_CONFIG_DIRS XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME
+    LESSKEY LESSKEYIN LESSKEY_SYSTEM LESSKEYIN_SYSTEM LESSHISTFILE
+    BASH_ENV DEBUGINFOD_CACHE_PATH ENV GDBHISTFILE HISTFILE INPUTRC
+""".split()
 
 
 def child_environment(environment: Mapping[str, str] = os.environ, **more: str) -> dict[str, str]:
@@ -105,7 +95,5 @@ def _search_path() -> list[str]:
     except FileNotFoundError:
         here = ""
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    entries = (
-        entry for entry in sys.path if entry.startswith("/") and (entry != here or entry in named)
-    )
-    return [ROOT, *entries]
+    places = (entry for entry in sys.path if entry.startswith("/"))
+    return [ROOT, *(entry for entry in places if entry != here or entry in named)]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.errors import LimitError
-from kcovdbg.input_file import find_extents, open_input, parse_json, read_input
+from kcovdbg.input_file import PathName, find_extents, open_input, parse_json, read_input
 from kcovdbg.user_folder import find_user_folder, make_folder
 
 _PIECE: Final = 1 << 20
@@ -35,7 +35,7 @@ _REMEMBERED: Final = 256
 _TICK: Final = 3 * 10**9
 
 
-def find_digest(path: str | os.PathLike[str]) -> str:
+def find_digest(path: PathName) -> str:
     """Return the digest of a file, hexadecimal.
 
     :raises OSError: when it cannot be read, or is no regular file.
@@ -57,7 +57,7 @@ class UnchangingFile(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
+def open_unchanging(path: PathName) -> Iterator[UnchangingFile]:
     """Open a file and its digest for the time of a block; if others can write the file, or it has
     just changed, open a copy.
 
@@ -71,17 +71,10 @@ def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
         if _is_private(status) and _is_settled(status):
             yield UnchangingFile(file, _find_digest(file), _name_state(status))
             return
-        with tempfile.TemporaryFile(prefix="kcovdbg-") as copy:
-            size = _find_size(file)
-            copy.truncate(size)
-            digest = _start_digest(size)
-            for place, data in _read_blocks(file, size):
-                _add_block(digest, place, data)
-                copy.seek(place)
-                copy.write(data)
-            copy.flush()
-            state = _name_state(os.fstat(copy.fileno()))
-            yield UnchangingFile(cast("BinaryIO", copy), digest.hexdigest(), state)
+        with tempfile.TemporaryFile(prefix="kcovdbg-") as temporary:
+            copy = cast("BinaryIO", temporary)
+            digest = _compute_digest(file, copy)
+            yield UnchangingFile(copy, digest, _name_state(os.fstat(copy.fileno())))
 
 
 def combine_digests(digests: list[str]) -> str:
@@ -97,31 +90,34 @@ def _find_digest(file: BinaryIO) -> str:
     known = _read_known()
     if _is_private(status) and name in known:
         return known[name]
-    size = _find_size(file)
-    digest = _start_digest(size)
-    for place, data in _read_blocks(file, size):
-        _add_block(digest, place, data)
-    found = digest.hexdigest()
+    found = _compute_digest(file)
     is_same = _is_settled(status) and _name_state(os.fstat(file.fileno())) == name
     if is_same and status.st_nlink and _is_private(status):
         _remember(known, name, found)
     return found
 
 
-def _find_size(file: BinaryIO) -> int:
+def _compute_digest(file: BinaryIO, copy: BinaryIO | None = None) -> str:
+    """Return the digest of a file's bytes, which are read once.
+
+    :param copy: a new file, to which they are written.
+    """
     status = os.fstat(file.fileno())
+    size = status.st_size
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(file.name))
-    return status.st_size
-
-
-def _start_digest(size: int) -> hashlib._Hash:
-    return hashlib.sha256(size.to_bytes(8, "little"))
-
-
-def _add_block(digest: hashlib._Hash, place: int, data: bytes) -> None:
-    digest.update(place.to_bytes(8, "little"))
-    digest.update(data)
+    if copy is not None:
+        copy.truncate(size)
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    for place, data in _read_blocks(file, size):
+        digest.update(place.to_bytes(8, "little"))
+        digest.update(data)
+        if copy is not None:
+            copy.seek(place)
+            copy.write(data)
+    if copy is not None:
+        copy.flush()
+    return digest.hexdigest()
 
 
 def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
@@ -166,11 +162,8 @@ def _is_own_group(number: int) -> bool:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
     except KeyError:
         return False
-    return (
-        user.pw_gid == number
-        and group.gr_name == user.pw_name
-        and set(group.gr_mem) <= {user.pw_name}
-    )
+    is_of_user = user.pw_gid == number and group.gr_name == user.pw_name
+    return is_of_user and set(group.gr_mem) <= {user.pw_name}
 
 
 def _find_list() -> Path | None:
@@ -180,13 +173,15 @@ def _find_list() -> Path | None:
 
 def _read_known() -> dict[str, str]:
     path = _find_list()
+    if path is None:
+        return {}
     try:
-        known = {} if path is None else parse_json(read_input(path, owned=True))
+        known = parse_json(read_input(path, owned=True))
     except (OSError, LimitError, ValueError):
         return {}
-    if not isinstance(known, dict) or not all(isinstance(digest, str) for digest in known.values()):
-        return {}
-    return known
+    if isinstance(known, dict) and all(isinstance(digest, str) for digest in known.values()):
+        return known
+    return {}
 
 
 def _remember(known: dict[str, str], name: str, digest: str) -> None:

@@ -13,7 +13,6 @@ They support every generation of KCOV that kcovdbg supports.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from drgn.helpers.common.prog import takes_program_or_default
 
 from kcovdbg.abi.generations import KCOV, TASK
 from kcovdbg.abi.handle import decode_handle
+from kcovdbg.abi.record import PC, decode_words, make_encoding
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import strip_tag
@@ -33,7 +33,7 @@ from kcovdbg.walk.state import StateReader, read_state
 from kcovdbg.walk.tasks import read_task
 
 if TYPE_CHECKING:
-    from kcovdbg.model.kcov import Reference
+    from kcovdbg.model.kcov import KcovFields, Reference
     from kcovdbg.model.task import Task
 
 __all__ = (
@@ -86,6 +86,11 @@ def _state(prog: Program, part: Part) -> State:
 def _address(target: DrgnTarget, pointer: Object) -> int:
     """Return the address in a pointer of drgn, without the tag that it has in kernels with tags."""
     return strip_tag(target, pointer.value_())
+
+
+def _read(kcov: Object) -> tuple[DrgnTarget, Layout, KcovFields]:
+    target, layout = _target(kcov.prog_)
+    return target, layout, read_kcov(target, layout, _address(target, kcov))
 
 
 def _object(prog: Program, type_name: str, address: int | None) -> Object:
@@ -174,7 +179,8 @@ def kcov_references(kcov: Object) -> tuple[Reference, ...]:
     :param kcov: ``struct kcov *``
     """
     target, _ = _target(kcov.prog_)
-    found = _state(kcov.prog_, Part.OBJECTS).objects.get(_address(target, kcov))
+    objects = _state(kcov.prog_, Part.OBJECTS).objects
+    found = objects.get(_address(target, kcov))
     return () if found is None else found.references
 
 
@@ -185,15 +191,15 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
     :return: ``void *``, NULL where there is none.
     """
     target, _ = _target(kcov_or_task.prog_)
-    is_task = kcov_or_task.type_.type.tag == "task_struct"
-    type_name, name = (TASK, "kcov_area") if is_task else (KCOV, "area")
+    prog = kcov_or_task.prog_
+    type_name, name = KCOV, "area"
+    if kcov_or_task.type_.type.tag == "task_struct":
+        type_name, name = TASK, "kcov_area"
     member = find_member(target, type_name, field_paths(type_name, name))
     if member is None:
-        return NULL(kcov_or_task.prog_, "void *")
-    address = _address(target, kcov_or_task) + member.offset
-    return Object(
-        kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address))
-    )
+        return NULL(prog, "void *")
+    area = prog.read_word(_address(target, kcov_or_task) + member.offset)
+    return Object(prog, "void *", strip_tag(target, area))
 
 
 def kcov_count(kcov: Object) -> int | None:
@@ -213,8 +219,7 @@ def kcov_capacity(kcov: Object) -> int | None:
     :param kcov: ``struct kcov *``
     :return: None where it has no buffer.
     """
-    target, layout = _target(kcov.prog_)
-    found = read_kcov(target, layout, _address(target, kcov))
+    _, layout, found = _read(kcov)
     return find_capacity(
         layout, layout.object_mode_name(found.mode or 0, found.mode_flag), found.size
     )
@@ -225,13 +230,12 @@ def kcov_words(kcov: Object) -> list[int]:
 
     :param kcov: ``struct kcov *``
     """
-    target, layout = _target(kcov.prog_)
-    found = read_kcov(target, layout, _address(target, kcov))
+    target, layout, found = _read(kcov)
     if not found.area or not found.size:
         return []
     data = target.read(found.area, found.size * layout.buffer_word)
-    order, code = ">" if target.big_endian else "<", "Q" if layout.buffer_word == 8 else "I"
-    return list(struct.unpack(f"{order}{found.size}{code}", data))
+    encoding = make_encoding(PC, layout.buffer_word, target.big_endian)
+    return list(decode_words(data, encoding))
 
 
 def kcov_mode_name(kcov_or_task: Object) -> str:
@@ -240,11 +244,9 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     :param kcov_or_task: ``struct kcov *`` or ``struct task_struct *``
     :return: for instance ``TRACE_PC``.
     """
-    prog = kcov_or_task.prog_
-    target, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
         return kcov_task_state(kcov_or_task).mode or "?"
-    found = read_kcov(target, layout, _address(target, kcov_or_task))
+    _, layout, found = _read(kcov_or_task)
     return layout.object_mode_name(found.mode or 0, found.mode_flag)
 
 

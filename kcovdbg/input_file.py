@@ -51,25 +51,40 @@ def open_input(path: PathName, *, folder: Path | None = None, owned: bool = Fals
     # A device is not even opened, because that may already do something, nor a pipe, which would
     # wait for its other end: this descriptor stands for the file, and can neither be read nor be
     # led elsewhere.
-    found = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if owned else 0))
+    flags = os.O_PATH | os.O_CLOEXEC
+    if owned:
+        flags |= os.O_NOFOLLOW
+    found = os.open(path, flags)
     try:
         status = os.fstat(found)
-        _check_kind(path, status)
+        for is_kind, number, problem in _KINDS:
+            if is_kind(status.st_mode):
+                refuse_path(path, number, problem)
         if owned and status.st_uid not in (os.geteuid(), 0):
-            _refuse(path, errno.EPERM, "a file of another user")
+            refuse_path(path, errno.EPERM, "a file of another user")
         place = Path(f"/proc/self/fd/{found}")
         if folder is not None and not place.readlink().is_relative_to(folder):
-            _refuse(path, errno.EXDEV, f"outside {folder}")
+            refuse_path(path, errno.EXDEV, f"outside {folder}")
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
-            return os.fdopen(
-                os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb"
-            )
+            return os.fdopen(os.open(place, flags), "rb")
         except OSError as error:
-            raise OSError(
-                error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)
-            ) from None
+            raise name_path(error, path) from None
     finally:
         os.close(found)
+
+
+def refuse_path(path: PathName, number: int, problem: str | None = None) -> NoReturn:
+    """Raise an error about a path.
+
+    :param problem: by default that of the error's number.
+    """
+    raise OSError(number, problem or os.strerror(number), os.fspath(path))
+
+
+def name_path(error: OSError, path: PathName) -> OSError:
+    """Return an error with the path that the user gave."""
+    return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
 def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -96,16 +111,6 @@ def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, in
         start = last
 
 
-def _check_kind(path: PathName, status: os.stat_result) -> None:
-    for is_kind, number, problem in _KINDS:
-        if is_kind(status.st_mode):
-            _refuse(path, number, problem)
-
-
-def _refuse(path: PathName, number: int, problem: str) -> NoReturn:
-    raise OSError(number, problem, os.fspath(path))
-
-
 def read_input(
     path: PathName,
     limit: str = TEXT_SIZE,
@@ -119,10 +124,14 @@ def read_input(
     :raises OSError: when it cannot be read.
     :raises LimitError: when it is larger.
     """
-    size = room_for_trace(os.fspath(path)) if limit == TRACE_SIZE else find_limit(limit)
+    size = find_limit(limit)
+    if limit == TRACE_SIZE:
+        size = room_for_trace(os.fspath(path))
     with open_input(path, folder=folder, owned=owned) as file:
-        # Files in /proc and block devices have no size before they are read.
-        data = b"" if os.fstat(file.fileno()).st_size > size else file.read(size + 1)
+        data = b""
+        if os.fstat(file.fileno()).st_size <= size:
+            # Files in /proc and block devices have no size before they are read.
+            data = file.read(size + 1)
         if len(data) > size or os.fstat(file.fileno()).st_size > size:
             raise over_limit(limit, os.fspath(path))
     return data
@@ -139,7 +148,9 @@ def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
     :raises ValueError: when it is malformed, nested too deeply, has a number of thousands of
         digits, or millions of values.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    data = text
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise ValueError(f"more than {_MOST_VALUES:,} values")
     try:
@@ -174,7 +185,9 @@ def find_number(value: object) -> int | None:
     """
     if isinstance(value, str):
         return parse_number(value, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return None
 
 
 # Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.

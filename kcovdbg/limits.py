@@ -39,12 +39,10 @@ class Limit(NamedTuple):
         """Return a value as the user would type it."""
         if self.is_time:
             return str(value)
-        unit = next(
-            unit
-            for unit, size in reversed(_UNITS.items())
-            if value % size == 0 and (value or not unit)
-        )
-        return f"{value // _UNITS[unit]}{unit}"
+        for unit, size in reversed(_UNITS.items()):
+            if value and value % size == 0:
+                return f"{value // size}{unit}"
+        return "0"
 
     def format_default(self) -> str:
         """Return the default, or what it is made of."""
@@ -135,8 +133,10 @@ def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
     :param value: value of the limit for this input; None for the value in force.
     """
     limit = LIMITS[name]
-    value = find_limit(name) if value is None else value
-    shown = f"{value} s" if limit.is_time else f"{limit.format(value)} bytes"
+    if value is None:
+        value = find_limit(name)
+    unit = "s" if limit.is_time else "bytes"
+    shown = f"{limit.format(value)} {unit}"
     more = limit.format(max(2 * value, 1))
     return LimitError(
         f"{subject}: more than {shown}, the limit {name}",
@@ -161,8 +161,10 @@ _ACCOUNT: Final[ContextVar[_Account | None]] = ContextVar("account", default=Non
 def room_for_trace(path: str) -> int:
     """Return how large a trace may be beside the others that the running command has read."""
     account = _ACCOUNT.get()
-    sizes = {} if account is None else {**account.traces, path: 0}
-    return max(find_limit(TRACE_SIZE) - sum(sizes.values()), 0)
+    room = find_limit(TRACE_SIZE)
+    if account is not None:
+        room -= sum(account.traces.values()) - account.traces.get(path, 0)
+    return max(room, 0)
 
 
 def count_trace(path: str, size: int) -> None:
@@ -172,7 +174,8 @@ def count_trace(path: str, size: int) -> None:
     """
     if size > room_for_trace(path):
         is_large = size > find_limit(TRACE_SIZE)
-        raise over_limit(TRACE_SIZE, path if is_large else f"{path} and the traces before it")
+        subject = path if is_large else f"{path} and the traces before it"
+        raise over_limit(TRACE_SIZE, subject)
     account = _ACCOUNT.get()
     if account is not None:
         account.traces[path] = size

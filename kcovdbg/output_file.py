@@ -18,8 +18,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, NoReturn, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
+from kcovdbg.input_file import PathName, name_path, refuse_path
 from kcovdbg.user_folder import expand_user
 
 PRIVATE: Final = 0o600
@@ -40,7 +41,7 @@ def accept() -> None:
     """Accept any destination."""
 
 
-def find_descriptor(path: str | os.PathLike[str]) -> int | None:
+def find_descriptor(path: PathName) -> int | None:
     """Return the descriptor of this process that a path such as ``/dev/stdout`` stands for, None
     for other paths.
     """
@@ -48,7 +49,8 @@ def find_descriptor(path: str | os.PathLike[str]) -> int | None:
     for _ in range(_MAX_LINKS):
         match = _DESCRIPTOR.fullmatch(name)
         if match is not None:
-            return int(match["number"]) if match["pid"] in (None, str(os.getpid())) else None
+            is_own = match["pid"] in (None, str(os.getpid()))
+            return int(match["number"]) if is_own else None
         try:
             target = Path(name).readlink()
         except OSError:
@@ -78,7 +80,9 @@ class _Destination(NamedTuple):
         """
         # In /proc a descriptor of another process looks like a link, and is opened as one.
         is_link = self.status is not None and stat.S_ISLNK(self.status.st_mode)
-        flags |= os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | (0 if is_link else os.O_NOFOLLOW)
+        flags |= os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY
+        if not is_link:
+            flags |= os.O_NOFOLLOW
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
         try:
             self._check_owner(os.fstat(descriptor))
@@ -105,7 +109,7 @@ class _Destination(NamedTuple):
         is_shared = os.fstat(self.folder).st_mode & _SHARED == _SHARED
         if is_shared and (has_links or not _is_trusted(status)):
             problem = "made by another user in a directory that is open to all"
-            _refuse(self.path, errno.EACCES, problem)
+            refuse_path(self.path, errno.EACCES, problem)
 
 
 def _is_trusted(status: os.stat_result) -> bool:
@@ -113,17 +117,8 @@ def _is_trusted(status: os.stat_result) -> bool:
     return status.st_uid in (os.geteuid(), 0, Path("/").stat().st_uid)
 
 
-def _refuse(path: str | os.PathLike[str], number: int, problem: str | None = None) -> NoReturn:
-    raise OSError(number, problem or os.strerror(number), os.fspath(path))
-
-
-def _name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    """Return an error with the path that the user gave."""
-    return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
-
-
 @contextlib.contextmanager
-def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
+def _find_destination(path: PathName) -> Iterator[_Destination]:
     """Yield the destination of an output.
 
     :raises OSError: when there is no such directory, or a link of another user leads there; its
@@ -132,7 +127,7 @@ def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
     try:
         destination = _walk(os.fspath(expand_user(path)))
     except OSError as error:
-        raise _name_path(error, path) from None
+        raise name_path(error, path) from None
     try:
         yield destination
     finally:
@@ -152,7 +147,7 @@ def _walk(path: str) -> _Destination:
             status = destination.status
             if status is None:
                 if names:
-                    _refuse(path, errno.ENOENT)
+                    refuse_path(path, errno.ENOENT)
             elif stat.S_ISDIR(status.st_mode):
                 entered = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
                 os.close(folder)
@@ -161,15 +156,15 @@ def _walk(path: str) -> _Destination:
             elif destination.target is not None:
                 links += 1
                 if links > _MAX_LINKS:
-                    _refuse(path, errno.ELOOP)
+                    refuse_path(path, errno.ELOOP)
                 if not _is_trusted(status):
-                    _refuse(path, errno.EACCES, f"'{name}' is a link of another user")
+                    refuse_path(path, errno.EACCES, f"'{name}' is a link of another user")
                 names += destination.target.split("/")[::-1]
                 if destination.target.startswith("/"):
                     os.close(folder)
                     folder = os.open("/", _FOLDER_FLAGS)
             elif names:
-                _refuse(path, errno.ENOTDIR)
+                refuse_path(path, errno.ENOTDIR)
     except BaseException:
         os.close(folder)
         raise
@@ -183,8 +178,9 @@ def _look_up(folder: int, name: str) -> _Destination:
     except FileNotFoundError:
         return _Destination(folder, name, None)
     try:
-        status = os.fstat(entry)
-        target = os.readlink("", dir_fd=entry) if stat.S_ISLNK(status.st_mode) else None
+        status, target = os.fstat(entry), None
+        if stat.S_ISLNK(status.st_mode):
+            target = os.readlink("", dir_fd=entry)
     finally:
         os.close(entry)
     destination = _Destination(folder, name, status, target)
@@ -205,7 +201,7 @@ class FoundOutput(NamedTuple):
     """Whether it is a regular file or does not exist: then it is written beside and renamed."""
 
 
-def find_output(path: str | os.PathLike[str]) -> FoundOutput:
+def find_output(path: PathName) -> FoundOutput:
     """Return the file that an output has now, and how it is written.
 
     :raises OSError: when it cannot be looked up.
@@ -222,7 +218,7 @@ def find_output(path: str | os.PathLike[str]) -> FoundOutput:
 
 @contextlib.contextmanager
 def open_output(
-    path: str | os.PathLike[str],
+    path: PathName,
     *,
     append: bool = False,
     mode: int = _PUBLIC,
@@ -260,17 +256,17 @@ def open_output(
 
 
 @contextlib.contextmanager
-def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
+def _named(path: PathName, destination: _Destination) -> Iterator[None]:
     """Replace the file name in errors by the path that the user gave; errors with other files
     stay.
     """
     try:
         yield
     except OSError as error:
-        name = "" if error.filename is None else os.fsdecode(error.filename)
+        name = os.fsdecode(error.filename or "")
         is_own = name in ("", destination.name, str(destination.path))
         if is_own or name.startswith(_TEMPORARY):
-            raise _name_path(error, path) from error
+            raise name_path(error, path) from error
         raise
 
 
@@ -313,7 +309,7 @@ class _CheckedFile(io.FileIO):
 
 
 def write_files(
-    path: str | os.PathLike[str],
+    path: PathName,
     contents: Mapping[str, bytes],
     *,
     mode: int = _PUBLIC,
@@ -335,7 +331,7 @@ def write_files(
             destination = destinations[suffix] = _look_up(main.folder, main.name + suffix)
             stack.enter_context(_named(os.fspath(path) + suffix, destination))
             if not destination.is_replaceable:
-                _refuse(destination.name, errno.EINVAL, "not a regular file")
+                refuse_path(destination.name, errno.EINVAL, "not a regular file")
         new = {
             suffix: stack.enter_context(_temporary_name(destination))
             for suffix, destination in destinations.items()
