@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kcovdbg.abi.generations import KCOV, MODE, PERCPU, TASK, Era
 from kcovdbg.abi.mode import Mode
@@ -112,6 +112,10 @@ class BufferFacts:
         if self.task is not None:
             return TASK, self.task
         return None if self.kcov is None else (KCOV, self.kcov)
+
+    def with_remark(self, remark: str, **changes: Any) -> BufferFacts:
+        """Return the facts with one remark more, and other changes."""
+        return replace(self, remarks=(*self.remarks, remark), **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -79,8 +80,9 @@ def parse_name(name: str) -> BufferName:
     if kind == "saved":
         return BufferName(kind, number(rest.removeprefix("t"), 10), is_task=rest.startswith("t"))
     if any(kind == device.name for device in table.devices()):
-        is_task = rest.isdecimal()
-        return BufferName(kind, number(rest, 10 if is_task else 16), is_task=is_task)
+        if rest.isdecimal():
+            return BufferName(kind, int(rest), is_task=True)
+        return BufferName(kind, number(rest))
     raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
 
 
@@ -164,7 +166,9 @@ class _BufferSearch:
             return None
         if word is None:
             return f"mode of the {whose} is unknown"
-        value = word if whose == "object" else strip_flags(word, self._layout.mode_flags)
+        value = word
+        if whose != "object":
+            value = strip_flags(word, self._layout.mode_flags)
         mode = self._layout.object_mode_name(value)
         if not is_known(mode):
             return f"mode {mode} of the {whose} has no name in the debug info"
@@ -180,13 +184,16 @@ class _BufferSearch:
                 f"struct kcov at {kcov.address:#x} has no buffer",
                 hint="it comes with KCOV_INIT_TRACE, before v5.18 with the first mmap()",
             )
+        pid = comm = None
+        if owner is not None:
+            pid, comm = owner.pid, owner.comm
         return self._facts(
             address=kcov.area,
             size=kcov.size,
             mode=self._layout.mode_of_object(kcov),
             kcov=kcov.address,
-            pid=None if owner is None else owner.pid,
-            comm=None if owner is None else owner.comm,
+            pid=pid,
+            comm=comm,
             doubt=self._doubt_mode("object", kcov.mode),
         )
 
@@ -224,7 +231,7 @@ class _BufferSearch:
                 hint = f"the buffer of {second.first_noun} is {first_name}"
                 raise KcovdbgError(problem, hint=hint) from None
             if is_written:
-                return replace(facts, remarks=(*facts.remarks, problem))
+                return facts.with_remark(problem)
             # The object is not enabled: the command objects reports it.
             return facts
         name = f"area:{address:#x}"
@@ -233,7 +240,7 @@ class _BufferSearch:
                 f"{second.noun}, in {name}; the object's buffer of {second.first_noun} is "
                 f"{first_name}"
             )
-            return replace(facts, address=address, remarks=(*facts.remarks, remark))
+            return facts.with_remark(remark, address=address)
         if is_written:
             remark = (
                 f"{second.first_noun}, in {first_name}; {second.noun} are in a buffer of their "
@@ -241,13 +248,16 @@ class _BufferSearch:
             )
         else:
             remark = f"{second.noun} are left in the object's other buffer: {name}"
-        return replace(facts, remarks=(*facts.remarks, remark), second=address)
+        return facts.with_remark(remark, second=address)
 
     def find_descriptor(self, pid: int, fd: int) -> BufferFacts:
         # A thread has the table of its process, unless it has one for itself.
         tasks = self._source.read(Part.TASKS).task_fields
-        task = next((task for task in tasks if task.pid == pid), None)
-        sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
+        sharers: Collection[int | None] = (pid,)
+        for task in tasks:
+            if task.pid == pid:
+                sharers = TaskFiles(tasks, task).table_ids
+                break
         for kcov in (*self._source.read(Part.OBJECTS).objects.values(), *self._device_objects):
             for found in kcov.references:
                 if found.kind == "fd" and found.fd == fd and found.pid in sharers:
@@ -293,18 +303,17 @@ class _BufferSearch:
         )
 
     def _of_device_session(self, session: DeviceSession) -> BufferFacts:
-        own_areas = [
-            kcov.fields.area
-            for kcov in self._device_objects
-            if session.kcov and kcov.address == session.kcov and kcov.fields is not None
-        ]
+        is_own = False
+        for kcov in self._device_objects:
+            if session.kcov and kcov.address == session.kcov and kcov.fields is not None:
+                is_own = kcov.fields.area == session.area
         return self._facts(
             address=session.area or 0,
             size=session.size,
             mode=session.mode,
             pid=session.pid,
             comm=session.comm,
-            private=bool(session.depth) and session.area not in own_areas,
+            private=bool(session.depth) and not is_own,
         )
 
     def _of_device_object(self, kcov: Kcov) -> BufferFacts:
@@ -352,9 +361,11 @@ class _BufferSearch:
             if area.address == address:
                 # Idle areas of CPUs are on no list: nothing overlays their count.
                 cached = area.state == "cached" and area.cpu is None
-                remarks = () if area.state == "in-use" else ("no section uses the area",)
+                remarks: tuple[str, ...] = ()
                 if cached:
                     remarks = (_FREE_LIST_REMARK,)
+                elif area.state != "in-use":
+                    remarks = ("no section uses the area",)
                 return self._facts(
                     address, area.size, None, cached=cached, private=True, remarks=remarks
                 )
@@ -371,21 +382,21 @@ class _BufferSearch:
         for kcov in self._device_objects:
             if kcov.fields is not None and kcov.fields.area == address:
                 return self._of_device_object(kcov)
-        size = self._vmalloc_size(address)
-        words = None if size is None else size // self._layout.buffer_word
-        return self._facts(
-            address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",)
-        )
+        remark = f"{address:#x} is not known to KCOV; read as requested"
+        return self._facts(address, self._count_words(address), None, remarks=(remark,))
 
-    def _vmalloc_size(self, address: int) -> int | None:
-        """Return the size in bytes of the vmalloc area at an address; None if none is known, as
+    def _count_words(self, address: int) -> int | None:
+        """Return the size in words of the vmalloc area at an address; None if none is known, as
         behind damage to the lists.
         """
         source = self._target.vmalloc
+        if source is None:
+            return None
         # The lists raise their damage when all that can be read was yielded.
         with contextlib.suppress(ReadError):
-            areas = () if source is None else source.for_each_vmalloc_area()
-            return next((area.size for area in areas if area.start == address), None)
+            for area in source.for_each_vmalloc_area():
+                if area.start == address:
+                    return area.size // self._layout.buffer_word
         return None
 
     def _as_first(self, facts: BufferFacts) -> BufferFacts:

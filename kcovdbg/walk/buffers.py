@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED, is_known, is_tracing
@@ -123,6 +123,9 @@ class _ReadBytes:
     missing: Sequence[tuple[int, int]]
     """Offset and size of what could not be read."""
     remarks: tuple[str, ...] = ()
+
+    def with_remark(self, remark: str, **changes: Any) -> _ReadBytes:
+        return replace(self, remarks=(*self.remarks, remark), **changes)
 
 
 def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
@@ -283,7 +286,7 @@ def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
     if facts.size is None or facts.size <= _INT_MAX // layout.buffer_word:
         return facts
     remark = f"size of {facts.size} words is corrupt: no buffer is that large; treated as unknown"
-    return replace(facts, size=None, remarks=(*facts.remarks, remark))
+    return facts.with_remark(remark, size=None)
 
 
 def _read_records(
@@ -333,17 +336,15 @@ def _settle(
             if last == read.data[offset:]:
                 return read
             remark = f"record {read.count - 1} was written while the buffer was read"
-            return replace(read, data=read.data[:offset] + last, remarks=(*read.remarks, remark))
+            return read.with_remark(remark, data=read.data[:offset] + last)
         stored, count = now, min(now, capacity)
         data, missing = _read_records(target, facts.address, encoding, count)
         read = _ReadBytes(stored, count, data, missing, read.remarks)
         if not count:
-            remark = "the buffer was reset while it was read"
-            return replace(read, remarks=(*read.remarks, remark))
-    remark = (
+            return read.with_remark("the buffer was reset while it was read")
+    return read.with_remark(
         "the buffer was reset repeatedly while it was read: records of several rounds may be mixed"
     )
-    return replace(read, remarks=(*read.remarks, remark))
 
 
 def read_window(

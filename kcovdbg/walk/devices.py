@@ -102,14 +102,15 @@ class DeviceWalk:
         try:
             layout = BlockLayout(self._target, type_name, members)
         except MissingTypeError as error:
-            self.remarks.note(f"{self._device.name}: {error}")
+            self._note(str(error))
             return None
         for name, paths in members.items():
             if not layout.has(name):
-                self.remarks.note(
-                    f"{self._device.name}: the debug info has no {type_name}.{' or '.join(paths)}"
-                )
+                self._note(f"the debug info has no {type_name}.{' or '.join(paths)}")
         return layout
+
+    def _note(self, problem: str) -> None:
+        self.remarks.note(f"{self._device.name}: {problem}")
 
     @cached_property
     def sessions(self) -> tuple[DeviceSession, ...]:
@@ -149,9 +150,7 @@ class DeviceWalk:
                 capacity=capacity,
             )
         if unread:
-            self.remarks.note(
-                f"{self._device.name}: the sessions of {unread} tasks could not be read"
-            )
+            self._note(f"the sessions of {unread} tasks could not be read")
 
     def _fill(
         self, area: int | None, size: int | None
@@ -193,13 +192,15 @@ class DeviceWalk:
     def _handles(self) -> tuple[RemoteHandle, ...]:
         """Return the entries of the hash."""
         remote = self._remote
-        layout = None if remote is None else self._layout(remote.type, remote.members)
-        if remote is None or layout is None:
+        if remote is None:
+            return ()
+        layout = self._layout(remote.type, remote.members)
+        if layout is None:
             return ()
         try:
             found = read_hash(self._target, remote.map, layout)
         except (MissingError, ReadError) as error:
-            self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
+            self._note(f"handles could not be found: {error}")
             return ()
         for problem in found.broken(remote.map):
             self.remarks.note(problem)
@@ -216,7 +217,7 @@ class DeviceWalk:
             found = Reference(kind, counts, file.pid, file.fd, file.file, file.start)
             references[file.kcov].append(found)
         for remark in walk.remarks:
-            self.remarks.note(f"{self._device.name}: {remark}")
+            self._note(remark)
 
     @cached_property
     def _object_layout(self) -> BlockLayout | None:
@@ -238,7 +239,9 @@ class DeviceWalk:
             )
             return kcov, None
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
-        is_remote = None if handle is None else bool(handle)
+        is_remote = None
+        if handle is not None:
+            is_remote = bool(handle)
         fields = KcovFields(
             address, found["refcount"], False, None, size, area, task, is_remote, None, None
         )
@@ -264,7 +267,7 @@ class DeviceWalk:
             head = self._target.symbol(remote.idle_list).address
             count = read_word(self._target, self._target.symbol(remote.idle_count).address)
         except (MissingSymbolError, ReadError) as error:
-            self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
+            self._note(f"free areas could not be found: {error}")
             return (), None
         found, problem = finish(follow_list(self._target, head, read_area, _MAX_IDLE))
         if problem is not None:

@@ -295,7 +295,9 @@ def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
             int.from_bytes(lock[owner.offset :][: owner.size], target.byte_order) > 1
         )
     raw = find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock"))
-    start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
+    start, size = 0, 4
+    if raw is not None:
+        start, size = raw.offset, min(raw.size, 4)
     # arm has ticket locks; riscv and others had them before they queued. Such a lock is free when
     # it serves the next ticket to be drawn.
     tickets = ("rlock.raw_lock.tickets", "rlock.raw_lock.counter")
@@ -310,12 +312,10 @@ def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
 
 def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:
     """Return the name of a mode whose bits are modes, ``A|B``; None if a bit is none."""
-    parts = [
-        (number, full) for full, number in enumerators.items() if number > 0 and value & number
-    ]
-    if sum(number for number, _ in parts) != value:
+    parts = sorted(number for number in enumerators.values() if number > 0 and value & number)
+    if sum(parts) != value:
         return None
-    return "|".join(mode.mode_name(number, enumerators) for number, _ in sorted(parts))
+    return "|".join(mode.mode_name(number, enumerators) for number in parts)
 
 
 def _find_layout(target: Target, type_name: str) -> BlockLayout | None:
@@ -532,8 +532,11 @@ def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
             for count in range(1, len(parts))
         )
 
-    # Of paths of which nothing is there, the first of the shortest ones.
-    return max(paths, key=lambda path: (depth(path), 0 if depth(path) else -path.count(".")))
+    best = max(paths, key=depth)
+    if depth(best):
+        return best
+    # Nothing of any is there: the first of the shortest ones.
+    return min(paths, key=lambda path: path.count("."))
 
 
 def _area_list_count(target: Target) -> int:
@@ -565,14 +568,11 @@ def known_modes() -> frozenset[str]:
 
 
 def _find_unrecognized(target: Target, names: frozenset[str]) -> tuple[str, ...]:
-    of_task = known_members(TASK)
-    found = [
-        f"{TASK}.{name}"
-        for name in target.member_names(TASK)
-        if name.startswith("kcov") and name not in of_task
-    ]
+    known = known_members(TASK)
+    own = [name for name in target.member_names(TASK) if name.startswith("kcov")]
+    found = [f"{TASK}.{name}" for name in own if name not in known]
     with contextlib.suppress(MissingTypeError):
-        of_kcov = known_members(KCOV)
-        found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in of_kcov]
+        known = known_members(KCOV)
+        found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in known]
     found += [f"{mode.PREFIX}{name}" for name in sorted(names - known_modes())]
     return tuple(found)

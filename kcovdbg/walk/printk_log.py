@@ -45,9 +45,11 @@ def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
             ring = read_pointer(target, symbol.address)
             check_pointer(target, ring, "prb")
             return _read_ring(target, ring, newest)
-        # Without CONFIG_PRINTK there is no log.
         symbol = find_kernel_symbol(target, "log_buf")
-        return KernelLog() if symbol is None else _read_records(target, symbol)
+        if symbol is not None:
+            return _read_records(target, symbol)
+        # Without CONFIG_PRINTK there is no log.
+        return KernelLog()
     except KcovdbgError as error:
         return KernelLog(remarks=(f"the kernel's log is unreadable: {error}",))
 
@@ -92,15 +94,16 @@ def _read_ring(target: Target, address: int, newest: int | None) -> KernelLog:
         check_pointer(target, getattr(ring, name), f"prb: {name}", 1)
     id_mask = _id_mask(target)
     remarks: list[str] = []
-    count = (ring.head - ring.tail & id_mask) + 1
-    if count > 1 << ring.count_bits:
+    count, most = (ring.head - ring.tail & id_mask) + 1, 1 << ring.count_bits
+    if count > most:
         remarks.append(
             f"the kernel's log: the ring's tail {ring.tail:#x} is not within its size of its head "
             f"{ring.head:#x}"
         )
-        count = 1 << ring.count_bits
-    wanted = count if newest is None else min(count, newest)
-    ids = [ring.head - back & id_mask for back in range(wanted - 1, -1, -1)]
+        count = most
+    if newest is not None:
+        count = min(count, newest)
+    ids = [ring.head - back & id_mask for back in reversed(range(count))]
     blocks, lost_blocks = _find_blocks(target, ring, ids)
     records, lost_records = _read_texts(target, ring, blocks)
     lost = lost_blocks + lost_records
@@ -195,7 +198,9 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
         raise ReadError(
             f"log_buf: impossible sizes: {first:#x} to {end:#x} of {size:#x} bytes", buffer
         )
-    spans = [(first, end - first)] if first <= end else [(first, size - first), (0, end)]
+    spans = [(first, end - first)]
+    if first > end:
+        spans = [(first, size - first), (0, end)]
     read = _read_pieces(target, buffer, [span for span in spans if span[1]])
     records: list[LogRecord] = []
     position, has_wrapped = first, False
@@ -226,7 +231,9 @@ _RECORD: Final = "ts_nsec len text_len facility level caller_id"
 def _caller(caller: int | None) -> str | None:
     if caller is None:
         return None
-    return f"C{caller & ~_CALLER_IS_CPU}" if caller & _CALLER_IS_CPU else f"T{caller}"
+    if caller & _CALLER_IS_CPU:
+        return f"C{caller & ~_CALLER_IS_CPU}"
+    return f"T{caller}"
 
 
 def _decode(text: bytes) -> str:
@@ -262,8 +269,11 @@ def _read_pieces(
     """
     merged: list[tuple[int, int]] = []
     for start, size in sorted(pieces):
-        first, end = merged.pop() if merged and start <= merged[-1][1] + _GAP else (start, 0)
-        merged.append((first, max(end, start + size)))
+        first, end = start, start + size
+        if merged and start <= merged[-1][1] + _GAP:
+            first, before = merged.pop()
+            end = max(end, before)
+        merged.append((first, end))
     starts = [start for start, _ in merged]
     spans = [read_partly(target, base + start, end - start) for start, end in merged]
 
@@ -277,6 +287,8 @@ def _read_pieces(
         start = offset - starts[number]
         end = start + size
         is_cut = any(first < end and start < first + gap for first, gap in missing)
-        return None if is_cut or end > len(data) else data[start:end]
+        if is_cut or end > len(data):
+            return None
+        return data[start:end]
 
     return piece

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kcovdbg.abi.mode import name_bits
@@ -61,6 +61,7 @@ class ReferenceWalk:
         self._roads: dict[int, list[str]] = defaultdict(list)
         self._references: dict[int, list[Reference]] = defaultdict(list)
         self._errors: dict[int, list[str]] = defaultdict(list)
+        """Why references to an object may be missing or wrong."""
         self._lacking: dict[Source, Lack] = {Source.SLAB: Lack(), Source.LOST: Lack()}
 
     def find_objects(self) -> Reading[Mapping[int, Kcov]]:
@@ -77,18 +78,12 @@ class ReferenceWalk:
         objects = {address: self._object(address) for address in sorted(self._roads)}
         return Reading(objects, {**self._lacking, **_find_lack(self._target, objects)})
 
-    def _add(
-        self, kcov: int, road: str, reference: Reference | None = None, errors: Sequence[str] = ()
-    ) -> None:
-        """Add one road to an object.
-
-        :param errors: why the reference may be missing or wrong.
-        """
+    def _add(self, kcov: int, road: str, reference: Reference | None = None) -> None:
+        """Add one road to an object."""
         if road not in self._roads[kcov]:
             self._roads[kcov].append(road)
         if reference is not None:
             self._references[kcov].append(reference)
-        self._errors[kcov] += errors
 
     def _add_sessions(self) -> None:
         for task in self._sessions.with_state:
@@ -99,8 +94,10 @@ class ReferenceWalk:
                 reference = None
                 if task.session.is_section:
                     reference = Reference("section", 1, fields.pid, cpu=fields.cpu)
-                doubt = f"it is unknown whether {fields.label} refers to it by a section"
-                self._add(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
+                self._add(fields.kcov, "task", reference)
+                if task.role is None:
+                    doubt = f"it is unknown whether {fields.label} refers to it by a section"
+                    self._errors[fields.kcov].append(doubt)
             if fields.kcov_remote:
                 self._add(fields.kcov_remote, "task")
             session = task.interrupted
@@ -108,14 +105,15 @@ class ReferenceWalk:
                 # An interrupted section keeps its own reference.
                 cpu = None if task.saved is None else task.saved.cpu
                 reference = Reference("saved", int(session.is_section), fields.pid, cpu=cpu)
-                doubt = f"it is unknown whether {fields.label}'s saved session is a section"
-                self._add(
-                    session.kcov, "saved", reference, (doubt,) if task.beneath is None else ()
-                )
+                self._add(session.kcov, "saved", reference)
+                if task.beneath is None:
+                    doubt = f"it is unknown whether {fields.label}'s saved session is a section"
+                    self._errors[session.kcov].append(doubt)
         for saved, session in self._sessions.unattributed:
             if saved.kcov:
                 reference = Reference("saved", int(session.is_section), cpu=saved.cpu)
-                self._add(saved.kcov, "saved", reference, session.errors)
+                self._add(saved.kcov, "saved", reference)
+                self._errors[saved.kcov] += session.errors
 
     def _add_files(self) -> None:
         counted: set[int] = set()
@@ -183,9 +181,8 @@ class ReferenceWalk:
 
     def _is_unbalanced(self, address: int) -> bool:
         fields = self._cache.kcov_or_none(address)
-        return fields is not None and (fields.refcount or 0) > sum(
-            found.counts for found in self._references[address]
-        )
+        found = sum(reference.counts for reference in self._references[address])
+        return fields is not None and (fields.refcount or 0) > found
 
     def _add_unlisted_files(self, slab: SlabSource) -> None:
         """Add files that are in flight over a socket, registered with io_uring, or leaked."""
@@ -203,13 +200,11 @@ class ReferenceWalk:
             self._lacking[Source.SLAB] = Lack((f"the slab cache of files is incomplete: {error}",))
         if walk.unread:
             self._lacking[Source.SLAB] = Lack((*self._lacking[Source.SLAB].lines, *walk.unread))
-        released = {file.file for file in extra if walk.is_released(file.file)}
-        for file in sorted(extra, key=lambda file: file.file in released):
+        for file in sorted(extra, key=lambda file: walk.is_released(file.file)):
             # A file that is about to be closed still has its reference; a freed one has none, and
             # its object may be freed as well.
-            if file.file not in released or (
-                file.kcov in self._roads and self._is_unbalanced(file.kcov)
-            ):
+            is_missing = file.kcov in self._roads and self._is_unbalanced(file.kcov)
+            if is_missing or not walk.is_released(file.file):
                 self._add(file.kcov, "file", Reference("fd", 1, file=file.file))
                 self._add_enabled(file.kcov)
 
@@ -226,11 +221,9 @@ class ReferenceWalk:
                     continue
                 fields = decode_kcov(self._layout, item.address, block)
                 is_whole = bool(fields.size) == bool(fields.mode) and fields.sequence != 0
-                if (
-                    fields.area in areas
-                    and is_whole
-                    and find_implausible(self._target, self._layout, fields) is None
-                ):
+                if fields.area not in areas or not is_whole:
+                    continue
+                if find_implausible(self._target, self._layout, fields) is None:
                     self._add(item.address, "vmalloc")
         except ReadError as error:
             self._lacking[Source.SLAB] = Lack((f"the slab caches are incomplete: {error}",))

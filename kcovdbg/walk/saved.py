@@ -89,17 +89,9 @@ def find_saved(
 
 def saved_in_task(task: TaskFields) -> SavedState:
     """Return what ``task_struct.kcov_saved_*`` hold (August 2026 and later)."""
+    saved = (task.saved_mode, task.saved_size, task.saved_area, task.saved_kcov)
     return SavedState(
-        "task",
-        task.cpu,
-        task.address,
-        task.pid,
-        task.comm,
-        task.saved_mode,
-        task.saved_size,
-        task.saved_area,
-        task.saved_kcov,
-        task.saved_sequence,
+        "task", task.cpu, task.address, task.pid, task.comm, *saved, task.saved_sequence
     )
 
 
@@ -119,7 +111,9 @@ def is_serving_softirq(target: Target, task: int, cpu: int | None) -> bool | Non
             count = _find_preempt_count(target, cpu, task)
     except MissingError:
         return None
-    return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
+    if count is None:
+        return None
+    return bool(read_word(target, *count) & _SERVING_SOFTIRQ)
 
 
 def _find_task_count(target: Target, task: int, *paths: str) -> tuple[int, int] | None:

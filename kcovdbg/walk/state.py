@@ -250,8 +250,11 @@ class StateReader:
                 yield entry._replace(errors=(f"kcov {entry.kcov:#x}: {error}",))
 
     def _read_text(self) -> Mapping[str, object]:
-        ends = [find_kernel_symbol(self.target, name) for name in ("_stext", "_etext")]
-        return {"text": tuple(None if symbol is None else symbol.address for symbol in ends)}
+        found: list[int | None] = []
+        for name in ("_stext", "_etext"):
+            symbol = find_kernel_symbol(self.target, name)
+            found.append(None if symbol is None else symbol.address)
+        return {"text": tuple(found)}
 
     def _read_vmalloc(self) -> Mapping[str, object]:
         areas = self._cache.vmalloc_areas
@@ -311,13 +314,13 @@ class StateReader:
             # It is then in no dump of this kernel.
             pass
         owners: dict[int, int] = {}
-        for cpu in self.facts.cpus if self._has(Feature.SOFTIRQ) else ():
+        cpus = self.facts.cpus if self._has(Feature.SOFTIRQ) else ()
+        for cpu in cpus:
             try:
                 owner = read_cpu_lock_owner(self.target, cpu)
             except ReadError as error:
-                remarks.append(
-                    f"the lock of CPU {cpu}'s kcov_percpu_data could not be read: {error}"
-                )
+                what = f"the lock of CPU {cpu}'s kcov_percpu_data"
+                remarks.append(f"{what} could not be read: {error}")
                 continue
             if owner:
                 owners[cpu] = owner
@@ -330,7 +333,8 @@ class StateReader:
         exit_state = find_member(self.target, TASK, ("exit_state",))
         found: dict[int, bool | None] = {}
         remarks: list[str] = []
-        for task in (task.fields for task in self._sessions.with_state):
+        for with_state in self._sessions.with_state:
+            task = with_state.fields
             if not (task.is_exiting and task.kcov):
                 continue
             found[task.address] = None
@@ -351,13 +355,16 @@ class StateReader:
         cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
         found: dict[int, bool | None] = {}
         remarks: list[str] = []
-        for task in (task.fields for task in self._sessions.with_state):
+        for with_state in self._sessions.with_state:
+            task = with_state.fields
             if not task.kcov_softirq:
                 continue
             found[task.address] = None
-            cpu = None if self.facts.is_rt else cpu_of.get(task.address)
-            if cpu is None and not self.facts.is_rt:
-                continue
+            cpu = None
+            if not self.facts.is_rt:
+                cpu = cpu_of.get(task.address)
+                if cpu is None:
+                    continue
             try:
                 found[task.address] = is_serving_softirq(self.target, task.address, cpu)
             except ReadError as error:

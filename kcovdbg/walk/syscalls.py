@@ -161,11 +161,11 @@ class SyscallWalk:
         # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h;
         # older kernels name the symbols for the task. They come second, because looking them up
         # loads the symbol table, which takes 18 MiB.
-        start = find_kernel_symbol(self._target, "__start_init_stack")
-        if start is not None:
-            return self._target.symbol("__end_init_stack").address - start.address
-        start = self._target.symbol("__start_init_task")
-        return self._target.symbol("__end_init_task").address - start.address
+        name = "stack"
+        if find_kernel_symbol(self._target, "__start_init_stack") is None:
+            name = "task"
+        start, end = map(self._target.symbol, (f"__start_init_{name}", f"__end_init_{name}"))
+        return end.address - start.address
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
         """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it

@@ -66,9 +66,11 @@ class WrongRecordWalk:
         judged = tuple(islice(dict.fromkeys(words), _JUDGED))
         impossible, comparisons = self._proof.judge(judged, codec, self._target.read)
         missing = buffer.missing
+        if not impossible:
+            return None
         numbers = [
             number
-            for number, word in enumerate(words if impossible else ())
+            for number, word in enumerate(words)
             if word in impossible and number not in missing
         ]
         if not numbers:
@@ -112,10 +114,12 @@ class WrongRecordWalk:
     def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
         assert file.end is not None
-        of_process = (task.mm for task in self._cache.tasks.found if task.tgid == file.pid)
-        mm = next(filter(None, of_process), None)
+        mm = 0
+        for task in self._cache.tasks.found:
+            if task.tgid == file.pid:
+                mm = mm or task.mm or 0
         source = self._target.vmas
-        if mm is None or source is None:
+        if not mm or source is None:
             raise ReadError("they cannot be listed", file.start)
         before = own = after = None
         for vma in source.for_each_vma(mm):
