@@ -105,12 +105,10 @@ class ExportSource:
     def counts(self) -> PcCounts:
         """How often each PC that passes the filter was recorded, ascending."""
         counts = self.all_counts
+        if self.filter.passes_all:
+            return counts
         names = self.names.of(self.buffer)
-        return (
-            counts
-            if self.filter.passes_all
-            else counts.select(self.filter.select(names.columns(counts.pcs)))
-        )
+        return counts.select(self.filter.select(names.columns(counts.pcs)))
 
     @cached_property
     def call_length(self) -> int:
@@ -141,22 +139,26 @@ class ExportSource:
         :raises CapabilityError: when the points are unknown.
         """
         table = find_point_table(self.context)
-        text = next((text for text in table.text_ranges() if text.name == _TEXT), None)
-        if text is None:
-            raise CapabilityError("the kernel image has no .text section")
-        functions = (
-            symbol
-            for symbol in table.functions()
-            if symbol.size and text.start <= symbol.address < text.end
-        )
-        return list(self.points.group(functions, text.start, text.end, self.call_length))
+        for text in table.text_ranges():
+            if text.name != _TEXT:
+                continue
+            functions = (
+                symbol
+                for symbol in table.functions()
+                if symbol.size and text.start <= symbol.address < text.end
+            )
+            return list(self.points.group(functions, text.start, text.end, self.call_length))
+        raise CapabilityError("the kernel image has no .text section")
 
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
-        return {
-            pc: place for pc in self.counts.pcs if (place := self.find_point(pc)).module is not None
-        }
+        found: dict[int, ModulePoint] = {}
+        for pc in self.counts.pcs:
+            place = self.find_point(pc)
+            if place.module is not None:
+                found[pc] = place
+        return found
 
     @cached_property
     def find_point(self) -> Callable[[int], ModulePoint]:
@@ -164,29 +166,27 @@ class ExportSource:
         none.
         """
         target, length = self.context.kernel.memory.optional_target, self.call_length
-        kaslr_offset = 0 if target is None else target.kaslr_offset
-        find_module = None if target is None or target.lines is None else target.lines.code_at
+        if target is None:
+            return lambda pc: ModulePoint(pc - length & WORD_MASK, None, None)
+        kaslr_offset, lines = target.kaslr_offset, target.lines
         image_start: int | None = None
         # Disassemblers load the image at _text; on arm64 _stext comes later.
         for name in ("_text", "_stext"):
             # Without any of them offsets are left out, which the command says.
             with contextlib.suppress(KcovdbgError):
-                if target is not None:
-                    image_start = pc_of(target.symbol(name).address, kaslr_offset)
-                    break
+                image_start = pc_of(target.symbol(name).address, kaslr_offset)
+                break
         text = _text_spans(self.context)
 
         def find_point(pc: int) -> ModulePoint:
             call = pc - length & WORD_MASK
             is_in_image = any(start <= call < end for start, end in text)
-            found = (
-                None
-                if is_in_image or find_module is None
-                else find_module(address_of(call, kaslr_offset))
-            )
-            if found is not None:
-                name, start = found
-                return ModulePoint(call, name, address_of(call, kaslr_offset) - start & WORD_MASK)
+            if not is_in_image and lines is not None:
+                address = address_of(call, kaslr_offset)
+                found = lines.code_at(address)
+                if found is not None:
+                    name, start = found
+                    return ModulePoint(call, name, address - start & WORD_MASK)
             if image_start is None or not (is_in_image or (not text and call >= image_start)):
                 return ModulePoint(call, None, None)
             return ModulePoint(call, None, call - image_start & WORD_MASK)
@@ -203,14 +203,17 @@ class ExportSource:
             pcs, chains = array("Q"), array("Q")
             symbols: list[str] = []
             for group in some:
-                for column, part in zip((pcs, chains), points.select(group), strict=True):
-                    column.extend(part)
-                symbols += [demangle(group.function.alias or group.function.name)] * (
-                    len(pcs) - len(symbols)
-                )
+                of_group, of_chains = points.select(group)
+                pcs.extend(of_group)
+                chains.extend(of_chains)
+                name = demangle(group.function.alias or group.function.name)
+                symbols += [name] * (len(pcs) - len(symbols))
             if not self.filter.passes_all:
                 wanted = self.filter.select(self.names.columns(pcs))
-                pcs, chains = (array("Q", compress(column, wanted)) for column in (pcs, chains))
+                pcs, chains = (
+                    array("Q", compress(pcs, wanted)),
+                    array("Q", compress(chains, wanted)),
+                )
                 symbols = list(compress(symbols, wanted))
             yield PointColumns(
                 [pc - length for pc in pcs],
@@ -247,22 +250,17 @@ class ExportSource:
             for place, found in left_out.items()
         ]
         rest = total - points - len(self.modules)
-        return (
-            *remarks,
-            *(
-                [f"{rest} of {total} PCs are no coverage points, as after tail calls"]
-                if rest
-                else []
-            ),
-        )
+        if rest:
+            remarks.append(f"{rest} of {total} PCs are no coverage points, as after tail calls")
+        return tuple(remarks)
 
     def _name_place(self, table: LocationTable, row: int) -> str:
         """Return where a point is that is in no function of ``.text``."""
         call = table.columns.base + table.columns.offset[row] - self.call_length
-        section = next(
-            (text.name for text in table.text_ranges() if text.start <= call < text.end), None
-        )
-        return "in code without a symbol" if section in (_TEXT, None) else f"in {section}"
+        for text in table.text_ranges():
+            if text.start <= call < text.end and text.name != _TEXT:
+                return f"in {text.name}"
+        return "in code without a symbol"
 
 
 _Export: TypeAlias = tuple[Iterable[str], Sequence[str]]
@@ -270,12 +268,11 @@ _Export: TypeAlias = tuple[Iterable[str], Sequence[str]]
 
 
 def _hex(source: ExportSource) -> _Export:
-    pcs = pc_sequence(source.buffer)
+    pcs: Iterable[int | None] = pc_sequence(source.buffer)
     lead = source.buffer.encoding.codec.lead
-    if source.filter.passes_all:
-        return (hex(pc - lead) for pc in pcs if pc), ()
-    wanted = source.counts
-    return (hex(pc - lead) for pc in pcs if pc in wanted), ()
+    if not source.filter.passes_all:
+        pcs = filter(source.counts.__contains__, pcs)
+    return (hex(pc - lead) for pc in pcs if pc), ()
 
 
 def _rawcover(source: ExportSource) -> _Export:
@@ -316,12 +313,10 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
             f"export {source.format} {source.what}: none of {lost:,} points is in a known file",
             hint="name the vmlinux: -s VMLINUX",
         )
-    remarks = (
-        (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",)
-        if lost
-        else ()
-    )
-    return points, remarks
+    if not lost:
+        return points, ()
+    text = f"{lost} of {len(points)} points are left out"
+    return points, (f"{text}: outside the kernel and the loaded modules",)
 
 
 def _modoff(source: ExportSource) -> _Export:
@@ -332,7 +327,9 @@ def _modoff(source: ExportSource) -> _Export:
 def _text_spans(context: Context) -> Sequence[tuple[int, int]]:
     """Return where the code of the image starts and ends, none where that is unknown."""
     table = context.kernel.names.table
-    return () if table is None else tuple((text.start, text.end) for text in table.text_ranges())
+    if table is None:
+        return ()
+    return tuple((text.start, text.end) for text in table.text_ranges())
 
 
 def find_code_ends(context: Context) -> dict[str | None, int]:
@@ -340,7 +337,9 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     KASLR offset.
     """
     target = context.kernel.memory.optional_target
-    ends: dict[str | None, int] = {None: max((end for _, end in _text_spans(context)), default=0)}
+    ends: dict[str | None, int] = {None: 0}
+    for _, end in _text_spans(context):
+        ends[None] = max(ends[None], end)
     if target is not None and target.lines is not None:
         for name, _, end in target.lines.code_ranges():
             ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
@@ -358,9 +357,8 @@ def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tupl
     """
     tree = source.context.kernel.sources.tree
     wanted = None if source.filter.passes_all else source.filter.wants_frame
-    found = find_image_coverage(
-        source.context, read_trace_records(source.context.inputs, source.buffer), wanted
-    )
+    records = read_trace_records(source.context.inputs, source.buffer)
+    found = find_image_coverage(source.context, records, wanted)
     absent = sum(not tree.has_text(file.path) for file in found.files)
     remarks = found.remarks
     if absent:
@@ -390,7 +388,9 @@ def _cobertura(source: ExportSource) -> _Export:
         if path is None:
             return None, file
         root = str(path).removesuffix(f"/{file}")
-        return (None, str(path)) if root == str(path) else (root, file)
+        if root == str(path):
+            return None, root
+        return root, file
 
     files, remarks = _find_coverage(source)
     return cobertura_lines(files, path_of), remarks
@@ -465,9 +465,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         for part in _join_lines(lines):
             stream.write(part)
             written += part.count("\n")
-    return Table(
-        _COLUMNS, ({"file": args.output, "format": args.format, "lines": written},), remarks=remarks
-    )
+    row = {"file": args.output, "format": args.format, "lines": written}
+    return Table(_COLUMNS, (row,), remarks=remarks)
 
 
 # Lines that are written together.

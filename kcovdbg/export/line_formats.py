@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import html
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
 from posixpath import dirname
 from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.records.source_coverage import BranchCoverage, SourceCoverage, sum_up
 
-_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_NO_NAME: Final = re.compile(r"\W", re.ASCII)
 
 
 def lcov_lines(
@@ -26,19 +27,19 @@ def lcov_lines(
     :param coverage: by path.
     :param path_of: from the path of a file to where its text is.
     """
-    test = "".join(character if character in _NAME else "_" for character in name)
+    test = _NO_NAME.sub("_", name)
     for file in coverage:
         if not file.lines:
             continue
         yield f"TN:{test}"
         yield f"SF:{escape(path_of(file.path))}"
         # Readers split at commas, which names of generic functions have.
-        functions = [
-            (escape(of.name).replace(",", "\\x2c"), of.line, hits) for of, hits in file.functions
-        ]
-        yield from (f"FN:{line},{text}" for text, line, _ in functions)
-        yield from (f"FNDA:{hits},{text}" for text, _, hits in functions)
-        yield f"FNF:{len(functions)}"
+        names = [escape(function.name).replace(",", "\\x2c") for function, _ in file.functions]
+        for (function, _), text in zip(file.functions, names, strict=True):
+            yield f"FN:{function.line},{text}"
+        for (_, hits), text in zip(file.functions, names, strict=True):
+            yield f"FNDA:{hits},{text}"
+        yield f"FNF:{len(names)}"
         yield f"FNH:{file.executed_functions}"
         yield from _lcov_branches(file)
         yield from map("DA:{},{}".format, file.lines, file.hits)
@@ -73,11 +74,16 @@ def cobertura_lines(
     :param path_of: from the path of a file to the directory that its text is found in, and its name
         there; None and an absolute name, or where the text is not found.
     """
-    located = [(*path_of(file.path), file) for file in coverage if file.lines]
-    classes = sorted(
-        (_Class(name, file) for _, name, file in located),
-        key=lambda item: (dirname(item.name), item.name),
-    )
+    roots: dict[str, None] = {}
+    classes: list[_Class] = []
+    for file in coverage:
+        if not file.lines:
+            continue
+        root, name = path_of(file.path)
+        classes.append(_Class(name, file))
+        if root is not None:
+            roots[root] = None
+    classes.sort(key=lambda item: (dirname(item.name), item.name))
     totals = sum_up(item.coverage for item in classes)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
@@ -89,9 +95,8 @@ def cobertura_lines(
         f'timestamp="0">'
     )
     yield " <sources>"
-    for root in dict.fromkeys(root for root, _, _ in located):
-        if root is not None:
-            yield f"  <source>{html.escape(escape(root))}</source>"
+    for root in roots:
+        yield f"  <source>{html.escape(escape(root))}</source>"
     yield " </sources>"
     yield " <packages>"
     for directory, members in groupby(classes, key=lambda item: dirname(item.name)):
@@ -115,14 +120,12 @@ def _package(directory: str, classes: Sequence[_Class]) -> Iterator[str]:
             )
         yield "     </methods>"
         yield "     <lines>"
-        branches = {
-            line: list(members)
-            for line, members in groupby(item.coverage.branches, key=attrgetter("line"))
-        }
+        branches: dict[int, list[BranchCoverage]] = defaultdict(list)
+        for branch in item.coverage.branches:
+            branches[branch.line].append(branch)
         for line, hits in zip(item.coverage.lines, item.coverage.hits, strict=True):
-            yield (
-                f'      <line number="{line}" hits="{hits}"{_conditions(branches.get(line, ()))}/>'
-            )
+            conditions = _conditions(branches[line])
+            yield f'      <line number="{line}" hits="{hits}"{conditions}/>'
         yield "     </lines>"
         yield "    </class>"
     yield "   </classes>"
@@ -144,10 +147,8 @@ def _quote(text: str) -> str:
 
 def _rates(classes: Iterable[_Class]) -> str:
     totals = sum_up(item.coverage for item in classes)
-    lines, branches = (
-        _rate(totals.executed_lines, totals.lines),
-        _rate(totals.taken_sides, totals.sides),
-    )
+    lines = _rate(totals.executed_lines, totals.lines)
+    branches = _rate(totals.taken_sides, totals.sides)
     return f'line-rate="{lines}" branch-rate="{branches}" complexity="0"'
 
 

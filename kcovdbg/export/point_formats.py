@@ -69,19 +69,13 @@ def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int
         if symbol and length:
             functions[end - 1] = symbol
     owners = array("I", chain.from_iterable(map(repeat, count(), lengths)))
-    files, lines = list(map(text, gather(numbers, frames.file, 0))), gather(numbers, frames.line, 0)
-    complete = [
-        function and file and line
-        for function, file, line in zip(functions, files, lines, strict=True)
-    ]
+    files = list(map(text, gather(numbers, frames.file, 0)))
+    lines = gather(numbers, frames.line, 0)
+    complete = list(map(all, zip(functions, files, lines, strict=True)))
     owners = array("I", compress(owners, complete))
     is_last = map(ne, owners, chain(islice(owners, 1, None), (-1,)))
-    return zip(
-        owners,
-        is_last,
-        *(compress(column, complete) for column in (functions, files, lines)),
-        strict=True,
-    )
+    columns = (compress(column, complete) for column in (functions, files, lines))
+    return zip(owners, is_last, *columns, strict=True)
 
 
 def _syzkaller_path(file: str) -> str:
@@ -138,10 +132,8 @@ def drcov_lines(
 def jsonl_lines(groups: Iterable[PointColumns]) -> Iterator[str]:
     """Yield the objects; ``hit_count``, which counts programs there, counts records."""
     # Names recur, and quoting one takes longer than all else here.
-    quote, quote_path = (
-        cache(lambda text: json.dumps(escape(text))),
-        cache(lambda file: json.dumps(_syzkaller_path(file))),
-    )
+    quote = cache(lambda text: json.dumps(escape(text)))
+    quote_path = cache(lambda file: json.dumps(_syzkaller_path(file)))
     for points in groups:
         calls, records = points.calls, points.records
         for point, is_last, function, file, line in _frame_rows(points):
@@ -162,24 +154,21 @@ def rawcoverfiles_lines(
     """
     yield csv_line(("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"))
     quote_path = cache(lambda file: csv_line((_syzkaller_path(file),)))
-    rows = [(points.calls[row[0]], *row[1:]) for points in groups for row in _frame_rows(points)]
+    rows: list[tuple[int, bool, str, int]] = []
+    for points in groups:
+        for number, is_last, _, file, line in _frame_rows(points):
+            rows.append((points.calls[number], is_last, file, line))
     # A function before those that were inlined into it.
     rows.reverse()
     rows.sort(key=itemgetter(0))
-    for call, is_last, _, file, line in rows:
+    for call, is_last, file, line in rows:
         point = modules.get(call)
-        start = f"{call:#x},,{call:#x}" if point is None else _module_columns(point)
-        yield f"{start},{quote_path(file)},{'false' if is_last else 'true'},{line},{line}"
-
-
-def _module_columns(point: ModulePoint) -> str:
-    return csv_line(
-        (
-            hex(point.call),
-            escape(point.module or ""),
-            "" if point.offset is None else hex(point.offset),
-        )
-    )
+        start = f"{call:#x},,{call:#x}"
+        if point is not None:
+            offset = "" if point.offset is None else hex(point.offset)
+            start = csv_line((hex(call), escape(point.module or ""), offset))
+        inline = "false" if is_last else "true"
+        yield f"{start},{quote_path(file)},{inline},{line},{line}"
 
 
 def csv_line(values: Iterable[object]) -> str:
