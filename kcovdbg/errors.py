@@ -7,8 +7,10 @@ Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.rule.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn
 
 INTERRUPTED: Final = 130
 """The exit status after C-c, as shells have it."""
@@ -129,6 +131,19 @@ class CollectError(KcovdbgError):
     def __init__(self, message: str, *, hint: str | None = None, status: int = 125) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+def refuse_path(path: str | os.PathLike[str], number: int, problem: str | None = None) -> NoReturn:
+    """Raise an error about a path.
+
+    :param problem: by default that of the error's number.
+    """
+    raise OSError(number, problem or os.strerror(number), os.fspath(path))
+
+
+def name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    """Return an error with the path that the user gave."""
+    return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:

@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, name_path, refuse_path
 from kcovdbg.limits import (
     TEXT_SIZE,
     TRACE_SIZE,
@@ -72,19 +72,6 @@ def open_input(path: PathName, *, folder: Path | None = None, owned: bool = Fals
             raise name_path(error, path) from None
     finally:
         os.close(found)
-
-
-def refuse_path(path: PathName, number: int, problem: str | None = None) -> NoReturn:
-    """Raise an error about a path.
-
-    :param problem: by default that of the error's number.
-    """
-    raise OSError(number, problem or os.strerror(number), os.fspath(path))
-
-
-def name_path(error: OSError, path: PathName) -> OSError:
-    """Return an error with the path that the user gave."""
-    return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
 def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from kcovdbg.input_file import PathName, name_path, refuse_path
+from kcovdbg.errors import name_path, refuse_path
 from kcovdbg.user_folder import expand_user
 
 PRIVATE: Final = 0o600
@@ -41,7 +41,7 @@ def accept() -> None:
     """Accept any destination."""
 
 
-def find_descriptor(path: PathName) -> int | None:
+def find_descriptor(path: str | os.PathLike[str]) -> int | None:
     """Return the descriptor of this process that a path such as ``/dev/stdout`` stands for, None
     for other paths.
     """
@@ -118,7 +118,7 @@ def _is_trusted(status: os.stat_result) -> bool:
 
 
 @contextlib.contextmanager
-def _find_destination(path: PathName) -> Iterator[_Destination]:
+def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
     """Yield the destination of an output.
 
     :raises OSError: when there is no such directory, or a link of another user leads there; its
@@ -201,7 +201,7 @@ class FoundOutput(NamedTuple):
     """Whether it is a regular file or does not exist: then it is written beside and renamed."""
 
 
-def find_output(path: PathName) -> FoundOutput:
+def find_output(path: str | os.PathLike[str]) -> FoundOutput:
     """Return the file that an output has now, and how it is written.
 
     :raises OSError: when it cannot be looked up.
@@ -218,7 +218,7 @@ def find_output(path: PathName) -> FoundOutput:
 
 @contextlib.contextmanager
 def open_output(
-    path: PathName,
+    path: str | os.PathLike[str],
     *,
     append: bool = False,
     mode: int = _PUBLIC,
@@ -256,7 +256,7 @@ def open_output(
 
 
 @contextlib.contextmanager
-def _named(path: PathName, destination: _Destination) -> Iterator[None]:
+def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
     """Replace the file name in errors by the path that the user gave; errors with other files
     stay.
     """
@@ -309,7 +309,7 @@ class _CheckedFile(io.FileIO):
 
 
 def write_files(
-    path: PathName,
+    path: str | os.PathLike[str],
     contents: Mapping[str, bytes],
     *,
     mode: int = _PUBLIC,
