@@ -9,7 +9,7 @@ ever seen that vmlinux.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
@@ -28,6 +28,7 @@ from kcovdbg.inputs.trace_kernel import find_build_ids, make_table_target, read_
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
@@ -73,58 +74,32 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
     own = context.kernel
     images, module_files = sort_images(context.workspace.inputs.other_vmlinux)
     sources = chain(context.workspace.inputs.other_sources, repeat(None))
-    named = [
-        _open_named(context, name, source) for name, source in zip(images, sources, strict=False)
-    ]
-    found: list[_Build | None] = []
-    known: set[str] = set()
-    strangers: dict[str, str] = {}
-    for words in sides:
-        build_id = _find_build_id(context, words)
-        if build_id is None:
-            found.append(None if all(word.startswith(FILE) for word in words) else own)
-            continue
-        known.add(build_id)
-        build = _choose(words, build_id, own, named)
-        found.append(build)
-        if build is own and build_id != own.build_id:
-            strangers[build_id] = " ".join(words)
-    if strangers and len(known) > 1:
-        # PCs of two builds are equal by chance only.
-        build_id, name = next(iter(strangers.items()))
-        raise KcovdbgError(
-            f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL
-        )
-    builds, remarks = _complete_builds(sides, found, own, named)
-    if len({build.build_id for build in builds}) > 1 and own.build_id is None and own in builds:
+    named = list(map(partial(_open_named, context), images, sources))
+    found, strangers = _find_known_builds(context, sides, named)
+    builds, assumptions = _complete_builds(sides, found, own, named)
+    is_one = len({build.build_id for build in builds}) == 1
+    if not is_one and own.build_id is None and own in builds:
         name = " ".join(sides[builds.index(own)])
         raise KcovdbgError(
             f"{name}: unknown which build it is of: it has no side file with a build ID",
             hint=_NAME_ALL,
         )
-    unknown = (
+    remarks: list[str] = []
+    kernels: dict[str | None, Kernel] = {}
+    of_sides = []
+    for build in builds:
+        if build.build_id not in kernels:
+            words = _join_words(build, builds, sides)
+            kernel, problems = _find_kernel(context, build, words, module_files)
+            kernels[build.build_id] = kernel
+            remarks += problems
+        of_sides.append(kernels[build.build_id])
+    remarks += (
         f"nothing is known of the build with build-id {build_id}: --other-vmlinux names its vmlinux"
         for build_id in strangers
     )
-    all_remarks: list[str] = []
-    kernels: dict[str | None, Kernel] = {}
-    for one in builds:
-        if one.build_id in kernels:
-            continue
-        if isinstance(one, Kernel):
-            # Its user waits for the names here.
-            _ = context.names
-            kernels[one.build_id] = one
-            all_remarks += (*one.names.remarks, *unknown, *remarks)
-            continue
-        words = []
-        for its, side in zip(builds, sides, strict=True):
-            words += side if its.build_id == one.build_id else ()
-        modules = _find_modules(context, words, module_files)
-        kernels[one.build_id] = _make_kernel(context, one, modules)
-        all_remarks += remarks if modules.problem is None else (*remarks, modules.problem)
-    of_sides = [kernels[one.build_id] for one in builds]
-    return TraceBuilds(of_sides, tuple(dict.fromkeys(all_remarks)))
+    remarks += assumptions
+    return TraceBuilds(of_sides, tuple(dict.fromkeys(remarks)))
 
 
 class TraceSide(NamedTuple):
@@ -146,6 +121,64 @@ def read_sides(
     for what, kernel in zip(whats, kernels, strict=True):
         sides.append(TraceSide(find_buffer(context.inputs, what, kernel), kernel))
     return sides, assumptions
+
+
+def _find_known_builds(
+    context: Context, sides: Sequence[Sequence[str]], named: Sequence[_OtherBuild]
+) -> tuple[list[_Build | None], Collection[str]]:
+    """Return the build of each side, None where its traces do not say, and the build IDs of which
+    nothing is known.
+    """
+    own = context.kernel
+    found: list[_Build | None] = []
+    known: set[str] = set()
+    strangers: dict[str, str] = {}
+    for words in sides:
+        build_id = _find_build_id(context, words)
+        if build_id is None:
+            are_files = all(word.startswith(FILE) for word in words)
+            found.append(None if are_files else own)
+            continue
+        known.add(build_id)
+        build = _choose(words, build_id, own, named)
+        found.append(build)
+        if build is own and build_id != own.build_id:
+            strangers[build_id] = " ".join(words)
+    if strangers and len(known) > 1:
+        # PCs of two builds are equal by chance only.
+        build_id, name = next(iter(strangers.items()))
+        raise KcovdbgError(
+            f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL
+        )
+    return found, strangers.keys()
+
+
+def _join_words(
+    build: _Build, builds: Sequence[_Build], sides: Sequence[Sequence[str]]
+) -> Sequence[str]:
+    """Return the traces of all sides that are of a build."""
+    words: list[str] = []
+    for one, side in zip(builds, sides, strict=True):
+        if one.build_id == build.build_id:
+            words += side
+    return words
+
+
+def _find_kernel(
+    context: Context, build: _Build, words: Iterable[str], module_files: Mapping[str, str]
+) -> tuple[Kernel, Sequence[str]]:
+    """Return the kernel of a build, and remarks on it.
+
+    :param words: the traces that are of it.
+    """
+    if isinstance(build, Kernel):
+        # Its user waits for the names here.
+        _ = context.names
+        return build, build.names.remarks
+    headers = chain.from_iterable(read_headers(context.workspace.inputs, word) for word in words)
+    modules = TraceModules([one for one in headers if one is not None], module_files)
+    problems = () if modules.problem is None else (modules.problem,)
+    return _make_kernel(context, build, modules), problems
 
 
 def _find_build_id(context: Context, words: Sequence[str]) -> str | None:
@@ -170,7 +203,7 @@ def _complete_builds(
     found: Sequence[_Build | None],
     own: Kernel,
     named: Sequence[_OtherBuild],
-) -> tuple[list[_Build], tuple[str, ...]]:
+) -> tuple[list[_Build], Sequence[str]]:
     """Return the builds of all sides, and which of them are assumed.
 
     Traces that do not name their build belong, in order, to the named builds that have no trace
@@ -180,25 +213,18 @@ def _complete_builds(
     :param found: the builds of the sides; None for an unknown one.
     """
     free = [build for build in named if build not in found]
-    unknown = [number for number, build in enumerate(found) if build is None]
-    in_order = dict(zip(reversed(unknown), reversed(free), strict=False))
     default: _Build = named[0] if named and own.build_id is None else own
     builds: list[_Build] = []
-    for number, build in enumerate(found):
-        builds.append(in_order.get(number, default) if build is None else build)
-    assumptions = tuple(
-        f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id "
-        f"{builds[number].build_id}"
-        for number in unknown
-        if named
-    )
-    return builds, assumptions
-
-
-def _find_modules(context: Context, words: Iterable[str], files: Mapping[str, str]) -> TraceModules:
-    """Return the modules that traces have records in."""
-    headers = (header for word in words for header in read_headers(context.workspace.inputs, word))
-    return TraceModules([header for header in headers if header is not None], files)
+    assumptions = []
+    for number, build in reversed([*enumerate(found)]):
+        if build is None:
+            build = free.pop() if free else default
+            assumptions.append(
+                f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id "
+                f"{build.build_id}"
+            )
+        builds.append(build)
+    return builds[::-1], assumptions[::-1] if named else ()
 
 
 def _choose(
@@ -251,11 +277,12 @@ def _open_named(context: Context, name: str, source: str | None) -> _OtherBuild:
 
 
 def _make_kernel(context: Context, build: _OtherBuild, modules: TraceModules) -> Kernel:
-    target = context.kernel.memory.optional_target
-    machine = None if target is None else target.machine
+    machine = None
     if build.image is not None:
         with ElfFile(build.image) as elf:
             machine = elf.header.machine_name
+    elif context.kernel.memory.optional_target is not None:
+        machine = context.kernel.memory.optional_target.machine
     options = replace(
         context.kernel.options,
         open_target=partial(make_table_target, build.table, machine, modules),
@@ -263,10 +290,12 @@ def _make_kernel(context: Context, build: _OtherBuild, modules: TraceModules) ->
         table_file=str(build.table.path),
         tables=(),
         image=build.image,
-        source_folders=() if build.source is None else (build.source,),
+        source_folders=(),
     )
-    # Those that the user gave are for paths of the other build.
-    return Kernel(options if build.source is None else replace(options, substitutions=()))
+    if build.source is not None:
+        # Paths that the user replaces are of the other build.
+        options = replace(options, source_folders=(build.source,), substitutions=())
+    return Kernel(options)
 
 
 def compare_builds(
@@ -280,18 +309,19 @@ def compare_builds(
     """
     if builds[0] is builds[1]:
         return BuildComparison()
-    sides = [{*recorded} for recorded in pcs]
-    of_modules = [build.points.of_modules for build in builds]
-    kinds = {
-        points[pc]
-        for points, recorded in zip(of_modules, sides, strict=True)
-        for pc in points.keys() & recorded
-    }
+    sides = list(map(frozenset[int], pcs))
+    kinds: set[PointKind] = set()
+    for build, recorded in zip(builds, sides, strict=True):
+        of_modules = build.points.of_modules
+        kinds.update(map(of_modules.__getitem__, of_modules.keys() & recorded))
     functions = []
-    for build, recorded, points in zip(builds, sides, of_modules, strict=True):
+    for build, recorded in zip(builds, sides, strict=True):
         find_point_table(context, build)
         # Points of modules that may be counterparts; those of the image are in the table.
-        others = {pc for pc, kind in points.items() if kind in kinds} - recorded
+        others = set()
+        for pc, kind in build.points.of_modules.items():
+            if kind in kinds and pc not in recorded:
+                others.add(pc)
         columns = build.names.locations.columns(array("Q", sorted(recorded | others)))
         functions.append(BuildFunctions(columns, build.sources.read_as_built, others))
     return BuildComparison(match_builds(*functions))
