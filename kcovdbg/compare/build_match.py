@@ -19,7 +19,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -130,23 +130,21 @@ class BuildFunctions:
         self._chains = array("Q", {*self.recorded.values()})
         self._read_text = read_text
         groups, strings = columns.groups, columns.frames.strings
-        files = [strings[number] or "" for number in groups.file]
-        normal = {file: posixpath.normpath(file) if file else "" for file in {*files}}
-        self.functions: list[Function] = [
-            (strip_clone_suffix(strings[number] or ""), normal[file])
-            for number, file in zip(groups.function, files, strict=True)
-        ]
+        self.functions: list[Function] = []
         """The function of each group of frames."""
-        self._files = dict(zip(self.functions, files, strict=True))
         self.groups: dict[Function, list[int]] = {}
         """The groups of frames of each function; a clone has one of its own."""
-        for group, function in enumerate(self.functions):
+        self._files: dict[Function, str] = {}
+        normalize = cache(normalize_file)
+        for group, (name, number) in enumerate(zip(groups.function, groups.file, strict=True)):
+            file = strings[number] or ""
+            function = strip_clone_suffix(strings[name] or ""), normalize(file)
+            self.functions.append(function)
             self.groups.setdefault(function, []).append(group)
+            self._files[function] = file
         self._group_lines = Numbering().number(pair_words(groups.of_frame, columns.frames.line))
         self._lines: dict[Function, Sequence[int]] = {}
-        self._named: defaultdict[str, list[Function]] = defaultdict(list)
-        for function in self.groups:
-            self._named[function[0]].append(function)
+        self._named = _list_by_name(self.groups)
 
     def lines(self, function: Function) -> Sequence[int]:
         """Return the lines of a function that frames of points are on, ascending."""
@@ -156,7 +154,7 @@ class BuildFunctions:
             for group in self.groups[function]:
                 # A frame without a line has the line 0.
                 span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
-                found.update(word & NO_ID for word in words[slice(*span)])
+                found.update(map(NO_ID.__and__, words[slice(*span)]))
             self._lines[function] = sorted(found)
         return self._lines[function]
 
@@ -202,15 +200,14 @@ class BuildFunctions:
 
     def find_executed(self) -> set[Function]:
         """Return the functions into which the code of the recorded points was compiled."""
-        return {
-            self.functions[group]
-            for group in {*self.columns.outermost_groups(self._chains)} - {NO_ID}
-        }
+        return self._list_functions(self.columns.outermost_groups(self._chains))
 
     def find_named(self) -> set[Function]:
         """Return the functions of all frames of the recorded points."""
         _, frames = flatten_chains(self.columns.frames, self._chains)
-        groups = gather(frames, self.columns.groups.of_frame, NO_ID)
+        return self._list_functions(gather(frames, self.columns.groups.of_frame, NO_ID))
+
+    def _list_functions(self, groups: Iterable[int]) -> set[Function]:
         return {self.functions[group] for group in {*groups} - {NO_ID}}
 
     def find_kinds(self) -> set[int]:
@@ -225,7 +222,7 @@ class BuildFunctions:
         :param row_groups: the group of each row that decides.
         :param kinds: of points.
         """
-        wanted = array("I", (function in functions for function in self.functions))
+        wanted = array("I", map(functions.__contains__, self.functions))
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
         chosen = bytes(map(operator.and_, gather(row_groups, wanted, 0), is_kind))
         table = self.table.columns
@@ -251,7 +248,9 @@ class BuildFunctions:
             if symbol is not None:
                 # Skip the points of the same symbol.
                 at = max(at, bisect_right(pcs, symbol.address + symbol.size, at - 1))
-        return bodies[0] if len(bodies) == 1 else None
+        if len(bodies) != 1:
+            return None
+        return bodies[0]
 
     def text(self, function: Function) -> list[str]:
         """Return the text from a function's first line with a point to the last one.
@@ -259,30 +258,67 @@ class BuildFunctions:
         :return: empty where the source is not at hand.
         """
         lines, file = self.lines(function), self._files[function]
-        whole = self._read_text(file) if lines and file else ()
-        # A shorter source is older or newer than the build.
-        if not lines or lines[-1] > len(whole):
+        if not lines or not file:
             return []
-        return [line.strip() for line in whole[lines[0] - 1 : lines[-1]]]
+        whole = self._read_text(file)
+        # A shorter source is older or newer than the build.
+        if lines[-1] > len(whole):
+            return []
+        return list(map(str.strip, whole[lines[0] - 1 : lines[-1]]))
 
 
-def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Function, Function]:
-    """Return the functions of the right build that the left one has, with the left ones."""
-    sides = left.groups.keys(), right.groups.keys()
-    pairs = {function: function for function in sides[1] & sides[0] if function[0]}
-    alone: list[dict[str, list[Function]]] = [defaultdict(list), defaultdict(list)]
-    for side, (own, other) in enumerate((sides, sides[::-1])):
-        for function in own - other:
-            alone[side][function[0]].append(function)
-    for name, found in alone[0].items():
-        others = alone[1].get(name, ())
-        if (
-            name
-            and len(found) == len(others) == 1
-            and _may_be_same(left, found[0], right, others[0])
-        ):
-            pairs[others[0]] = found[0]
-    return pairs
+def normalize_file(file: str | None) -> str:
+    """Return a file's name without ``./`` and ``../``, empty where there is none."""
+    return posixpath.normpath(file) if file else ""
+
+
+def find_function(frame: Frame) -> Function:
+    """Return the function of a frame."""
+    return strip_clone_suffix(frame.function or ""), normalize_file(frame.file)
+
+
+class FunctionPairs:
+    """The functions that both builds have.
+
+    :param to_left: function of the right build -> the same function of the left build.
+    """
+
+    def __init__(self, to_left: Mapping[Function, Function]) -> None:
+        self.to_left = to_left
+        self.to_right = dict(zip(to_left.values(), to_left, strict=True))
+
+    def name(self, function: Function, side: int) -> Function:
+        """Return a function of a build as the left build has it; of the right build alone it has a
+        name that no function has.
+        """
+        if side == 0:
+            return function
+        return self.to_left.get(function) or ("\0" + function[0], function[1])
+
+    def find(self, name: Function, side: int) -> Function | None:
+        """Return the function of a build with a name that both have; None for another one."""
+        new = self.to_right.get(name)
+        return name if new is not None and side == 0 else new
+
+
+def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> FunctionPairs:
+    """Return the functions that both builds have."""
+    both = left.groups.keys() & right.groups.keys()
+    pairs = {function: function for function in both if function[0]}
+    others = _list_by_name(right.groups.keys() - both)
+    for name, found in _list_by_name(left.groups.keys() - both).items():
+        if name and len(found) == 1 == len(others[name]):
+            old, new = found[0], others[name][0]
+            if _may_be_same(left, old, right, new):
+                pairs[new] = old
+    return FunctionPairs(pairs)
+
+
+def _list_by_name(functions: Iterable[Function]) -> Mapping[str, Sequence[Function]]:
+    found: defaultdict[str, list[Function]] = defaultdict(list)
+    for function in functions:
+        found[function[0]].append(function)
+    return found
 
 
 def _may_be_same(
@@ -301,29 +337,27 @@ def _may_be_same(
 
 def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
     """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
-    first, other = lines[0][0], lines[1][0]
-    left = {*lines[0]}
-    of_text = {
-        other + there: first + here for here, there in align_records(*number_values(*texts)).pairs()
-    }
-    return {line: of_text[line] for line in lines[1] if of_text.get(line) in left}
+    left, right = map(frozenset, lines)
+    pairs: dict[int, int] = {}
+    for here, there in align_records(*number_values(*texts)).pairs():
+        old, new = lines[0][0] + here, lines[1][0] + there
+        if old in left and new in right:
+            pairs[new] = old
+    return pairs
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
     """Pair lines of functions by the distances between lines: whole functions if all distances are
     equal, otherwise runs of several equal ones.
     """
-    if len(left) == len(right) and all(
-        there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)
-    ):
+    steps = _find_steps(left), _find_steps(right)
+    if steps[0] == steps[1]:
         return dict(zip(right, left, strict=True))
-    steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
     pairs: dict[int, int] = {}
     i = j = 0
     for start, other, length in align_records(*steps).blocks:
-        is_at_edge = start == other == 0 or (
-            start + length == len(left) and other + length == len(right)
-        )
+        ends = len(left) - start - length, len(right) - other - length
+        is_at_edge = (start, other) == (0, 0) or ends == (0, 0)
         if length < (_EDGE_RUN if is_at_edge else _RUN):
             continue
         if i < start and j < other:
@@ -332,6 +366,11 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
         pairs.update(zip(right[other : other + length], left[start : start + length], strict=True))
         i, j = start + length, other + length
     return pairs
+
+
+def _find_steps(lines: Sequence[int]) -> array[int]:
+    """Return the distances between lines, each plus 1, after a 1 for the first line."""
+    return array("Q", [1, *(after - before + 1 for before, after in pairwise(lines))])
 
 
 _REASONS: Final = {
@@ -350,8 +389,7 @@ class BuildMatch:
     """PC -> number of the point; numbers begin with 1."""
     pcs: Sequence[tuple[int, int]]
     """The first PC of each point in both builds, by its number; 0 where there is none."""
-    to_left: Mapping[Function, Function]
-    """Function of the right build -> the same function of the left build."""
+    pairs: FunctionPairs
     unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
     """PC -> why the other build lacks it."""
     moved: Sequence[tuple[str, str, str]]
@@ -376,18 +414,17 @@ class BuildMatch:
     """
 
     def function(self, function: Function, side: int) -> Function:
-        """Return the left build's name for a function; a function of the right build alone gets a
-        name that no function has.
-        """
-        return _as_left(function, side, self.to_left)
+        """Return the left build's name for a function, as :meth:`FunctionPairs.name` does."""
+        return self.pairs.name(function, side)
 
     def remarks(self) -> Iterator[str]:
         """Yield remarks on what was matched, and how, and on what was not."""
         parts = [f"{self.same} functions in both"]
-        names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
-        if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
+        if self.moved:
+            named = ", ".join(f"{name} ({old} → {new})" for name, old, new in self.moved[:_NAMED])
+            parts.append(f"{len(self.moved)} moved: {named}")
+        if len(self.moved) > _NAMED:
+            parts[-1] += f" and {len(self.moved) - _NAMED} more"
         yield f"two builds: {'; '.join(parts)}"
         if self.by_source and self.by_order:
             yield (
@@ -402,47 +439,60 @@ class BuildMatch:
         for side, unmatched, total in zip(
             ("left", "right"), self.unmatched, self.recorded, strict=True
         ):
-            reasons = list(unmatched.values())
-            if reasons:
-                why = ", ".join(
-                    f"{reasons.count(reason)} {text}"
-                    for reason, text in _REASONS.items()
-                    if reason in reasons
-                )
+            counts = Counter(unmatched.values())
+            why = [
+                f"{counts[reason]} {text}" for reason, text in _REASONS.items() if counts[reason]
+            ]
+            if why:
                 yield (
-                    f"{len(reasons)} of {total} points on the {side} have no counterpart in the "
-                    f"other build: {why}"
+                    f"{len(unmatched)} of {total} points on the {side} have no counterpart in the "
+                    f"other build: {', '.join(why)}"
                 )
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
     """Match the points of two builds."""
-    builds, to_left = (left, right), _pair_functions(left, right)
-    matcher = _PointMatcher(builds, to_left)
+    builds, pairs = (left, right), _pair_functions(left, right)
+    matcher = _PointMatcher(builds, pairs)
     matcher.match()
-    of_left = frozenset(left.find_named())
-    of_right = frozenset(_as_left(one, 1, to_left) for one in right.find_named())
-    pairs = [(old, new) for new, old in to_left.items() if old in of_left | of_right]
-    moved = sorted(
-        (old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1]
-    )
-    by_source = sum(matcher.is_paired_by_source(new) for _, new in pairs)
+    reached = frozenset(left.find_named()), _name_all(right.find_named(), 1, pairs)
+    moved: list[tuple[str, str, str]] = []
+    same = by_source = 0
+    for old in pairs.to_right.keys() & (reached[0] | reached[1]):
+        new = pairs.to_right[old]
+        if old != new and old[1] and new[1]:
+            moved.append((*old, new[1]))
+        else:
+            same += 1
+        by_source += matcher.is_paired_by_source(new)
     homes = _find_homes(left), _find_homes(right)
     return BuildMatch(
         numbers=matcher.numbers,
         pcs=matcher.pcs,
-        to_left=to_left,
+        pairs=pairs,
         unmatched=(matcher.find_unmatched(0), matcher.find_unmatched(1)),
-        moved=moved,
-        same=len(pairs) - len(moved),
+        moved=sorted(moved),
+        same=same,
         by_source=by_source,
-        by_order=len(pairs) - by_source,
+        by_order=same + len(moved) - by_source,
         recorded=(len(left.recorded), len(right.recorded)),
-        reached=(of_left, of_right),
-        renamed=_find_renamed(builds, to_left),
+        reached=reached,
+        renamed=(_find_renamed(builds, pairs, 0), _find_renamed(builds, pairs, 1)),
         homes=homes,
-        unrecorded=_find_unrecorded(builds, to_left, (of_left, of_right), homes),
+        unrecorded=(
+            _find_unrecorded(
+                left, 0, pairs, _name_all(homes[1].values(), 1, pairs) | reached[1], reached[0]
+            ),
+            _find_unrecorded(right, 1, pairs, reached[0].union(homes[0].values()), reached[1]),
+        ),
     )
+
+
+def _name_all(
+    functions: Iterable[Function], side: int, pairs: FunctionPairs
+) -> frozenset[Function]:
+    """Return functions of a build as the left build has them."""
+    return frozenset(pairs.name(function, side) for function in functions)
 
 
 def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
@@ -456,64 +506,53 @@ def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
 
 
 def _find_unrecorded(
-    builds: tuple[BuildFunctions, BuildFunctions],
-    to_left: Mapping[Function, Function],
-    reached: tuple[Collection[Function], Collection[Function]],
-    homes: tuple[Mapping[Function, Function], Mapping[Function, Function]],
-) -> tuple[Mapping[Function, FunctionSpan], Mapping[Function, FunctionSpan]]:
-    """Return the functions of both builds of which one alone recorded points, by the other one."""
-    to_right = {old: new for new, old in to_left.items()}
-    found: tuple[dict[Function, FunctionSpan], dict[Function, FunctionSpan]] = ({}, {})
-    for side, build in enumerate(builds):
-        every = (
-            *reached[1 - side],
-            *(_as_left(one, 1 - side, to_left) for one in homes[1 - side].values()),
-        )
-        for function in every:
-            own = function if side == 0 else to_right.get(function)
-            if function not in reached[side] and own in build.groups and build.lines(own):
-                found[side][function] = build.span(own)
+    build: BuildFunctions,
+    side: int,
+    pairs: FunctionPairs,
+    wanted: Collection[Function],
+    reached: Collection[Function],
+) -> Mapping[Function, FunctionSpan]:
+    """Return the functions of a build of which the other one alone recorded points.
+
+    :param wanted: of recorded points of the other one, as the left build has them.
+    :param reached: of those of this one.
+    """
+    found: dict[Function, FunctionSpan] = {}
+    for name in wanted:
+        own = pairs.find(name, side)
+        if own is not None and name not in reached and build.lines(own):
+            found[name] = build.span(own)
     return found
 
 
 def _find_renamed(
-    builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]
-) -> tuple[Mapping[Function, str], Mapping[Function, str]]:
+    builds: tuple[BuildFunctions, BuildFunctions], pairs: FunctionPairs, side: int
+) -> Mapping[Function, str]:
     """Return the other names of executed functions that one build alone has: of the one function in
     the same file of the other build that has most of the text.
     """
-    paired = {*to_left.values()}, {*to_left}
-    renamed: tuple[dict[Function, str], dict[Function, str]] = ({}, {})
-    for side, build in enumerate(builds):
-        other = builds[1 - side]
-        by_file: defaultdict[str, list[Function]] = defaultdict(list)
-        for candidate in other.groups.keys() - paired[1 - side]:
-            by_file[candidate[1]].append(candidate)
-        for function in build.find_named() - paired[side]:
-            found = [
-                candidate[0]
-                for candidate in by_file[function[1]]
-                if _is_same_text(build.text(function), other.text(candidate))
-            ]
-            if len(found) == 1:
-                renamed[side][function] = found[0]
+    build, other = builds[side], builds[1 - side]
+    paired: tuple[Collection[Function], ...] = pairs.to_right.keys(), pairs.to_left.keys()
+    by_file: defaultdict[str, list[Function]] = defaultdict(list)
+    for candidate in other.groups.keys() - paired[1 - side]:
+        by_file[candidate[1]].append(candidate)
+    renamed: dict[Function, str] = {}
+    for function in build.find_named() - {*paired[side]}:
+        text = build.text(function)
+        candidates = by_file[function[1]]
+        found = [one[0] for one in candidates if _is_same_text(text, other.text(one))]
+        if len(found) == 1:
+            renamed[function] = found[0]
     return renamed
 
 
 def _is_same_text(left: Sequence[str], right: Sequence[str]) -> bool:
     """Return whether two functions have most of their lines in common, braces aside."""
-    sides = [[line for line in lines if _WORD.search(line)] for lines in (left, right)]
+    sides = list(filter(_WORD.search, left)), list(filter(_WORD.search, right))
     if min(map(len, sides)) < _LEAST_TEXT:
         return False
     common = align_records(*number_values(*sides)).common
     return common > _RENAMED_TEXT * max(map(len, sides))
-
-
-def _as_left(function: Function, side: int, to_left: Mapping[Function, Function]) -> Function:
-    """Return a function as the left build has it; of the right build alone it has a name that no
-    function has.
-    """
-    return function if side == 0 else to_left.get(function, ("\0" + function[0], function[1]))
 
 
 class _PointMatcher:
@@ -522,15 +561,12 @@ class _PointMatcher:
     What finds the matches of a kernel with half a million points takes more memory than they do,
     and ends with it.
 
-    :param to_left: the functions of the right build that the left one has, as it has them.
+    :param pairs: the functions that both have.
     """
 
-    def __init__(
-        self, builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]
-    ) -> None:
+    def __init__(self, builds: tuple[BuildFunctions, BuildFunctions], pairs: FunctionPairs) -> None:
         self._builds = builds
-        self._to_left = to_left
-        self._to_right = {old: new for new, old in to_left.items()}
+        self._pairs = pairs
         self._kinds = builds[0].find_kinds() | builds[1].find_kinds()
         self._pair_lines, self._line, self._point = (
             cache(self._find_pairs),
@@ -542,58 +578,57 @@ class _PointMatcher:
 
     def match(self) -> None:
         """Number all points."""
-        executed = {
-            self._function(one, side)
-            for side, build in enumerate(self._builds)
-            for one in build.find_executed()
-        }
-        for side, build in enumerate(self._builds):
-            # All points of the functions that were executed in either build: the order counts.
-            functions = {one for one in build.groups if self._function(one, side) in executed}
-            build.chain_of.update(
-                build.select(build.columns.outermost_groups(build.rows), functions, self._kinds)
-            )
-        groups = [self._group(side) for side in (0, 1)]
+        left, right = self._builds
+        executed = _name_all(left.find_executed(), 0, self._pairs)
+        executed |= _name_all(right.find_executed(), 1, self._pairs)
+        # All points of the functions that were executed in either build: the order counts.
+        groups = self._group(0, executed), self._group(1, executed)
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
-        for side in (0, 1):
-            self._match_by_innermost(side)
+        self._match_by_innermost(0)
+        self._match_by_innermost(1)
 
     def is_paired_by_source(self, right: Function) -> bool:
         """Return whether the lines of a function of the right build were paired by the sources."""
         return self._pair_lines(right)[1]
 
-    def _function(self, function: Function, side: int) -> Function:
-        return _as_left(function, side, self._to_left)
-
     def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
         """Return the lines of a function of the right build that the left one has, as there, and
         whether by the sources.
         """
-        builds, functions = self._builds, (self._to_left[right], right)
-        lines = [build.lines(function) for build, function in zip(builds, functions, strict=True)]
+        left = self._pairs.to_left[right]
+        lines = self._builds[0].lines(left), self._builds[1].lines(right)
         if not all(lines):
             return {}, False
-        texts = [build.text(function) for build, function in zip(builds, functions, strict=True)]
-        return (
-            (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
-        )
+        texts = self._builds[0].text(left), self._builds[1].text(right)
+        if all(texts):
+            return _pair_by_text(lines, texts), True
+        return _pair_by_order(*lines), False
 
     def _find_line(self, side: int, frame: int) -> _Line:
         """Return the function and line of a frame."""
         build = self._builds[side]
         function, line = build.function(frame), build.columns.frames.line[frame]
-        if side and line and function in self._to_left:
+        if side and line and function in self._pairs.to_left:
             line = self._pair_lines(function)[0].get(line, -line)
-        return self._function(function, side), line
+        return self._pairs.name(function, side), line
 
     def _find_point(self, side: int, chain: int) -> _Point:
         lines = tuple(self._line(side, frame) for frame in self._builds[side].frames(chain))
         return _Point(_KINDS[PointKind(chain & KIND_MASK)], lines)
 
-    def _group(self, side: int) -> dict[Function, list[int]]:
-        """Return the points of a build, ascending, by function."""
+    def _select(self, side: int, names: Collection[Function]) -> Collection[Function]:
+        """Return the functions of a build that have some names."""
+        return {one for one in self._builds[side].groups if self._pairs.name(one, side) in names}
+
+    def _group(self, side: int, executed: Collection[Function]) -> dict[Function, list[int]]:
+        """Return the recorded points of a build and all of some functions, ascending, by
+        function.
+        """
         build = self._builds[side]
+        outermost = build.columns.outermost_groups(build.rows)
+        functions = self._select(side, executed)
+        build.chain_of.update(build.select(outermost, functions, self._kinds))
         groups: dict[Function, list[int]] = {}
         for pc in sorted(build.chain_of):
             frames = build.frames(build.chain_of[pc])
@@ -605,20 +640,15 @@ class _PointMatcher:
     def _add(self, left: Sequence[int], right: Sequence[int]) -> int:
         """Give PCs of both builds the number of a new point."""
         number = len(self.pcs)
-        self.pcs.append((left[0] if left else 0, right[0] if right else 0))
+        self.pcs.append((next(iter(left), 0), next(iter(right), 0)))
         for known, pcs in zip(self.numbers, (left, right), strict=True):
             known.update(dict.fromkeys(pcs, number))
         return number
 
     def _match_function(self, left: list[int], right: list[int]) -> None:
         """Number the points of a function."""
-        points = [
-            [self._point(side, self._builds[side].chain_of[pc]) for pc in pcs]
-            for side, pcs in enumerate((left, right))
-        ]
-        entries = [
-            build.find_entry(pcs) for build, pcs in zip(self._builds, (left, right), strict=True)
-        ]
+        points = self._find_points(0, left), self._find_points(1, right)
+        entries = self._builds[0].find_entry(left), self._builds[1].find_entry(right)
         by_point: dict[object, tuple[list[int], list[int]]] = {}
         for side, its in enumerate(points):
             for index, point in enumerate(its):
@@ -634,16 +664,18 @@ class _PointMatcher:
             if is_single and len(mine) > 1:
                 if in_order is None:
                     in_order = dict(align_records(*number_values(*points)).pairs())
-                is_single = [in_order.get(index) for index in mine] == others
+                is_single = list(map(in_order.get, mine)) == others
+            here, there = [left[at] for at in mine], [right[at] for at in others]
             if is_single or not mine or not others:
                 for index in range(max(len(mine), len(others))):
-                    self._add(
-                        [left[at] for at in mine[index : index + 1]],
-                        [right[at] for at in others[index : index + 1]],
-                    )
+                    self._add(here[index : index + 1], there[index : index + 1])
             else:
                 # On one line, in another order or another number.
-                self._add([left[at] for at in mine], [right[at] for at in others])
+                self._add(here, there)
+
+    def _find_points(self, side: int, pcs: Iterable[int]) -> Sequence[_Point]:
+        chain_of = self._builds[side].chain_of
+        return [self._point(side, chain_of[pc]) for pc in pcs]
 
     def _find_alone(self, side: int) -> list[tuple[int, int]]:
         """Return PC and chain of each recorded point of a build without a counterpart."""
@@ -656,9 +688,13 @@ class _PointMatcher:
 
     def _match_by_innermost(self, side: int) -> None:
         """Match points whose functions are inlined into others in the other build."""
-        alone = {pc: self._point(side, chain) for pc, chain in self._find_alone(side)}
-        alone = {pc: point for pc, point in alone.items() if point.lines and point.lines[0][1] > 0}
-        wanted = {point.innermost for point in alone.values()}
+        alone: dict[int, _Point] = {}
+        wanted: set[tuple[int, _Line]] = set()
+        for pc, chain in self._find_alone(side):
+            point = self._point(side, chain)
+            if point.lines and point.lines[0][1] > 0:
+                alone[pc] = point
+                wanted.add(point.innermost)
         by_outermost: dict[object, int] = {}
         by_any: dict[object, int] = {}
         for pc, chain in self._find_copies(1 - side, {line[0] for _, line in wanted}):
@@ -680,12 +716,11 @@ class _PointMatcher:
         functions, and the chain.
         """
         build = self._builds[side]
-        wanted = {one for one in build.groups if self._function(one, side) in functions}
+        wanted = self._select(side, functions)
         if not wanted:
             return []
-        groups = gather(
-            find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID
-        )
+        innermost = find_innermost(build.columns.frames, build.rows)
+        groups = gather(innermost, build.columns.groups.of_frame, NO_ID)
         found = dict(build.select(groups, wanted, self._kinds))
         # Points of modules are not in the table.
         found |= {
@@ -693,14 +728,18 @@ class _PointMatcher:
             for pc, chain in build.chain_of.items()
             if chain >> KIND_BITS & MAX_DEPTH and build.function(build.frames(chain)[0]) in wanted
         }
-        first = {found[pc]: pc for pc in sorted(found, reverse=True)}
-        return sorted((pc, chain) for chain, pc in first.items())
+        first: dict[int, int] = {}
+        for pc in sorted(found):
+            first.setdefault(found[pc], pc)
+        return list(zip(first.values(), first, strict=True))
 
     def _join(self, side: int, pc: int, counterpart: int) -> None:
         """Give a PC the number of its counterpart."""
         number = self.numbers[1 - side].get(counterpart)
         if number is None:
-            number = self._add(*([], [counterpart]) if side == 0 else ([counterpart], []))
+            sides: tuple[list[int], list[int]] = ([], [])
+            sides[1 - side].append(counterpart)
+            number = self._add(*sides)
         if not self.pcs[number][side]:
             self.pcs[number] = (pc, counterpart) if side == 0 else (counterpart, pc)
         self.numbers[side][pc] = number
@@ -714,8 +753,9 @@ class _PointMatcher:
             if not frames:
                 found[pc] = Unmatched.LOCATION
                 continue
-            old = self._function(build.find_home(build.function(frames[0])), side)
-            new = self._to_right.get(old)
+            home = build.find_home(build.function(frames[0]))
+            old = self._pairs.name(home, side)
+            new = self._pairs.to_right.get(old)
             if new is None:
                 found[pc] = Unmatched.FUNCTION
             else:
@@ -755,9 +795,8 @@ class BuildComparison:
         if self.match is None:
             return pcs
         numbering = make_numbering(pcs)
-        numbers = array(
-            "I", [self.match.numbers[side].get(pc, _NO_NUMBER) for pc in numbering.number(pcs)]
-        )
+        known = self.match.numbers[side]
+        numbers = array("I", [known.get(pc, _NO_NUMBER) for pc in numbering.number(pcs)])
         return array("Q", gather(numbering.ids(pcs), numbers, _NO_NUMBER))
 
     def pc(self, number: int, side: int) -> int | None:
@@ -772,15 +811,19 @@ class BuildComparison:
 
     def missing(self, pc: int, side: int) -> str | None:
         """Return what the other build lacks of a PC, None where it has a counterpart."""
-        reason = None if self.match is None else self.match.unmatched[side].get(pc)
-        return None if reason is None else reason.value
+        if self.match is None or pc not in self.match.unmatched[side]:
+            return None
+        return self.match.unmatched[side][pc].value
 
     def function(self, frame: Frame, side: int) -> Function:
         """Return name and file of a frame's function, the left build's where both have it."""
-        file = posixpath.normpath(frame.file) if frame.file else ""
-        function = (strip_clone_suffix(frame.function or ""), file)
-        return function if self.match is None else self.match.function(function, side)
+        function = find_function(frame)
+        if self.match is None:
+            return function
+        return self.match.function(function, side)
 
     def remarks(self) -> tuple[str, ...]:
         """Return remarks on what was matched, and how, and on what was not."""
-        return () if self.match is None else tuple(self.match.remarks())
+        if self.match is None:
+            return ()
+        return tuple(self.match.remarks())

@@ -12,7 +12,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.compare.build_match import BuildComparison, Function, FunctionSpan
+from kcovdbg.compare.build_match import (
+    BuildComparison,
+    Function,
+    FunctionSpan,
+    find_function,
+    normalize_file,
+)
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
@@ -64,7 +70,9 @@ class FunctionCause(NamedTuple):
     def text(self) -> str:
         """The cause in words."""
         words = self.cause.value.replace("-", " ")
-        return words if self.detail is None else f"{words}: {self.detail}"
+        if self.detail is not None:
+            words += f": {self.detail}"
+        return words
 
 
 class CauseFinder:
@@ -93,8 +101,7 @@ class CauseFinder:
         """
         if self._match is None or not frame.function or not frame.file:
             return None
-        function = strip_clone_suffix(frame.function), posixpath.normpath(frame.file)
-        return self._find(function, side)
+        return self._find(find_function(frame), side)
 
     def _find_cause(self, own: Function, side: int) -> FunctionCause | None:
         assert self._match is not None
@@ -139,7 +146,7 @@ class _BuiltCode:
             names.update(table.blocks.files)
         units: defaultdict[str, set[str]] = defaultdict(set)
         for symbol in table.functions():
-            unit = posixpath.normpath(symbol.unit) if symbol.unit else ""
+            unit = normalize_file(symbol.unit)
             for name in (symbol.name, symbol.alias):
                 if name:
                     units[strip_clone_suffix(demangle(name))].add(unit)
@@ -178,7 +185,9 @@ class _BuiltCode:
         while first > 0 and not head.match(text[first - 1]):
             first -= 1
         opened = closed = 0
-        for number in range(first, len(text) + 1) if first else ():
+        if not first:
+            return range(0)
+        for number in range(first, len(text) + 1):
             opened += text[number - 1].count("{")
             closed += text[number - 1].count("}")
             if number >= span.lines.stop - 1 and opened and closed >= opened:
@@ -230,5 +239,7 @@ class _BuiltCode:
 def _find_option(path: Path | None, file: str) -> str | None:
     """Return the option that builds a file, None where the Makefiles of its tree do not say."""
     options = BuildOptions.around(path, file)
-    rule = None if options is None else options.find(file)
+    if options is None:
+        return None
+    rule = options.find(file)
     return None if rule is None else rule.option

@@ -136,8 +136,8 @@ def _find_known_builds(
     for words in sides:
         build_id = _find_build_id(context, words)
         if build_id is None:
-            are_files = all(word.startswith(FILE) for word in words)
-            found.append(None if are_files else own)
+            is_known = any(not word.startswith(FILE) for word in words)
+            found.append(own if is_known else None)
             continue
         known.add(build_id)
         build = _choose(words, build_id, own, named)
