@@ -4,7 +4,8 @@
 KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus
 the length of the call, or minus twice that; with the KASLR offset; with modules counted from
 another address; or without the upper half. A word that is a point in one of these ways is read so,
-each word on its own. What is a point in none is left as it is, and counted.
+each word on its own. Words that match no convention are kept unchanged and
+counted.
 """
 
 from __future__ import annotations
@@ -231,15 +232,12 @@ def find_missing(
     for some in points:
         if not len(indexes):
             break
-        wanted = (
-            words if len(indexes) == len(words) else array("Q", map(words.__getitem__, indexes))
-        )
+        wanted = words
+        if len(indexes) != len(words):
+            wanted = array("Q", map(words.__getitem__, indexes))
         missing = some.find_missing(wanted, correction)
-        indexes = (
-            indexes
-            if len(missing) == len(indexes)
-            else array("I", map(indexes.__getitem__, missing))
-        )
+        if len(missing) != len(indexes):
+            indexes = array("I", map(indexes.__getitem__, missing))
     return indexes
 
 
@@ -332,11 +330,8 @@ class _Search:
         high = points[0].base & ~0xFFFFFFFF
         if high and self.distinct[0] < 1 << 32:
             start, end = points[0].code
-            low = {
-                word
-                for word in self.distinct
-                if word < 1 << 32 and start - _REACH <= word | high < end + _REACH
-            }
+            low = set(self.distinct[: bisect_left(self.distinct, 1 << 32)])
+            low = {word for word in low if start - _REACH <= word | high < end + _REACH}
             self.restored = sum(map(low.__contains__, words))
             self.words = array("Q", (word | high if word in low else word for word in words))
             self.numbering = make_numbering(self.words)
@@ -345,10 +340,9 @@ class _Search:
         """The indexes of all distinct words."""
         self.density = points[0].density
         self.conventions = _OF_POINTS if call_length else (Convention.RAW, Convention.MINUS1)
-        offsets = dict.fromkeys((0, kaslr_offset or 0))
-        self.ways = [
-            self._way(convention, offset) for offset in offsets for convention in self.conventions
-        ]
+        self.ways: list[WordReading] = []
+        for offset in dict.fromkeys((0, kaslr_offset or 0)):
+            self.ways += (self._way(convention, offset) for convention in self.conventions)
 
     @cached_property
     def counts(self) -> array[int]:
@@ -360,15 +354,20 @@ class _Search:
 
     def survey(self) -> PcReading:
         """Return the words as they are, and what each way makes of them."""
-        missing = [self._missing(self.everything, way.correction) for way in self.ways]
-        hits = [_without(self.everything, rest) for rest in missing]
-        ways = [
-            way._replace(records=self._records(indexes))
-            for way, indexes in zip(self.ways, hits, strict=True)
-        ]
-        choices = sorted((way for way in ways if way.records), key=lambda way: -way.records)
-        # The first way is that of KCOV.
-        return self._finish([(self.ways[0], hits[0])], missing[0])._replace(choices=tuple(choices))
+        choices = []
+        for way in self.ways:
+            missing = self._missing(self.everything, way.correction)
+            records = self._records(_without(self.everything, missing))
+            if records:
+                choices.append(way._replace(records=records))
+        choices.sort(key=lambda way: -way.records)
+        raw, missing = self._read_raw()
+        return self._finish([raw], missing)._replace(choices=tuple(choices))
+
+    def _read_raw(self) -> tuple[tuple[WordReading, array[int]], array[int]]:
+        """Return the way of KCOV, with the words that are points in it, and the other words."""
+        missing = self._missing(self.everything, 0)
+        return (self._way(Convention.RAW, 0), _without(self.everything, missing)), missing
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
@@ -388,13 +387,12 @@ class _Search:
             chosen.append((way, _without(rest, left)))
             rest = left
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
-                ways = [
-                    one for one in ways if abs(one.correction - way.correction) != self.call_length
-                ]
+                beside = way.correction - self.call_length, way.correction + self.call_length
+                ways = [one for one in ways if one.correction not in beside]
         if not chosen:
-            # As of another kernel: some are points by chance.
-            rest = self._missing(self.everything, 0)
-            chosen = [(self._way(Convention.RAW, 0), _without(self.everything, rest))]
+            # Probably another kernel's list: the few matches are chance.
+            raw, rest = self._read_raw()
+            chosen = [raw]
         chosen = self._settle(chosen)
         for module in self.points[1:]:
             if not len(rest):
@@ -448,24 +446,18 @@ class _Search:
         for first in range(len(settled)):
             for later in range(first + 1, len(settled)):
                 (way, indexes), (other, more) = settled[first], settled[later]
-                both = _without(indexes, self._missing(indexes, other.correction))
-                moved = array(
-                    "I",
-                    (
-                        index
-                        for index in both
-                        if self._is_block(index, other) and not self._is_block(index, way)
-                    ),
-                )
+                moved = array("I")
+                for index in _without(indexes, self._missing(indexes, other.correction)):
+                    if self._is_block(index, other) and not self._is_block(index, way):
+                        moved.append(index)
                 if moved:
                     settled[first] = way, _without(indexes, moved)
                     settled[later] = other, array("I", sorted((*more, *moved)))
         return settled
 
     def _is_block(self, index: int, way: WordReading) -> bool:
-        return any(
-            points.has_block(self.distinct[index] + way.correction) for points in self.points
-        )
+        pc = self.distinct[index] + way.correction
+        return any(points.has_block(pc) for points in self.points)
 
     def _find_offsets(self, words: array[int]) -> list[WordReading]:
         """Return ways with the KASLR offsets for which words vote."""
@@ -497,50 +489,56 @@ class _Search:
         """Find out how far the words of a module are off, and move all of them; return what is
         left.
         """
-        start, end = (address - main.correction for address in module.code)
-        first, last = (
-            bisect_left(self.distinct, start - _SLACK),
-            bisect_left(self.distinct, end + _SLACK),
-        )
-        text = self.points[0].code
-        far = [
-            index
-            for index in rest
-            if not text[0] <= self.distinct[index] + main.correction <= text[1]
-        ]
-        # By chance, some of them are points where they are.
-        near = range(first, last) if any(first <= index < last for index in rest) else ()
-        for some in (near, far):
-            indexes = array("I", some)
-            voters = _spread(self._pick(indexes)) if some else ()
-            votes: Counter[int] = Counter()
-            for word in voters:
-                votes.update(point - word for point in module)
-            ways = [
-                main._replace(
-                    correction=correction, module=module.module, shift=correction - main.correction
-                )
-                for correction, count in votes.most_common(4)
-                if count > 1 and correction != main.correction
-            ]
-            tried = [
-                (way, find_missing(self.distinct, indexes, (module,), way.correction))
-                for way in ways
-            ]
-            if not tried:
-                continue
-            best = min(tried, key=lambda one: len(one[1]))
-            left = best[1]
-            tries = len(module.offset) * len(voters)
-            # Nearly all of them, since all are off by the same.
-            if _is_certain(len(indexes) - len(left), len(indexes), module.density, tries) and len(
-                left
-            ) * 10 <= len(indexes):
+        for indexes in self._find_candidates(module, main, rest):
+            found = self._vote(module, main, indexes)
+            if found is not None:
+                way, left = found
                 moved = _without(indexes, left)
-                chosen[:] = [(way, _without(its, moved)) for way, its in chosen]
-                chosen.append((best[0], moved))
+                chosen[:] = [(other, _without(its, moved)) for other, its in chosen]
+                chosen.append((way, moved))
                 return _without(rest, moved)
         return rest
+
+    def _find_candidates(
+        self, module: PointSet, main: WordReading, rest: array[int]
+    ) -> Iterator[array[int]]:
+        """Yield words that may be in a module: those near where it is, then those outside of the
+        image.
+        """
+        start, end = (address - main.correction for address in module.code)
+        first = bisect_left(self.distinct, start - _SLACK)
+        last = bisect_left(self.distinct, end + _SLACK)
+        # By chance, some of them are points where they are.
+        if any(first <= index < last for index in rest):
+            yield array("I", range(first, last))
+        start, end = (address - main.correction for address in self.points[0].code)
+        far = array("I", (index for index in rest if not start <= self.distinct[index] <= end))
+        if far:
+            yield far
+
+    def _vote(
+        self, module: PointSet, main: WordReading, indexes: array[int]
+    ) -> tuple[WordReading, array[int]] | None:
+        """Return the way that makes nearly all words points of a module, since all are off by the
+        same, and the words that it leaves; None where there is none.
+        """
+        voters = _spread(self._pick(indexes))
+        votes: Counter[int] = Counter()
+        for word in voters:
+            votes.update(point - word for point in module)
+        tried = []
+        for correction, count in votes.most_common(4):
+            if count > 1 and correction != main.correction:
+                shift = correction - main.correction
+                way = main._replace(correction=correction, module=module.module, shift=shift)
+                left = find_missing(self.distinct, indexes, (module,), correction)
+                tried.append((way, left))
+        if not tried:
+            return None
+        best = min(tried, key=lambda one: len(one[1]))
+        missed, tries = len(best[1]), len(module.offset) * len(voters)
+        is_certain = _is_certain(len(indexes) - missed, len(indexes), module.density, tries)
+        return best if is_certain and missed * 10 <= len(indexes) else None
 
     def _finish(self, chosen: list[tuple[WordReading, array[int]]], rest: array[int]) -> PcReading:
         chosen.sort(key=lambda one: -self._records(one[1]))
@@ -580,11 +578,10 @@ class _Search:
     def _share_in_reach(self, main: WordReading, damaged: array[int]) -> float:
         start, end = self.points[0].code
         far = 0
+        near = range(start - _REACH, end + _REACH)
         for index in damaged:
             word = self.distinct[index]
-            if all(
-                not start - _REACH <= pc < end + _REACH for pc in (word, word + main.correction)
-            ):
+            if word not in near and word + main.correction not in near:
                 far += self.counts[index]
         return 1 - far / len(self.words)
 

@@ -362,12 +362,11 @@ def _apply(
     """
     is_buffer = buffer.stored_count is not None
     if found.choices is None:
-        readings = [
-            reading
-            if reading.module
-            else reading._replace(kaslr_offset=reading.kaslr_offset + offset)
-            for reading in found.readings
-        ]
+        readings = []
+        for reading in found.readings:
+            if not reading.module:
+                reading = reading._replace(kaslr_offset=reading.kaslr_offset + offset)
+            readings.append(reading)
         said = _find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
     else:
         said = _find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
@@ -569,7 +568,7 @@ def _find_remarks(
 ) -> Iterator[str]:
     """Yield what was found out about the words.
 
-    :param is_quiet: say nothing of what is usual for a buffer of KCOV.
+    :param is_quiet: whether to omit remarks on ordinary KCOV buffers.
     """
     share = found.share
     plain = [reading for reading in readings if reading.module is None]
@@ -608,17 +607,17 @@ def _find_choices(
 ) -> Iterator[str]:
     """Yield what words that are too few to decide may be.
 
-    :param is_quiet: say nothing of a buffer of KCOV that is what such are.
+    :param is_quiet: as for :func:`_find_remarks`.
     """
     choices = found.choices or ()
     share = found.share
     is_usual = share is not None and share >= _SUSPICIOUS
     if not (is_quiet and is_usual):
-        texts = [
-            f"{way.records} are {_name_convention(way, kaslr_offset, call_length)} "
-            f"({_name_options(way, kaslr_offset)})"
-            for way in choices
-        ]
+        texts = []
+        for way in choices:
+            convention = _name_convention(way, kaslr_offset, call_length)
+            options = _name_options(way, kaslr_offset)
+            texts.append(f"{way.records} are {convention} ({options})")
         fitting = ", ".join(texts) or "none is a coverage point in any convention"
         yield (
             f"{len(found.words)} PCs are too few to find out what they are, and taken as recorded: "

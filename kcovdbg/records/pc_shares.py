@@ -69,19 +69,15 @@ def rank(
     pcs = columns.pcs
     groups = array("I", range(len(pcs))) if by == "pc" else _groups(columns, by)
     if wanted is not None:
-        pcs, counts, repeats = (
-            array("Q", compress(values, wanted)) for values in (pcs, counts, repeats)
-        )
+        pcs = array("Q", compress(pcs, wanted))
+        counts = array("Q", compress(counts, wanted))
+        repeats = array("Q", compress(repeats, wanted))
         groups = array("I", compress(groups, wanted))
     size = max(groups, default=-1) + 1
     # Of each group: its records, its PCs, the index of the first PC with the most records, and its
     # repeats.
-    records, points, hottest, repeated = (
-        zeros("Q", size),
-        zeros("I", size),
-        zeros("I", size),
-        zeros("Q", size),
-    )
+    records, repeated = zeros("Q", size), zeros("Q", size)
+    points, hottest = zeros("I", size), zeros("I", size)
     _, lib = load_native()
     lib.kcovdbg_sum_groups(
         column("I", groups),
@@ -97,16 +93,10 @@ def rank(
     order = sorted(compress(range(size), points), key=hottest.__getitem__)
     order.sort(key=records.__getitem__, reverse=True)
     total = sum(records)
-    shares = [
-        Share(
-            records[group],
-            records[group] / total,
-            points[group],
-            pcs[hottest[group]],
-            repeated[group],
-        )
-        for group in order[:limit]
-    ]
+    shares = []
+    for group in order[:limit]:
+        own, pc = records[group], pcs[hottest[group]]
+        shares.append(Share(own, own / total, points[group], pc, repeated[group]))
     return Ranking(shares, len(order), total, sum(repeated))
 
 

@@ -59,10 +59,9 @@ def find_occurrences(runs: RunCounts) -> list[Occurrence]:
     """Return every PC of some runs: flickering ones first, the rarest of them first, then by
     address.
     """
-    found = [
-        Occurrence(pc, times, records, times == runs.total)
-        for pc, (times, records) in runs.counts.items()
-    ]
+    found = []
+    for pc, (times, records) in runs.counts.items():
+        found.append(Occurrence(pc, times, records, times == runs.total))
     return sorted(found, key=lambda one: (one.is_stable, one.runs, one.pc))
 
 
@@ -103,7 +102,7 @@ class RunDifference(NamedTuple):
 
 def compare_runs(left: RunCounts, right: RunCounts) -> RunDifference:
     """Compare the runs of two sides."""
-    by_side: dict[DiffSide, list[DifferingPc]] = {side: [] for side in DiffSide}
+    found: list[DifferingPc] = []
     common = 0
     for pc in left.counts.keys() | right.counts.keys():
         in_left, left_records = left.counts.get(pc, (0, 0))
@@ -117,8 +116,7 @@ def compare_runs(left: RunCounts, right: RunCounts) -> RunDifference:
             side = DiffSide.RIGHT
         else:
             side = DiffSide.FLICKER
-        by_side[side].append(DifferingPc(side, pc, left_records + right_records, in_left, in_right))
-    differences = tuple(
-        one for found in by_side.values() for one in sorted(found, key=lambda one: one.pc)
-    )
-    return RunDifference(differences, common, left.total, right.total)
+        found.append(DifferingPc(side, pc, left_records + right_records, in_left, in_right))
+    order = list(DiffSide)
+    found.sort(key=lambda one: (order.index(one.side), one.pc))
+    return RunDifference(tuple(found), common, left.total, right.total)

@@ -51,11 +51,9 @@ class TraceHeader:
     @property
     def recorded_modules(self) -> tuple[LoadedModule, ...]:
         """The loaded modules, with addresses as KCOV records them; none where that is unknown."""
-        return tuple(
-            module.shift(-self.kaslr_offset)
-            for module in self.modules or ()
-            if self.kaslr_offset is not None
-        )
+        if self.kaslr_offset is None:
+            return ()
+        return tuple(module.shift(-self.kaslr_offset) for module in self.modules or ())
 
 
 def side_path(path: Path) -> Path:
@@ -79,13 +77,11 @@ def find_traces(path: Path | str) -> list[Path]:
         found = set(path.parent.glob(path.name))
     else:
         return [path]
-    traces = [
-        entry
-        for entry in found
-        if entry.is_file()
-        and not entry.name.startswith(".")
-        and not (entry.suffix == SUFFIX and entry.with_suffix("") in found)
-    ]
+    traces = []
+    for entry in found:
+        is_side_file = entry.suffix == SUFFIX and entry.with_suffix("") in found
+        if entry.is_file() and not entry.name.startswith(".") and not is_side_file:
+            traces.append(entry)
     if not traces:
         raise KcovdbgError(f"no trace files: '{path}'", hint="collect -o FILE writes one")
     return sorted(traces)
@@ -97,9 +93,7 @@ _CALL_FILE: Final = re.compile(r"(.*prog\d+)\.(?:\d+|extra)")
 
 
 def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return trace files by run: those of the calls of one program are one, any other is a run of
-    its own.
-    """
+    """Group the files of one program's calls; every other file is one run."""
     runs: dict[str, list[Path]] = {}
     for path in paths:
         match = _CALL_FILE.fullmatch(path.name)
@@ -115,7 +109,7 @@ def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
     """
     side = side_path(path)
     if not side.exists():
-        # Of a link, beside the file that it leads to.
+        # For a symlink, look next to its target.
         side = side_path(path.resolve())
     try:
         text = read_input(side, folder=folder).decode("utf-8")
@@ -175,18 +169,16 @@ def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
     for module in content:
         try:
             build_id = module["build_id"]
-            sections = [
-                (str(name), parse_number(address, 16))
-                for name, address in module["sections"].items()
-            ]
+            sections = module["sections"].items()
+            known = []
+            for section, text in sections:
+                address = parse_number(text, 16)
+                if address is not None and is_word(address):
+                    known.append((str(section), address))
             name, size = str(module["name"]), find_number(module["size"])
         except (AttributeError, KeyError, TypeError):
             continue
-        known = tuple(
-            (section, address)
-            for section, address in sections
-            if address is not None and is_word(address)
-        )
         if size is not None and is_word(size) and len(known) == len(sections):
-            found.append(LoadedModule(name, build_id and str(build_id).lower(), size, known))
+            build_id = build_id and str(build_id).lower()
+            found.append(LoadedModule(name, build_id, size, tuple(known)))
     return tuple(found)

@@ -34,13 +34,9 @@ from kcovdbg.records.pc_locations import pair_words
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 from kcovdbg.symbols.symbolizer import without_collection
 
-_DECIDED: Final = bytes(
-    LineState(state).is_decided if state in set(LineState) else 0 for state in range(256)
-)
-_UNKNOWN: Final = bytes(
-    LineState(state).is_unknown if state in set(LineState) else 0 for state in range(256)
-)
-
+# By the numbers of states.
+_DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
+_UNKNOWN: Final = bytes(state.is_unknown for state in LineState).ljust(256, b"\0")
 
 _LAST_LINE: Final = 1 << 32
 
@@ -92,11 +88,8 @@ class SourceCoverage(NamedTuple):
     @property
     def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
         """Those of which it is known whether they were executed, with how often."""
-        return [
-            (function, function.hits)
-            for function in self.all_functions
-            if function.hits is not None
-        ]
+        known = ((function, function.hits) for function in self.all_functions)
+        return [(function, hits) for function, hits in known if hits is not None]
 
     @property
     def executed_lines(self) -> int:
@@ -191,9 +184,9 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
         quality |= Quality.ENABLES
     if not quality & Quality.ENDED or any(trace.kinds != kinds for trace in traces):
         quality &= ~(Quality.COMPLETE | Quality.PLACED)
-    listed = (
-        set[int]().union(*(trace.listed for trace in traces)) if quality & Quality.COMPLETE else ()
-    )
+    listed: set[int] = set()
+    if quality & Quality.COMPLETE:
+        listed.update(*(trace.listed for trace in traces))
     return TraceRecords(counts, quality, kinds, listed=sorted(listed))
 
 
@@ -312,11 +305,12 @@ def select_reachable(
 
 
 def _select_own(file: SourceCoverage, kept: Collection[int]) -> SourceCoverage:
-    rows = [(line, hits) for line, hits in zip(file.lines, file.hits, strict=True) if line in kept]
-    lines = array("I", [line for line, _ in rows])
-    unknown = array("I", [line for line in file.unknown_lines if line in kept])
-    own = file._replace(lines=lines, hits=array("Q", [hits for _, hits in rows]))
-    own = own._replace(unknown_lines=unknown)
+    flags = list(map(kept.__contains__, file.lines))
+    own = file._replace(
+        lines=array("I", compress(file.lines, flags)),
+        hits=array("Q", compress(file.hits, flags)),
+        unknown_lines=array("I", filter(kept.__contains__, file.unknown_lines)),
+    )
     functions = [
         found.function for found in find_function_lines(own) if found.lines or found.unknown_lines
     ]
@@ -411,17 +405,14 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
             states_of[line].add(state)
             if state.was_executed:
                 most[line] = max(most[line], columns.line_hits[index])
-    missed = {line for line, states in states_of.items() if states == {LineState.NOT_EXECUTED}}
-    known = sorted(missed.union(most))
-    others = (
-        line
-        for line, states in states_of.items()
-        if states != {LineState.NOT_INSTRUMENTED} and line not in most
-    )
-    unknown_lines = array("I", sorted(set(others) - missed))
-    return _Lines(
-        array("I", known), array("Q", [most.get(line, 0) for line in known]), unknown_lines
-    )
+    joined = _Lines(array("I"), array("Q"), array("I"))
+    for line in sorted(states_of):
+        if line in most or states_of[line] == {LineState.NOT_EXECUTED}:
+            joined.numbers.append(line)
+            joined.hits.append(most.get(line, 0))
+        elif states_of[line] != {LineState.NOT_INSTRUMENTED}:
+            joined.unknown.append(line)
+    return joined
 
 
 def _select_lines(
@@ -666,9 +657,9 @@ def _find_entered(table: LocationTable, columns: StateColumns, paths: Sequence[s
         place = path, strip_clone_suffix(demangle(name))
         line = columns.entry_line[part]
         lines[place] = min(line, lines.get(place, line))
-        found = (
-            None if columns.entry_state[part] == FunctionState.UNKNOWN else columns.entry_hits[part]
-        )
+        found: int | None = columns.entry_hits[part]
+        if columns.entry_state[part] == FunctionState.UNKNOWN:
+            found = None
         before = hits.get(place, 0)
         # Copies have the sum; one that is unknown leaves open whether any was executed.
         if found is None or before is None:

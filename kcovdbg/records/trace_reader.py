@@ -251,16 +251,14 @@ def _move_modules(
             words[index] = moved.get(words[index], words[index])
     remarks = []
     if moved:
-        remarks.append(
-            f"{sum(counts[word] for word in moved)} records in modules are moved to where this "
-            f"kernel has them"
-        )
+        records = sum(map(counts.__getitem__, moved))
+        remarks.append(f"{records} records in modules are moved to where this kernel has them")
     lacking = sum(counts[word] for word, pc in pcs.items() if pc in lacking_pcs)
     if lacking:
         names = ", ".join(sorted(set(lacking_pcs.values())))
-        reason = (
-            "not known to be loaded here" if new is None else "not loaded here, or of another build"
-        )
+        reason = "not loaded here, or of another build"
+        if new is None:
+            reason = "not known to be loaded here"
         remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
 

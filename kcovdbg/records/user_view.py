@@ -57,11 +57,10 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
             stored = record.decode_word(head[encoding.count_offset :], encoding)
             room = (mapping.end - mapping.start - count_size) // encoding.record_size
             used = min(stored, room if kernel.capacity is None else min(room, kernel.capacity))
-            data = (
-                os.pread(descriptor, used * encoding.record_size, mapping.start + count_size)
-                if used
-                else b""
-            )
+            data = b""
+            if used:
+                length = used * encoding.record_size
+                data = os.pread(descriptor, length, mapping.start + count_size)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -155,14 +154,13 @@ def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object
 def _describe(standing: dict[int, tuple[object, object]], common: int) -> Iterator[str]:
     records = [index for index in standing if index != _COUNT]
     if records:
-        where = ", ".join(map(str, records[:5])) + (", …" if len(records) > 5 else "")
-        several = (
-            f"{'at least ' if len(records) >= _MAX_DIFFERENCES else ''}{len(records)} of {common} "
-            f"records"
-        )
+        where = ", ".join(map(str, records[:5]))
+        if len(records) > 5:
+            where += ", …"
+        least = "at least " if len(records) >= _MAX_DIFFERENCES else ""
         yield (
-            f"{several} differ persistently between the user's and the kernel's view (record "
-            f"{where})"
+            f"{least}{len(records)} of {common} records differ persistently between the user's "
+            f"and the kernel's view (record {where})"
         )
     if _COUNT in standing:
         user, kernel = standing[_COUNT]

@@ -191,12 +191,11 @@ class WordLookup:
                 return self._make(
                     word._replace(is_exact=False), pc, errors, is_other_build=is_other_build
                 )
-        # Names are of the instruction before an address.
-        location = (
-            demangle_location(Location(address, frames))
-            if frames
-            else self._names[pc + word.is_exact]
-        )
+        if frames:
+            location = demangle_location(Location(address, frames))
+        else:
+            # Names are of the instruction before an address.
+            location = self._names[pc + word.is_exact]
         if location.frames and not is_recorded:
             # It need not be a coverage point.
             location = location._replace(remark=None, approximate=False)
