@@ -57,6 +57,8 @@ def boot(
         pytest.skip("the log of instructions is of x86-64")
     if shutil.which("llvm-symbolizer") is None:
         pytest.skip("needs llvm-symbolizer")
+    if not request.param and not request.config.getoption("exhaustive"):
+        pytest.skip("takes two minutes: --exhaustive runs it")
     folder = tmp_path_factory.mktemp("boot")
     log = log_boot(kernel, folder, build_plugin(folder), is_random=request.param)
     found = _OFFSET.search((folder / "console").read_text(errors="replace"))

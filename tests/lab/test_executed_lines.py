@@ -136,6 +136,8 @@ def truth(
 ) -> Iterator[Truth]:
     if kernel.recipe.platform.name != "x86_64":
         pytest.skip("the log of instructions is of x86-64")
+    if request.param != "calls.c" and not request.config.getoption("exhaustive"):
+        pytest.skip("takes minutes: --exhaustive runs it")
     with ElfFile(kernel.vmlinux) as elf:
         yield Truth(kernel, elf, tmp_path_factory.mktemp("executed"), request.param)
 
