@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols
-set -g _shtab_kcovdbg_opts_with_value --against --aim --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --patch --pc --qemu --record --remote --repeat --scheduler --script --seconds --since --sort --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --aim --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --patch --pc --qemu --record --remote --repeat --script --seconds --since --sort --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -461,7 +461,6 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s e -l execute -x -d 'a com
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory of the data set; required'
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, or a directory of them; default: those kcovdbg was started with'
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s j -l jobs -x -d 'run N files at a time; default: the number of CPUs'
-complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l scheduler -x -d 'use a Dask scheduler: tcp://host:8786'
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l timeout -x -d 'time limit per file; default 600'
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l retry -d 'rerun files that failed earlier'
 complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l again -d 'rerun all files'
@@ -542,7 +541,6 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write to DIR/crashes/CRASH; DIR is not in WORKDIR'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, or a directory of them; default: those kcovdbg was started with'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s j -l jobs -x -d 'run N files at a time; default: the number of CPUs'
-complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l scheduler -x -d 'use a Dask scheduler: tcp://host:8786'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l timeout -x -d 'time limit per file; default 600'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l retry -d 'rerun files that failed earlier'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l again -d 'rerun all files'

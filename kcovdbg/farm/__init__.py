@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Answer for many dumps: a directory of them, and the crash directories of syzkaller's manager.
 
-Each dump is a process of its own with limits of time and memory, through Dask where a cluster is
-named. Reads the dumps, the console's logs and the reports beside them; writes one data set and one
-folder of answers for each crash, never below an input. The cost is that of the commands on each
-dump, divided by the processes.
+Each dump has a process of its own with limits of time and memory. Reads the dumps, the console's
+logs and the reports beside them; writes one data set and one folder of answers for each crash,
+never below an input. The cost is that of the commands on each dump, divided by the processes.
 """

@@ -31,24 +31,8 @@ from kcovdbg.farm.batch_worker import import_arrow
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import expand_user
 
-# These act on the machine, or write a file that the next dump would overwrite.
-_REFUSED: Final = frozenset(
-    {
-        "batch",
-        "watch",
-        "view",
-        "collect",
-        "jobs",
-        "gdb",
-        "slice",
-        "keep",
-        "export",
-        "report",
-        "resume",
-        "demo",
-        "syzkaller",
-    }
-)
+# They need a screen, or write a file that the next dump would overwrite.
+_REFUSED: Final = frozenset(("export", "jobs", "keep", "report", "slice", "view"))
 _LONGEST_LIST: Final = 20
 _IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 
@@ -96,7 +80,7 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
                 hint="use one command without pipes and redirections",
             )
         command, _ = find_command(context.workspace, [word.text for word in line.words])
-        if command.name in _REFUSED:
+        if command.acts or command.endless or command.name in _REFUSED:
             raise UsageError(
                 f"batch: cannot run {command.name}",
                 hint="use tasks, objects, check, buffer {} and the like",
@@ -190,9 +174,7 @@ COMMAND: Final = Command(
         "of its JSON. Each file has its own process: one that is damaged or hangs does not stop "
         "the others, and is listed at the end. A directory stands for all dumps in it. Running "
         "the same batch again skips files that are done and have not changed.\n\n"
-        "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are "
-        "processed on this machine, or by the workers of a Dask cluster that sees the same "
-        "paths.\n\n"
+        "In a command for trace files, {} stands for the trace: buffer {}, top {}.\n\n"
         "DIR is a directory for the results alone, without links.\n\n"
         "The exit status is 1 if a file failed: it could not be read, or a command on it failed. "
         "A truncated dump is read up to where it ends, and does not fail.\n\n"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Jobs of ``batch`` and ``syzkaller``: a file with commands each, run on this machine or a Dask
-cluster, and their outcomes.
+"""Run the jobs of ``batch`` and ``syzkaller``, and keep their outcomes: a job is a file and the
+commands on it.
 
 Each file has a process of its own, so that a damaged one does not affect the others.
 """
@@ -18,12 +18,11 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kcovdbg import __version__
-from kcovdbg.child_process import child_environment, find_install_command, python_command
+from kcovdbg.child_process import child_environment, python_command
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
@@ -31,15 +30,12 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
-from kcovdbg.errors import CapabilityError, KcovdbgError, LimitError, UsageError
+from kcovdbg.errors import KcovdbgError, LimitError, UsageError
 from kcovdbg.file_digest import find_digest
 from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.user_folder import expand_user
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 WORKER: Final = "kcovdbg.farm.batch_worker"
 CRASHED: Final = "{crashed}"
@@ -60,7 +56,7 @@ class BatchJob:
     """A file and the commands to run on it."""
 
     path: str
-    """Absolute, so that it means the same on every machine that sees the file."""
+    """Absolute: the job's process runs in another directory."""
     lines: tuple[str, ...]
     output: str
     """The user's directory, never in or above the file's."""
@@ -233,7 +229,6 @@ RUN_OPTIONS: Final = (
         "a vmlinux, or a directory of them; default: those kcovdbg was started with",
     ),
     Argument("-j, --jobs N", Value.NUMBER, "run N files at a time; default: the number of CPUs"),
-    Argument("--scheduler ADDR", Value.TEXT, "use a Dask scheduler: tcp://host:8786"),
     Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600", default=600.0),
     Argument("--retry", Value.FLAG, "rerun files that failed earlier"),
     Argument("--again", Value.FLAG, "rerun all files"),
@@ -248,7 +243,6 @@ def run_batch(
     many were there before.
 
     :param args: the values of :data:`RUN_OPTIONS`.
-    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
     outcomes: dict[BatchJob, Outcome] = {}
     for job in () if args.again else jobs:
@@ -265,73 +259,39 @@ def run_batch(
 def _run_jobs(
     context: Context, jobs: Sequence[BatchJob], args: Namespace
 ) -> dict[BatchJob, Outcome]:
+    """Run the jobs, as many at a time as the user wants, and show how many are done."""
     # Imported here: it imports logging, which would slow down every other command.
-    from concurrent.futures import as_completed
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
     stream = context.terminal.stderr
     outcomes = {}
-    with _make_executor(context.command.name, args) as executor:
+    # Each thread waits for the process of a job.
+    with ThreadPoolExecutor(args.jobs or len(os.sched_getaffinity(0))) as executor:
         futures = {executor.submit(run_job, job): job for job in jobs}
         try:
             for number, future in enumerate(as_completed(futures), 1):
-                job = futures[future]
-                try:
-                    outcomes[job] = future.result()
-                except Exception as error:  # whatever the job did to a cluster's workers
-                    if not args.scheduler:
-                        raise
-                    said = (str(error).splitlines() or [""])[0]
-                    outcomes[job] = Outcome(job.path, error=f"{type(error).__name__}: {said}")
+                outcomes[futures[future]] = future.result()
                 if stream.isatty():
                     progress = f"{number} of {len(jobs)} " if number < len(jobs) else ""
                     stream.write(f"\r{progress}\x1b[K")
                     stream.flush()
         except KeyboardInterrupt:
-            stream.write("\r\x1b[K" if stream.isatty() else "")
+            if stream.isatty():
+                stream.write("\r\x1b[K")
             again = "the same command without --again" if args.again else "the same command"
             remark = f"stopped: files that are done are kept; {again} does the others"
             write_remarks(context.terminal, (remark,))
             raise
         finally:
             # After C-c running jobs end by themselves.
-            for future in futures:
-                future.cancel()
+            executor.shutdown(wait=False, cancel_futures=True)
     return outcomes
-
-
-def _make_executor(command: str, args: Namespace) -> Executor:
-    """Return threads of this machine, each of which waits for a job's process, or a Dask cluster.
-
-    The cluster reruns the jobs of workers that die: a job's result is files, so it can safely run
-    twice.
-
-    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
-    """
-    if not args.scheduler:
-        from concurrent.futures import ThreadPoolExecutor
-
-        return ThreadPoolExecutor(args.jobs or len(os.sched_getaffinity(0)))
-    try:
-        client = import_module("distributed").Client(args.scheduler, timeout=10)
-    except ImportError as error:
-        raise CapabilityError(
-            f"{command}: --scheduler needs Dask", hint=find_install_command("farm")
-        ) from error
-    except (OSError, ValueError, TimeoutError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CapabilityError(
-            f"{command}: no Dask scheduler at '{args.scheduler}': {said}",
-            hint="start one with dask scheduler, and workers with dask worker ADDR",
-        ) from error
-    executor: Executor = client.get_executor(pure=False, retries=3)
-    return executor
 
 
 def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ()) -> DebugInfo:
     """Return the debug info that the command names, or else that kcovdbg was started with.
 
-    For this machine these are the paths of decompressed copies, which exist as long as this process
-    does.
+    The paths are those of decompressed copies, which exist as long as this process does.
 
     :param args: the values of :data:`RUN_OPTIONS`.
     :param more: further files.
@@ -353,8 +313,7 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
                 # A module may be of any of the kernels: it is matched with the loaded modules when
                 # a dump is opened.
                 build_id = None if elf.is_relocatable else elf.build_id
-            path = plain.absolute() if args.scheduler is None else Path(file).resolve()
-            found.append((build_id, str(path)))
+            found.append((build_id, str(plain.absolute())))
     return tuple(found)
 
 

@@ -408,8 +408,7 @@ COMMAND: Final = Command(
         "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is "
         "missing. A truncated dump is read up to where it ends, and does not fail; the column "
         "error and each answer say what is missing.\n\n"
-        "Each dump has its own process. The command skips dumps that are done when it runs again, "
-        "and --scheduler uses a Dask cluster, as for batch."
+        "Each dump has its own process. The command skips dumps that are done when it runs again."
     ),
     arguments=(
         Argument(

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -324,43 +323,6 @@ def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
     assert {row["dump"] for row in read_rows(tmp_path / "out", "tasks")} == set(map(str, dumps))
 
 
-def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(
-    tmp_path: Path, vmlinux: Path
-) -> None:
-    distributed = pytest.importorskip("distributed")
-    dumps = make_dumps(tmp_path / "dumps", 10)
-    words = ["batch", "-e", "tasks", "-e", "objects", *dumps, "-s", vmlinux]
-    run(*words, "-o", tmp_path / "serial", "-j", "1", status=1)
-    output = tmp_path / "cluster"
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=None,
-        local_directory=str(tmp_path / "dask"),
-    ) as cluster:
-        victim = next(iter(cluster.workers.values())).pid
-
-        def kill() -> None:
-            while len(list(output.glob("_runs/*.json"))) < 3:
-                time.sleep(0.05)
-            os.kill(victim, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill, daemon=True)
-        killer.start()
-        # Those that were cut.
-        run(*words, "-o", output, "--scheduler", cluster.scheduler_address, status=1)
-        killer.join(5)
-        assert not killer.is_alive()
-    for command in ("tasks", "objects"):
-        serial, other = (
-            sorted(json.dumps(row, sort_keys=True) for row in read_rows(folder, command))
-            for folder in (tmp_path / "serial", output)
-        )
-        assert serial == other
-        assert serial
-
-
 def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
     """The list does not say its build, and the rows of top have a key of their own for the line."""
     text = tmp_path / "one.txt"
@@ -383,16 +345,15 @@ def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a.zst", "-o", "x"], "-e objects"),
+        (["a.zst", "-o", "x"], "-e COMMAND"),
         (["-e", "tasks | cat", "a.zst", "-o", "x"], "'tasks | cat'"),
         (["-e", "view 3", "a.zst", "-o", "x"], "view"),
         (["-e", "export hex {} -o one.txt", "a.zst", "-o", "x"], "export"),
         (["-e", "report -o one.html", "a.zst", "-o", "x"], "report"),
         (["-e", "taks", "a.zst", "-o", "x"], "'taks'"),
-        (
-            ["-e", "tasks", "a.zst", "-o", "x", "--scheduler", "tcp://127.0.0.1:1"],
-            "tcp://127.0.0.1:1",
-        ),
+        (["-e", "monitor --print", "a.zst", "-o", "x"], "monitor"),
+        (["-e", "catch 3", "a.zst", "-o", "x"], "catch"),
+        (["-e", "mcp", "a.zst", "-o", "x"], "mcp"),
     ],
 )
 def test_refusals(tmp_path: Path, words: list[str], said: str) -> None:
