@@ -456,16 +456,16 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
     matcher = _PointMatcher(builds, pairs)
     matcher.match()
     reached = frozenset(left.find_named()), _name_all(right.find_named(), 1, pairs)
+    homes = _find_homes(left), _find_homes(right)
     moved: list[tuple[str, str, str]] = []
     same = by_source = 0
     for old in pairs.to_right.keys() & (reached[0] | reached[1]):
         new = pairs.to_right[old]
-        if old != new and old[1] and new[1]:
+        if old != new and old[1] and new[1] and old not in homes[0] and new not in homes[1]:
             moved.append((*old, new[1]))
         else:
             same += 1
         by_source += matcher.is_paired_by_source(new)
-    homes = _find_homes(left), _find_homes(right)
     return BuildMatch(
         numbers=matcher.numbers,
         pcs=matcher.pcs,
