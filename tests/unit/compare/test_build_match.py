@@ -270,3 +270,46 @@ def test_the_first_pc_of_a_point_need_not_be_recorded(sides):
     found = match_builds(left.functions([second]), right.functions(right.points["f", 11]))
     assert found.pcs[found.numbers[0][second]][0] == first
     assert BuildComparison(found).counterpart(first, 0) == right.points["f", 11][0]
+
+
+def test_lines_of_a_macro_are_no_function_of_its_header(sides):
+    """A function with lines of a header, of which the other build has no point: it is the same
+    function, and did not move.
+    """
+    left, right = sides
+    left.add("f", "a.c", 10, 12, 14, (Frame("f", "macro.h", 3, 1), 15))
+    right.add("f", "a.c", 10, 12, 14, (Frame("f", "other.h", 7, 1), 15))
+    found = match(left, right)
+    assert found.homes == ({("f", "macro.h"): ("f", "a.c")}, {("f", "other.h"): ("f", "a.c")})
+    assert not found.moved
+    assert found.unrecorded == ({}, {})
+    # Each has a point on the line of a header that the other one has not.
+    assert {*found.unmatched[0].values(), *found.unmatched[1].values()} <= {Unmatched.NO_POINT}
+
+
+def test_a_function_of_the_header_is_one_where_the_source_has_its_name(sides):
+    left, right = sides
+    left.add("f", "a.c", 10, 12, 14).add("g", "a.c", (Frame("f", "b.h", 3, 1), 20))
+    right.add("f", "a.c", 10, 12, 14).add("g", "a.c", 20)
+    texts = {"a.c": ["f()"] * 30, "b.h": ["", "", "static inline int f(void)"]}
+    assert match(left, right, (texts, texts)).homes == ({}, {})
+
+
+@pytest.mark.parametrize("is_inlined", [False, True])
+def test_functions_of_both_builds_that_one_did_not_record(sides, is_inlined):
+    """Whether another function has a copy of it decides what is known of it."""
+    left, right = sides
+    left.add("f", "a.c", 10, 14).add("g", "a.c", 20)
+    right.add("f", "a.c", 30, 34).add(
+        "g", "a.c", *([(Frame("f", "a.c", 32, 1), 40)] if is_inlined else []), 40
+    )
+    recorded = right.points["g", 40][-1:]
+    found = match_builds(left.functions(left.all()), right.functions(recorded))
+    assert not found.unrecorded[0]
+    span = found.unrecorded[1]["f", "a.c"]
+    assert (span.name, span.file, span.lines, span.is_inlined) == (
+        "f",
+        "a.c",
+        range(30, 35),
+        is_inlined,
+    )
