@@ -98,6 +98,19 @@ def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, in
         start = last
 
 
+_PIECE: Final = 1 << 20
+
+
+def read_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the bytes of a part of a file that are no holes, in pieces, each with its
+    offset.
+    """
+    for first, size in find_extents(file, start, end):
+        for offset in range(first, first + size, _PIECE):
+            file.seek(offset)
+            yield offset, file.read(min(_PIECE, first + size - offset))
+
+
 def read_input(
     path: PathName,
     limit: str = TEXT_SIZE,
@@ -238,7 +251,7 @@ class FrameReader:
 
     # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
     _PIECE: Final = 1024
-    # Of a tape's block, with which some programs fill up a file.
+    # Some programs fill up a file to the size of a tape's block.
     _MOST_PADDING: Final = 1 << 20
 
     def __init__(self, start_frame: Callable[[], Any], file: BinaryIO, magic: bytes = b"") -> None:

@@ -233,7 +233,7 @@ def hold_memory(subject: str) -> Iterator[None]:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     # Unlike RLIMIT_AS, it does not count files that are mapped.
-    wanted = _allocated() + find_limit(MEMORY)
+    wanted = allocated_memory() + find_limit(MEMORY)
     is_held = soft == resource.RLIM_INFINITY or soft > wanted
     if is_held:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
@@ -246,7 +246,7 @@ def hold_memory(subject: str) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _allocated() -> int:
+def allocated_memory() -> int:
     """Return the bytes of this process that RLIMIT_DATA counts."""
     # Documentation/filesystems/proc.rst: the sixth number has the stack as well.
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()

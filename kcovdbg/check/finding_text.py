@@ -13,7 +13,7 @@ class FindingText(NamedTuple):
     """The words for a finding; an empty text for what it has not."""
 
     rule: str
-    """What the rule says."""
+    """The rule's sentence."""
     values: str
     """The values that disagree."""
     certainty: str

@@ -111,7 +111,7 @@ class TransienceSearch:
         return not in_softirq and task.session.is_section
 
 
-# Groups of rules in the order in which they are listed; those of posted series alone come after B.
+# Groups of rules in the order in which they are listed; groups of posted series come after B.
 _GROUPS: Final = (objects, tasks, saved, handles, areas, buffers, cross_object)
 _LAST_GROUP: Final = "X"
 # Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task
@@ -120,10 +120,10 @@ _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
 # Limit for the findings of a rule that are shown: a damaged list may violate a rule once per
 # element.
 _SHOWN: Final = 20
-# Limit for those that are kept of a live kernel, where the next look has to find the same ones.
+# Limit for the findings that are kept of a live kernel, whose next look has to find the same ones.
 _COMPARED: Final = 4096
-# Limit for those that are counted: a looped hash has a hundred thousand objects, each of which
-# violates ten rules.
+# Limit for the findings that are counted: a looped hash has a hundred thousand objects, each of
+# which violates ten rules.
 _COUNTED: Final = 1 << 14
 _DOUBTS: Final = list(Certainty)
 
@@ -276,7 +276,7 @@ def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield of each rule and severity the first findings, and the number of those that are left
     out.
 
-    :param findings: those that persisted.
+    :param findings: the findings that persisted.
     """
     for name, of_rule in groupby(findings, key=attrgetter("rule")):
         found: dict[Severity, list[Finding]] = {

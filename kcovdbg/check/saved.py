@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: invariants of saved state, and those of a session, whether a task's fields or its saved state
-describe it.
+"""S: invariants of saved state, and of sessions, whether a task's fields or its saved state
+describe them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kcovdbg.model.task import Role, SavedState, Session
 def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, KcovFields]]:
     """Yield the sessions whose object can be read.
 
-    :param saved: saved sessions rather than those of tasks' own fields.
+    :param saved: saved sessions rather than sessions in tasks' own fields.
     """
     for session in state.sessions:
         kcov = state.objects.get(session.kcov or 0)

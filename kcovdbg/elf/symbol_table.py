@@ -18,7 +18,7 @@ _STT_NOTYPE: Final = 0
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
 _STT_GNU_IFUNC: Final = 10
-# The types of symbols that name code or data; those of assembly have none.
+# The types of symbols that name code or data; symbols of assembly have no type.
 _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC})
 # ELF64_ST_TYPE() of each byte.
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
@@ -81,7 +81,7 @@ class FunctionColumns(NamedTuple):
     names: Sequence[bytes]
     addresses: Sequence[int]
     sizes: Sequence[int]
-    """Those of some in assembly are 0."""
+    """0 for some symbols of assembly."""
     by_address: Sequence[int]
     """Indexes, by address and then in the order of the table."""
 

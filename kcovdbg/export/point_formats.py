@@ -30,7 +30,7 @@ class ModulePoint(NamedTuple):
     module: str | None
     """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
     offset: int | None
-    """Of the call, from the start of the code of the image or the module; None where that is
+    """Distance of the call from the start of the image's or the module's code; None where that is
     unknown.
     """
 
@@ -158,7 +158,7 @@ def rawcoverfiles_lines(
     for points in groups:
         for number, is_last, _, file, line in _frame_rows(points):
             rows.append((points.calls[number], is_last, file, line))
-    # A function before those that were inlined into it.
+    # A function comes before the functions that are inlined into it.
     rows.reverse()
     rows.sort(key=itemgetter(0))
     for call, is_last, file, line in rows:

@@ -175,7 +175,7 @@ class ModuleMap:
         """Return the module, the section and the offset in it that a return address is at, None for
         one in no module.
         """
-        # There are few: those that a trace has records in.
+        # There are few: the modules that a trace has records in.
         before = [section for section in self._sections if section[0] < pc]
         if not before or pc > before[-1][0] + before[-1][2].size:
             return None

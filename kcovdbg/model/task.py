@@ -287,7 +287,8 @@ class TaskFiles:
 
     def __init__(self, tasks: Iterable[TaskFields], task: TaskFields) -> None:
         tasks = tuple(tasks)
-        # A leader that has exited has none, but its threads still have those that it names.
+        # A leader that has exited has no files, but its threads still have the files that its pid
+        # names.
         self.table_ids = {*find_holders(tasks, "files").get(task.files or 0, (task.pid,))}
         """The ids that name its file table."""
         self.space_ids = {*find_holders(tasks, "mm").get(task.mm or 0, (task.pid,))}

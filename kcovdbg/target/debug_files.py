@@ -85,8 +85,10 @@ def find_debug_file(image: Path, build_id: str, link: str | None) -> Path | None
     :param image: its path.
     :param link: the name in its .gnu_debuglink.
     """
-    places = (path for path in _places(image, build_id, link) if _is_placed(path))
-    return next((path for path in places if _has_debug_info(path, build_id)), None)
+    for path in _places(image, build_id, link):
+        if _is_placed(path) and _has_debug_info(path, build_id):
+            return path
+    return None
 
 
 def _is_placed(path: Path) -> bool:

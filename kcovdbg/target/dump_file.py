@@ -24,7 +24,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
-from kcovdbg.input_file import MAGICS, FrameReader, PathName, find_extents, find_packing, open_input
+from kcovdbg.input_file import MAGICS, FrameReader, PathName, find_packing, open_input, read_extents
 from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder, make_folder
 
@@ -161,7 +161,7 @@ def open_file(path: PathName) -> Iterator[BinaryIO]:
     :raises TargetError: when it cannot be opened or read.
     """
     try:
-        # Errors in the block are not those of opening.
+        # Errors of the block are not errors of opening.
         file = open_input(path)
     except FileNotFoundError:
         raise TargetError(f"{path}: no such file", hint=path_hint(path)) from None
@@ -214,10 +214,11 @@ class UnpackedFile(NamedTuple):
 
 def working_path(path: str | None) -> str | None:
     """Return a path that opens a file of drgn's, which resolved the link to an unpacked one."""
-    for stream in _KEPT if path is not None and not Path(path).exists() else ():
-        link = f"/proc/{os.getpid()}/fd/{stream.fileno()}"
-        if str(Path(link).readlink()) == path:
-            return link
+    if path is None or Path(path).exists():
+        return path
+    for link in map(_open_path, _KEPT):
+        if str(link.readlink()) == path:
+            return str(link)
     return path
 
 
@@ -281,7 +282,7 @@ def _use_copy(kept: Path) -> BinaryIO | None:
         copy = open_input(kept, owned=True)
         fcntl.flock(copy, fcntl.LOCK_SH)
         status = os.fstat(copy.fileno())
-        # Those go first that were used longest ago; no file system has to keep this time itself.
+        # The copies that were used longest ago go first; no file system has to keep this time.
         os.utime(copy.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
         is_there = status.st_nlink > 0
     except OSError:
@@ -394,9 +395,10 @@ def unpack_dump(path: PathName) -> UnpackedFile:
         elif kind is FileKind.EMPTY:
             raise TargetError(f"{path} is empty: nothing was extracted", hint=_GET_AGAIN)
         else:
+            problem = "a program or debug info"
             if kind is not FileKind.ELF:
                 _refuse_memory_image(file, path)
-            problem = "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
+                problem = "not a crash dump"
             raise TargetError(
                 f"{path} is {problem}",
                 hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX",
@@ -465,7 +467,7 @@ def _mend(file: BinaryIO, pages: MissingPages, path: PathName) -> Path:
         end = _copy_file(file, target)
         target.truncate(max(end, pages.end))
         for offset, size in pages.runs:
-            # What is behind the end is zeros already.
+            # The file is zeros behind the end of the dump.
             for at in range(offset, min(offset + size, end), _CHUNK):
                 target.seek(at)
                 target.write(bytes(min(offset + size, end, at + _CHUNK) - at))
@@ -527,7 +529,7 @@ def _unpack(path: PathName) -> UnpackedFile:
 def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: PathName) -> None:
     """Write the rest of a file, zeros as holes.
 
-    :param path: the user's file, whose size limits that of its contents.
+    :param path: the user's file: its size limits the size of its contents.
     :raises LimitError: when it is too large.
     :raises EOFError: when it is compressed, and ends early.
     """
@@ -548,11 +550,9 @@ def _copy_file(source: BinaryIO, target: IO[bytes]) -> int:
     """Write the rest of a file with its holes; return its size."""
     start = source.tell()
     end = source.seek(0, os.SEEK_END)
-    for first, size in find_extents(source, start, end):
-        for offset in range(first, first + size, _CHUNK):
-            source.seek(offset)
-            target.seek(offset - start)
-            target.write(source.read(min(_CHUNK, first + size - offset)))
+    for offset, data in read_extents(source, start, end):
+        target.seek(offset - start)
+        target.write(data)
     target.truncate(end - start)
     return end - start
 
@@ -639,13 +639,12 @@ def read_dump_vmcoreinfo(path: Path) -> dict[str, str]:
 def find_text(path: Path, text: bytes) -> bool:
     """Return whether a file has the text somewhere."""
     with open_file(path) as file:
-        end = file.seek(0, os.SEEK_END)
-        for first, size in find_extents(file, 0, end):
-            before = b""
-            file.seek(first)
-            for offset in range(first, first + size, _CHUNK):
-                data = before + file.read(min(_CHUNK, first + size - offset))
-                if text in data:
-                    return True
-                before = data[-len(text) :]
+        before, position = b"", 0
+        for offset, piece in read_extents(file, 0, file.seek(0, os.SEEK_END)):
+            data = piece
+            if offset == position:
+                data = before + piece
+            if text in data:
+                return True
+            before, position = data[-len(text) :], offset + len(piece)
         return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kdump-compressed dump: its notes, and which of its pages are missing; and the flattened format
-of dumps.
+"""kdump-compressed dumps: their notes and their missing pages; and dumps in makedumpfile's
+flattened format.
 
 The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct
 disk_dump_header``, the sub-header, the bitmaps, a descriptor for each page that is set in the
@@ -25,7 +25,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.header import VMCOREINFO, make_note
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.input_file import find_extents
+from kcovdbg.input_file import read_extents
 
 _HEADER_SIZE: Final = 464
 _VERSION: Final = 8
@@ -35,7 +35,6 @@ _BLOCK_SIZE: Final = 428
 # offset_vmcoreinfo, size_vmcoreinfo (version 3 on), offset_note, size_note (version 4 on).
 _SUB_HEADER_SIZE: Final = 64
 _OFFSET_VMCOREINFO: Final = 32
-_CHUNK: Final = 1 << 20
 # struct page_desc: offset and size of the page's data, flags, page flags.
 _DESCRIPTOR_SIZE: Final = 24
 _DESCRIPTORS_AT_ONCE: Final = 1 << 16
@@ -133,10 +132,8 @@ class KdumpFile:
             raise self._damaged(f"it ends before offset {position:#x}")
         pages = 0
         # There may be terabytes of holes in a dump that was reassembled.
-        for first, size in find_extents(self._file, start, position):
-            for offset in range(first, first + size, _CHUNK):
-                piece = self._read_at(offset, min(first + size - offset, _CHUNK))
-                pages += int.from_bytes(piece, "little").bit_count()
+        for _, piece in read_extents(self._file, start, position):
+            pages += int.from_bytes(piece, "little").bit_count()
         if not pages:
             raise self._damaged("it has no memory")
         return position, pages

@@ -64,7 +64,7 @@ def is_this_machine(target: Target) -> bool:
     )
 
 
-def running_kaslr_offset(path: str | Path = "/proc/kcore") -> int | None:
+def running_kaslr_offset() -> int | None:
     """Return the KASLR offset of the running kernel; None if it is unknown.
 
     It is the value of KERNELOFFSET, hexadecimal without 0x, in the VMCOREINFO note that /proc/kcore
@@ -72,7 +72,7 @@ def running_kaslr_offset(path: str | Path = "/proc/kcore") -> int | None:
     (in v4.19).
     """
     try:
-        with Path(path).open("rb") as file:
+        with Path("/proc/kcore").open("rb") as file:
             head = file.read(1 << 16)
     except OSError:
         return None

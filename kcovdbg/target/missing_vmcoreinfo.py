@@ -4,7 +4,7 @@ VMCOREINFO, and whether a vmlinux is its image.
 
 QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in
 user space has page tables without the kernel. On x86-64 the image is found by the interrupt
-descriptor table; arm64_kernel.py has that of arm64. Other stubs: by virtual address. s390x's
+descriptor table; arm64_kernel.py finds arm64's. Other stubs: by virtual address. s390x's
 VMCOREINFO is found by its lowcore.
 
 Memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from
@@ -56,11 +56,13 @@ def find_release(banner: bytes) -> str | None:
     return words[2].decode("utf-8", "backslashreplace")
 
 
-def read_banner(image: ElfFile) -> bytes:
-    """Return ``linux_banner`` of a vmlinux, empty when it has none."""
+def read_banner(image: ElfFile) -> tuple[int, bytes]:
+    """Return address and bytes of ``linux_banner`` of a vmlinux; none when it has none."""
     symbol = image.symbols.find("linux_banner")
+    if symbol is None:
+        return 0, b""
     # Symbols of assembly have no size; linux_banner is longer than this.
-    return b"" if symbol is None else image.read(symbol.address, symbol.size or 64)
+    return symbol.address, image.read(symbol.address, symbol.size or 64)
 
 
 def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
@@ -71,14 +73,14 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
     :raises MismatchError: when it is not.
     :raises ReadError: when the target has neither.
     """
-    ours, banner = read_banner(image), image.symbols.find("linux_banner")
-    spans = [] if banner is None or not ours else [(banner.address, len(ours))]
+    banner, ours = read_banner(image)
+    spans: list[tuple[int, int]] = []
+    if ours:
+        spans.append((banner, len(ours)))
     if image.build_id:
         # The .notes of the kernel stay in memory, for /sys/kernel/notes.
-        sections = (
-            section for section in image.sections if section.address and section.name in _NOTES
-        )
-        spans += [(section.address, section.size) for section in sections]
+        notes = (section for section in image.sections if section.name in _NOTES)
+        spans += ((section.address, section.size) for section in notes if section.address)
     is_known = False
     failure: ReadError | None = None
     for address, size in spans:
@@ -87,7 +89,7 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
         except ReadError as error:
             failure = failure or error
             continue
-        if banner is not None and address == banner.address:
+        if ours and address == banner:
             is_same = found == ours
             release = find_release(found)
             problem = "linux_banner is not at its address"
@@ -112,18 +114,18 @@ def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
     """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have;
     None when it is at none.
     """
-    banner = image.symbols.find("linux_banner")
-    start = read_banner(image)[:_BANNER_START]
-    if banner is None or not start:
+    address, banner = read_banner(image)
+    start = banner[:_BANNER_START]
+    if not start:
         return None
     for offset in range(0, X86_RANGE if image.header.machine == EM_X86_64 else 1, X86_ALIGNMENT):
         with contextlib.suppress(ReadError):
-            if read(banner.address + offset, len(start)) == start:
+            if read(address + offset, len(start)) == start:
                 return offset
     return None
 
 
-def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()) -> int:
+def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int]) -> int:
     """Return the KASLR offset of a kernel by its memory alone.
 
     :param read: reads the target's memory.
@@ -151,7 +153,7 @@ def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()
 _PRESENT: Final = 1
 _LARGE: Final = 0x80
 _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
-# PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after that of the kernel.
+# PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after the kernel's.
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
 # Data found by symbols of the vmlinux.
@@ -174,7 +176,6 @@ _NEEDS: Final = (
     "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC "
     "selects"
 )
-_READ_HINT: Final = "let the kernel finish booting, or run in kernel mode; then try again"
 
 
 class NotBootedError(TargetError):
@@ -329,9 +330,7 @@ def _find_by_tables(
             hint="give the vmlinux of the same build",
         ) from None
     except ReadError as error:
-        raise NotBootedError(
-            f"could not read the kernel's memory: {error}", hint=_READ_HINT
-        ) from None
+        raise _make_read_error(error) from None
     made = None
     if "vmcoreinfo_data" not in symbols and "init_top_pgt" in symbols:
         table = symbols["init_top_pgt"] + offset
@@ -340,6 +339,13 @@ def _find_by_tables(
             base, five = position - (table - _IMAGE_START), bool(cpu.cr4 & _CR4_LA57)
             made = _make_vmcoreinfo(virtual, symbols, offset, base, has_five_levels=five)
     return made or read_vmcoreinfo(virtual, symbols, offset)
+
+
+def _make_read_error(error: ReadError) -> NotBootedError:
+    return NotBootedError(
+        f"could not read the kernel's memory: {error}",
+        hint="let the kernel finish booting, or run in kernel mode; then try again",
+    )
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:
@@ -433,9 +439,7 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
             address = data + len(text)
             text += virtual(address, min(size - len(text), PAGE_SIZE - address % PAGE_SIZE))
     except ReadError as error:
-        raise NotBootedError(
-            f"could not read the kernel's memory: {error}", hint=_READ_HINT
-        ) from None
+        raise _make_read_error(error) from None
     if b"OSRELEASE=" not in text:
         raise MismatchError(
             "the vmlinux does not match: the kernel's VMCOREINFO is not at its address",

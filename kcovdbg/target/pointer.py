@@ -108,7 +108,7 @@ def read_pointer(target: Target, address: int) -> int:
 def read_word(target: Target, address: int, size: int | None = None) -> int:
     """Read an unsigned number of the kernel that is not a pointer.
 
-    :param size: in bytes; those of an ``unsigned long`` by default.
+    :param size: in bytes; by default the size of an ``unsigned long``.
     :raises ReadError: when it cannot be read.
     """
     return int.from_bytes(target.read(address, size or target.word_size), target.byte_order)

@@ -18,7 +18,6 @@ import socket
 import struct
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -28,6 +27,7 @@ from kcovdbg.input_file import parse_json
 from kcovdbg.limits import (
     REPLY_SIZE,
     REPLY_TIME,
+    allocated_memory,
     count_wait,
     find_limit,
     over_limit,
@@ -98,8 +98,7 @@ class Qmp(Connection):
         """
         seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
-        room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
+        room = allocated_memory() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
         # Before the other clock starts: when that one has ended the talk, the time is over by this
         # one too.
         start = time.monotonic()
@@ -236,9 +235,9 @@ class Qmp(Connection):
             remove_record(self.address)
             return None
         record = read_record(self.address)
-        if record is None:
-            return f"the guest is stopped, and not by kcovdbg; its state in QEMU is '{state}'"
-        return describe_record(record)
+        if record is not None:
+            return describe_record(record)
+        return f"the guest is stopped, and not by kcovdbg; its state in QEMU is '{state}'"
 
     def resume(self) -> None:
         record = read_record(self.address)

@@ -108,7 +108,7 @@ class Stub(Connection):
         """Return a register by its name in the stub's description of the machine, None when it has
         none.
 
-        Of the CPU that :meth:`registers` was last asked for.
+        It is a register of the CPU that :meth:`registers` was last asked for.
         """
         raise NotImplementedError
 
@@ -213,8 +213,8 @@ class RspClient(Stub):
         was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
             reply = self._receive(deadline)
-        size = re.search(rb"(?:^|;)PacketSize=([0-9a-fA-F]{1,9})(?:;|$)", reply)
-        self._packet_size = 400 if size is None else max(int(size[1], 16), 64)
+        size = _number(re.search(rb"(?:^|;)PacketSize=([0-9a-fA-F]{1,9})(?:;|$)", reply))
+        self._packet_size = 400 if size is None else max(size, 64)
         self._is_multiprocess = b"multiprocess+" in reply.split(b";")
         stop = self._ask(b"?")
         if not stop.startswith(_STOP):
@@ -410,7 +410,9 @@ class RspClient(Stub):
         return _parse_stop(reply)
 
     def _thread_name(self, thread: int) -> bytes:
-        name = f"p{self._process}.{thread:x}" if self._is_multiprocess else f"{thread:x}"
+        name = f"{thread:x}"
+        if self._is_multiprocess:
+            name = f"p{self._process}.{name}"
         return name.encode()
 
     def registers(self, thread: int | None = None) -> bytes:
@@ -562,13 +564,13 @@ def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
 def _parse_stop(reply: bytes) -> StopReply:
     thread = re.search(rb"thread:(?:p[0-9a-fA-F]{1,16}\.)?([0-9a-fA-F]{1,16})", reply)
     watch = re.search(rb"[^r]watch:([0-9a-fA-F]{1,16})", reply)
-    signal = re.match(rb"[0-9a-fA-F]{2}", reply[1:3])
-    return StopReply(
-        reply[:1] in (b"W", b"X"),
-        None if thread is None else int(thread[1], 16),
-        None if watch is None else int(watch[1], 16),
-        0 if signal is None else int(signal[0], 16),
-    )
+    signal = re.match(rb"([0-9a-fA-F]{2})", reply[1:3])
+    has_ended = reply[:1] in (b"W", b"X")
+    return StopReply(has_ended, _number(thread), _number(watch), _number(signal) or 0)
+
+
+def _number(match: re.Match[bytes] | None) -> int | None:
+    return None if match is None else int(match[1], 16)
 
 
 def _unescape(packet: bytes) -> bytes:
@@ -580,12 +582,12 @@ def _unescape(packet: bytes) -> bytes:
     position = 0
     while position < len(packet):
         byte = packet[position]
-        following = packet[position + 1] if position + 1 < len(packet) else None
-        if byte == ord("}") and following is not None:
-            out.append(following ^ 0x20)
+        following = packet[position + 1 : position + 2]
+        if byte == ord("}") and following:
+            out.append(following[0] ^ 0x20)
             position += 2
-        elif byte == ord("*") and out and following is not None and following >= 29:
-            out += out[-1:] * (following - 29)
+        elif byte == ord("*") and out and following >= b"\x1d":
+            out += out[-1:] * (following[0] - 29)
             position += 2
             if len(out) > limit:
                 raise over_limit(REPLY_SIZE, "a reply of the GDB stub")

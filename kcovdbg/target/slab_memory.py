@@ -172,7 +172,7 @@ class SlabWalk:
             problems.append(error)
         for cache in caches:
             if cache.name is None:
-                # It may be one of those that are wanted.
+                # It may be a cache that is wanted.
                 message = f"the name of the slab cache {cache.address:#x} could not be read"
                 problems.append(ReadError(message, cache.address))
         chosen: dict[int, _Cache] = {}
@@ -295,8 +295,8 @@ class SlabWalk:
     def _find_poisoned(self, slab: _Slab) -> set[int]:
         """Return the objects that KASAN lets nobody access.
 
-        SLUB takes those in KASAN's quarantine for allocated. Since Linux kernel commit b8c8ba73c68b
-        ("slub: Introduce CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
+        SLUB takes objects in KASAN's quarantine for allocated. Since Linux kernel commit
+        b8c8ba73c68b ("slub: Introduce CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
         """
         if not self._has_quarantine:
             return set()

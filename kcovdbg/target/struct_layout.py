@@ -104,15 +104,11 @@ class BlockLayout:
         self.members = {
             name: find_member(target, type_name, paths) for name, paths in fields.items()
         }
-        present = sorted(
-            ((name, member) for name, member in self.members.items() if member is not None),
-            key=lambda item: item[1].offset,
-        )
+        present = [(name, member) for name, member in self.members.items() if member is not None]
+        present.sort(key=lambda item: item[1].offset)
         self.start = present[0][1].offset if present else 0
-        self.span = (
-            max((member.offset + member.size for _, member in present), default=self.start)
-            - self.start
-        )
+        end = max((member.offset + member.size for _, member in present), default=self.start)
+        self.span = end - self.start
         order = ">" if target.big_endian else "<"
         # One struct.Struct for the whole span; members that share bytes with the one before
         # (bit-fields of a unit, unions) are unpacked separately.
@@ -129,7 +125,7 @@ class BlockLayout:
             code += f"{member.offset - position}x" + _member_code(member)
             index[name] = len(index)
             position = member.offset + member.size
-        code += f"{self.start + self.span - position}x"
+        code += f"{end - position}x"
         self._unpack = struct.Struct(code).unpack
         # Missing members are None: index -1 is a None appended to the values.
         indices = [index.get(name, -1) for name in self.names]
@@ -218,9 +214,8 @@ class BlockLayout:
         if len(lost) == len(present):
             first = address + self.start + missing[0][0]
             raise ReadError(f"could not read {self.type_name} at {address:#x}", first)
-        return tuple(
-            None if name in lost else value for name, value in zip(self.names, values, strict=True)
-        ), lost
+        known = zip(self.names, values, strict=True)
+        return tuple(None if name in lost else value for name, value in known), lost
 
 
 def _overlaps(member: Member, start: int, gap: int, size: int) -> bool:

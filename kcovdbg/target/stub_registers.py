@@ -60,10 +60,12 @@ class StubRegisters(NamedTuple):
         """Return the program counter, 0 when it is unknown."""
         return int(self.parse(registers).get(self.pc, 0))
 
-    def parse_at(self, registers: bytes, offset: int) -> PtRegs:
-        """Return registers as :meth:`parse` does, with the program counter shifted."""
+    def parse_before(self, registers: bytes) -> PtRegs:
+        """Return registers as :meth:`parse` does, with the program counter in the instruction
+        before.
+        """
         found = self.parse(registers)
-        return {**found, self.pc: found[self.pc] + offset} if found else {}
+        return {**found, self.pc: found[self.pc] - 1} if found else {}
 
     def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
         """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the

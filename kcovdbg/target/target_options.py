@@ -108,12 +108,8 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
     # Only for what is not a dump.
     from kcovdbg.target.local_kernel import has_loaded_module
 
-    strange = (
-        [name for name, build_id in modules.items() if not has_loaded_module(build_id)]
-        if not images
-        else []
-    )
-    if strange:
+    strange = [name for name, build_id in modules.items() if not has_loaded_module(build_id)]
+    if strange and not images:
         raise UsageError(
             f"no vmlinux is given, and the running kernel has not loaded {', '.join(strange)}",
             hint="kcovdbg -s VMLINUX -s MODULE.ko; -k means the running kernel",
@@ -150,11 +146,9 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
         address = parse_socket_address(options.gdb_remote)
         # GDB takes what begins with | for a command to run.
         host = f"[{address.host}]" if ":" in address.host else address.host
-        stub = (
-            f"tcp:{host}:{address.port}"
-            if address.path is None
-            else str(Path(address.path).absolute())
-        )
+        stub = f"tcp:{host}:{address.port}"
+        if address.path is not None:
+            stub = str(Path(address.path).absolute())
         arguments += ["-ex", f"target remote {stub}"]
     elif options.qemu is not None:
         raise TargetError(

@@ -102,8 +102,8 @@ class Watchpoints:
         return iter(())
 
     def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
-        # An address in the instruction before: the one that wrote.
-        found = self._registers.parse_at(registers, -1)
+        # The instruction before is the one that wrote.
+        found = self._registers.parse_before(registers)
         return self._unwind_registers(found) if found else ()
 
 

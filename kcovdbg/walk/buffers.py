@@ -113,7 +113,7 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
 
 @dataclass(frozen=True, slots=True)
 class _ReadBytes:
-    """What could be read of the part of a buffer that its count covers."""
+    """The part of a buffer that its count covers, as far as it could be read."""
 
     stored: int | None
     """The count word."""
@@ -352,7 +352,7 @@ def read_window(
 ) -> tuple[tuple[int, ...], int]:
     """Read some records of a buffer that follow each other.
 
-    :return: their PCs minus the KASLR offset, without those that have none, and how many records
+    :return: the PCs of records that have one, minus the KASLR offset, and how many records
         were read.
     :raises KcovdbgError: when there is no such buffer, or they cannot be read.
     """

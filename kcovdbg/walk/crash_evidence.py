@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Read what a kernel shows of a crash."""
+"""Evidence of a crash in a kernel: the crashed task, its stack, the log, the CPUs' tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_stack(target: Target, task: int) -> TaskStack:
 
 
 def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -> CrashEvidence:
-    """Return what shows which task crashed the kernel, and where.
+    """Return the evidence of which task crashed the kernel, and where.
 
     :param log_records: how many of the newest records of the log to read, where records can be read
         by number.

@@ -344,7 +344,7 @@ def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None
 
 
 class _KcovMembers(NamedTuple):
-    """Which groups of KCOV's members a kernel has.
+    """The groups of KCOV's members that a kernel has.
 
     Any member shows its group: others that are missing are gaps, not another generation.
     """

@@ -169,7 +169,7 @@ def find_bitmap_left(
 
 
 class BufferMembers(NamedTuple):
-    """What a task or an object says of its buffer; None is unknown."""
+    """The members of a task or an object that describe its buffer; None is unknown."""
 
     area: int | None
     """``kcov->area`` or ``task->kcov_area``."""

@@ -89,8 +89,7 @@ class ReferenceWalk:
         for task in self._sessions.with_state:
             fields = task.fields
             if fields.kcov:
-                # A local session's reference is that of the object's `t`, which _add_enabled()
-                # counts.
+                # _add_enabled() counts a local session's reference, by the object's `t`.
                 reference = None
                 if task.session.is_section:
                     reference = Reference("section", 1, fields.pid, cpu=fields.cpu)

@@ -174,7 +174,7 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             of_list.append(ListLink(name, head, last, before))
         links += of_list
         if any(link.problem is not None or link.back != link.expected for link in of_list):
-            # What can be reached from either end, by valid links only.
+            # Follow valid links alone, from either end.
             found, broken = finish(follow_list(target, head, read_area, MAX_AREAS))
             if broken is not None:
                 remarks.append(f"the list of {name} areas is broken: {broken}")

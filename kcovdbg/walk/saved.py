@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it,
-and who serves a softirq.
+and whether a task serves a softirq.
 """
 
 from __future__ import annotations

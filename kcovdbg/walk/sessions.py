@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The session that each task is in, by its fields, its saved state and the object that it refers
-to; who uses each area.
+to; and the user of each area.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class SessionWalk:
                 return decide(None)
             is_idle = not area
         if not kcov:
-            # A mode without an object is that of the boot-time self-test (v6.11), which records
+            # The boot-time self-test (v6.11) sets a mode without an object, and records
             # nothing.
             return decide(Role.NONE if is_idle or kcov is not None else None)
         try:
@@ -276,7 +276,7 @@ class SessionWalk:
         problem = find_implausible(self._target, self._layout, fields)
         if problem is not None:
             errors.append(f"kcov {kcov:#x} is no longer a struct kcov: {problem}")
-        # The area of a local session is the object's own buffer, that of a section never is
+        # A local session's area is the object's own buffer, a section's never is
         # (kcov-abi.md T2, T6).
         is_own_buffer = area is not None and area == fields.area
         if is_own_buffer or not self._generation.has(Feature.REMOTE):

@@ -450,7 +450,7 @@ class StateReader:
         """Read the buffers of objects in their first session, which hold nothing of an earlier
         mode.
 
-        :param is_reused: read those of objects in a later session instead.
+        :param is_reused: read the buffers of objects in a later session instead.
         """
         for kcov, fields, size in self._enabled_buffers():
             # Kernels without remote coverage do not count sessions.

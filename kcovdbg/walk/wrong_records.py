@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records that no callback can have written, with who maps their buffer and what is mapped next to
-it.
+"""Records that no callback can have written, the mappings of their buffer, and the neighbors of
+these mappings.
 """
 
 from __future__ import annotations

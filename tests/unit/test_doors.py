@@ -58,7 +58,7 @@ OPENED = {
     "kcovdbg.frontends.shell.prompt.open_history": OUTPUT,
     "kcovdbg.frontends.standard_input._keep_as_file": OWN,
     "kcovdbg.input_file.open_input": "the opener of inputs",
-    "kcovdbg.limits._allocated": KERNEL,
+    "kcovdbg.limits.allocated_memory": KERNEL,
     "kcovdbg.output_file._CheckedFile": "the writer of files",
     "kcovdbg.output_file._CheckedFile.__init__": "the writer of files",
     "kcovdbg.output_file._Destination.open": "the writer of files",
@@ -80,7 +80,6 @@ OPENED = {
     "kcovdbg.target.local_kernel.running_build_id": KERNEL,
     "kcovdbg.target.local_kernel.running_kaslr_offset": KERNEL,
     "kcovdbg.target.demo_files.list_demo_files": PACKAGE,
-    "kcovdbg.target.qmp.Qmp.limited": KERNEL,
     "kcovdbg.target.qmp.Qmp.peer_memory_is_readable": KERNEL,
 }
 CHILDREN = {

@@ -14,7 +14,7 @@ import drgn
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile, link_section, open_image
-from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
+from kcovdbg.elf.header import SHF_ALLOC
 from kcovdbg.model.location import LoadedModule, is_code_section
 from kcovdbg.target.drgn.lines import DrgnLines, add_module, open_image_program
 from kcovdbg.target.drgn.program_memory import platform_of
@@ -83,7 +83,7 @@ class ImageTarget(ProgramTypes):
         with open_image(path, code) as elf:
             self.machine = elf.header.machine_name
             self.build_id = elf.build_id
-            self.release = find_release(read_banner(elf)) or "unknown"
+            self.release = find_release(read_banner(elf)[1]) or "unknown"
             placed = [part for part in elf.sections if part.flags & SHF_ALLOC and part.address]
             loaded = [section for section in placed if not section.name.startswith(_PER_CPU)]
             start = min((section.address for section in loaded), default=0)
@@ -175,8 +175,9 @@ def _find_name(elf: ElfFile) -> str:
     the file's.
     """
     section = elf.section(".modinfo")
-    entries = b"" if section is None or section.type == SHT_NOBITS else elf.read_section(section)
-    found = next((entry for entry in entries.split(b"\0") if entry.startswith(_NAME)), None)
-    if found is not None:
-        return found.removeprefix(_NAME).decode(errors="backslashreplace")
+    # A section without contents reads as empty.
+    entries = b"" if section is None else elf.read_section(section)
+    for entry in entries.split(b"\0"):
+        if entry.startswith(_NAME):
+            return entry.removeprefix(_NAME).decode(errors="backslashreplace")
     return elf.path.name.partition(".")[0].replace("-", "_")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Machines, their drgn Programs and targets: QEMU guests through QMP, and what is behind a GDB
-stub.
+"""QEMU guests that are read through QMP, and machines behind a GDB stub: their drgn Programs and
+targets.
 """
 
 from __future__ import annotations

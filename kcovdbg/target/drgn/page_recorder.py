@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pages that are read of a kernel's memory, page tables included: the contents of a slice.
+"""Recording of the pages that commands read, page tables included: the contents of a slice.
 
 The recording target is a drgn Program over an empty slice of the same kernel, with the physical
 memory of the recorded target: it reads the pages that a Program over the finished slice will read.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Memory of drgn Programs that kcovdbg reads: all of it, or the kernel's where drgn alone reads too
-much or nothing.
+"""Memory that kcovdbg reads for a drgn Program: all of it, or the kernel's where drgn alone reads
+too much or nothing.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class ProgramTypes(Target):
     def member_at(
         self, name: str, address: int, offset: int, files: Iterable[str] = ()
     ) -> str | None:
-        # Of several static variables with one name, drgn returns any, unless it is told the file.
+        # Without a file, drgn returns any of several static variables with one name.
         for file in (None, *files):
             try:
                 variable = self.prog.variable(name, file)

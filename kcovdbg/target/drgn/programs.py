@@ -291,9 +291,11 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
     machine = _core_machine(path)
     if machine not in (EM_RISCV, EM_S390):
         return None
-    found = next(
-        (note.desc for note in dumpfile.parse_dump_notes(path) if note.name == VMCOREINFO), None
-    )
+    found: bytes | None = None
+    for note in dumpfile.parse_dump_notes(path):
+        if note.name == VMCOREINFO:
+            found = note.desc
+            break
     if found is None:
         # drgn opens QEMU's only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
@@ -310,9 +312,9 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
     # The KASLR offset of RISC-V kernels can be told by their vmlinux only.
     info = parse_vmcoreinfo(found)
     kernel = find_kernel_file(files)
-    kernel = kernel or find_vmlinux(
-        Path(name).parent, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID")
-    )
+    if kernel is None:
+        release = info.get("OSRELEASE", "unknown")
+        kernel = find_vmlinux(Path(name).parent, release, info.get("BUILD-ID"))
     if kernel is None:
         return found
     from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
@@ -322,7 +324,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
 
 
 def _set_core(
-    name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None = None
+    name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None
 ) -> drgn.Program:
     """Return the Program of a dump.
 

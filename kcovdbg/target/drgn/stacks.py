@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernel stacks: by drgn, and those of RISC-V, which drgn does not unwind, by frame pointers, as
-the kernel walks them (arch/riscv/kernel/stacktrace.c).
+"""Kernel stacks: drgn unwinds them; on RISC-V, where it does not, frame pointers are followed as
+the kernel does (arch/riscv/kernel/stacktrace.c).
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class DrgnStacks:
             except drgn.UnsupportedOperation:
                 # A machine that runs and has not panicked is not paused for this.
                 state = self._target.state() if self._target.live else None
-                if state is None or (
-                    state is not MachineState.STOPPED and find_panic_cpu(self._target.prog) is None
-                ):
+                is_stopped = state is MachineState.STOPPED
+                if state is None or not (is_stopped or self._has_panicked()):
                     raise
                 with self._target.connection.pause() as is_stopped:
                     if not is_stopped:
@@ -63,6 +62,9 @@ class DrgnStacks:
             raise CapabilityError(
                 f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
+
+    def _has_panicked(self) -> bool:
+        return find_panic_cpu(self._target.prog) is not None
 
     def _copy_stopped(self) -> drgn.Program:
         """Return a Program of a stopped machine that has the registers of its CPUs, as a dump
@@ -138,9 +140,8 @@ class DrgnStacks:
         low, high = (
             prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end")
         )
-        for frame in walk_stack(
-            self._find_riscv_registers(prog, task), range(low, high), self._target.read
-        ):
+        registers = self._find_riscv_registers(prog, task)
+        for frame in walk_stack(registers, range(low, high), self._target.read):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
                 function = self._name(frame.pc)

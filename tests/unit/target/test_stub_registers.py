@@ -28,7 +28,7 @@ def test_arm64() -> None:
     )
     assert (found["pc"], found["pstate"]) == (0xFFFF_8000_8001_0004, 0x8000_03C5)
     assert registers.find_pc(ARM64) == 0xFFFF_8000_8001_0004
-    assert registers.parse_at(ARM64, -1)["pc"] == 0xFFFF_8000_8001_0003
+    assert registers.parse_before(ARM64)["pc"] == 0xFFFF_8000_8001_0003
     # struct elf_prstatus has 392 bytes there: at 112 x0 to x30, sp, pc, pstate.
     status = registers.make_prstatus(3, ARM64)
     assert status is not None
@@ -52,7 +52,7 @@ def test_x86_64() -> None:
         115,
         116,
     )
-    assert registers.parse_at(X86, -1)["ip"] == registers.find_pc(X86) - 1 == 115
+    assert registers.parse_before(X86)["ip"] == registers.find_pc(X86) - 1 == 115
     status = registers.make_prstatus(0, X86)
     assert status is not None
     assert len(status) == 336
@@ -68,7 +68,7 @@ def test_unknown_registers() -> None:
         (stub_registers_of(EM_AARCH64), ARM64[:-1]),
     ):
         assert registers.parse(data) == {}
-        assert registers.parse_at(data, -1) == {}
+        assert registers.parse_before(data) == {}
         assert registers.find_pc(data) == 0
         assert registers.make_prstatus(0, data) is None
     assert stub_registers_of(EM_S390).names == ()
