@@ -149,7 +149,9 @@ def find_data(renderable: Renderable) -> Table | Fields | None:
     """Return the data of a part of an answer, None where it has none."""
     if isinstance(renderable, Lines):
         return renderable.data
-    return None if isinstance(renderable, (Text, Flush, Clear)) else renderable
+    if isinstance(renderable, (Table, Fields)):
+        return renderable
+    return None
 
 
 def text_lines(text: str, style: str = "") -> Lines:
@@ -185,16 +187,14 @@ def wrap_line(line: Line, width: int | None, hanging: int | None = None) -> Iter
         if word[0][1].startswith(" "):
             blanks = word
             continue
-        if (
-            used
-            and used + _width_of(blanks) + _width_of(word) > width
-            and any(text.strip(" ") for _, text in current)
-        ):
+        added = [*blanks, *word]
+        has_text = any(text.strip(" ") for _, text in current)
+        if has_text and used + _width_of(added) > width:
             yield _join(current)
-            current, blanks = [("", " " * hanging)], []
+            current, added = [("", " " * hanging)], word
             used = hanging
-        current += [*blanks, *word]
-        used += _width_of(blanks) + _width_of(word)
+        current += added
+        used += _width_of(added)
         blanks = []
     yield _join(current)
 
@@ -242,10 +242,8 @@ def error_lines(
     :param where: its file and line, if any.
     :param width: of the terminal; None for other output.
     """
-    yield from wrap_line(
-        (("error", "kcovdbg: "), ("", f"{where}: {error}" if where is not None else str(error))),
-        width,
-    )
+    text = str(error) if where is None else f"{where}: {error}"
+    yield from wrap_line((("error", "kcovdbg: "), ("", text)), width)
     if isinstance(error, LineError):
         yield (("", f"  {error.line}"),)
         yield (("", " " * (2 + text_width(escape(error.line[: error.column])))), ("caret", "^"))

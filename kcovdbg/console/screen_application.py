@@ -55,23 +55,25 @@ _SGR: Final = {
 
 def _make_style() -> Style:
     """Return the theme as prompt_toolkit's style, with the classes of views."""
-    rules = {
-        name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
-        for name, codes in THEME.items()
-    }
     # Reversed colors would be white on cyan or on green in a light terminal.
     reverse = "noinherit reverse"
-    return Style.from_dict(
-        {**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse}
-    )
+    rules = {"cursor": reverse, "match": "underline", "bar": reverse, "help": reverse}
+    for name, codes in THEME.items():
+        rules[_class_of(name)] = " ".join(filter(None, map(_SGR.get, codes.split(";"))))
+    return Style.from_dict(rules)
+
+
+def _class_of(style: str) -> str:
+    return style.replace(".", "-")
 
 
 def style_line(line: Line, extra: str = "") -> StyleAndTextTuples:
     """Return a line with the classes of its styles, and one more for all of it."""
-    return [
-        (f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text)
-        for style, text in line
-    ]
+    styled: StyleAndTextTuples = []
+    for style, text in line:
+        classes = f"class:{_class_of(style)} {extra}" if style else extra
+        styled.append((classes.strip(), text))
+    return styled
 
 
 class ScreenKey(NamedTuple):
@@ -191,15 +193,12 @@ class ScreenApplication:
         """
         application = self.application
         with contextlib.suppress(OSError):
-            if (
-                not application.is_running
-                or os.tcgetpgrp(application.input.fileno()) != os.getpgrp()
-            ):
+            foreground = os.tcgetpgrp(application.input.fileno())
+            if not application.is_running or foreground != os.getpgrp():
                 # Continued in the background: the terminal is another process's. `fg` sends the
                 # signal again.
                 return
-        # The mode to restore at the end is the application's to remember: here only that of now is
-        # set.
+        # Set the mode now; the application restores the original one.
         application.input.raw_mode().__enter__()
         application.renderer.reset()
         application.invalidate()
@@ -281,12 +280,8 @@ class ScreenApplication:
         shown = [key for key in self.keys if key.help]
         widest = max(len(key.label) for key in shown)
         for key in shown:
-            yield "".join(
-                text
-                for _, text in fit(
-                    (("", f"{key.label:<{widest}}  {key.help}"),), min(width, _WIDEST_HELP)
-                )
-            )
+            line = (("", f"{key.label:<{widest}}  {key.help}"),)
+            yield "".join(text for _, text in fit(line, min(width, _WIDEST_HELP)))
 
     def _draw_popup(self) -> StyleAndTextTuples:
         size = self.application.output.get_size()

@@ -678,26 +678,19 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
     """Return where the task of a buffer is inside the kernel; None where that is unknown, or other
     tasks have records there.
     """
-    if (
-        not buffer.is_open
-        or buffer.live
-        or buffer.pid is None
-        or buffer.name.startswith((FILE, USER, "@"))
-    ):
+    is_copy = buffer.name.startswith((FILE, USER, "@"))
+    if is_copy or not buffer.is_open or buffer.live or buffer.pid is None:
         return None
     stacks = inputs.target.stacks
     tasks = [task for task in inputs.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
-    if (
-        stacks is None
-        or len(tasks) != 1
-        or tasks[0].role is not Role.LOCAL
-        or tasks[0].fields.kcov != buffer.kcov
-    ):
+    if stacks is None or len(tasks) != 1:
+        return None
+    task = tasks[0]
+    if task.role is not Role.LOCAL or task.fields.kcov != buffer.kcov:
         return None
     try:
-        frames = [
-            frame for frame in stacks.stack_trace(tasks[0].fields.address) if not frame.is_inline
-        ]
+        every = stacks.stack_trace(task.fields.address)
+        frames = [frame for frame in every if not frame.is_inline]
     except KcovdbgError:
         return None
     if not frames or not _OUTERMOST.fullmatch(frames[-1].function or ""):
@@ -742,8 +735,8 @@ def require_comparable(command: str, buffers: Iterable[Buffer]) -> None:
 
     :raises CapabilityError: when they cannot.
     """
-    sides = [
-        (buffer.name, _name_records(buffer), recorded_kinds(buffer.encoding.codec))
-        for buffer in buffers
-    ]
+    sides = []
+    for buffer in buffers:
+        kinds = recorded_kinds(buffer.encoding.codec)
+        sides.append((buffer.name, _name_records(buffer), kinds))
     require_same_kinds(command, sides)

@@ -23,9 +23,11 @@ def _knows_function(table: LocationTable, other: OtherCode | None, name: str) ->
     if is_pattern(name):
         # The functions of modules cannot be listed.
         return True
-    return bool(
-        table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name)
-    ) or (other is not None and (other.has_function(name) or other.find_code(name) is not None))
+    if table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name):
+        return True
+    if other is None:
+        return False
+    return other.has_function(name) or other.find_code(name) is not None
 
 
 def unknown_function(
@@ -41,10 +43,9 @@ def unknown_function(
 
 
 def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> bool:
-    files = (*table.files(), *table.units())
-    return any(matches_path(name, file) for file in files) or (
-        other is not None and other.has_file(name)
-    )
+    if any(matches_path(name, file) for file in (*table.files(), *table.units())):
+        return True
+    return other is not None and other.has_file(name)
 
 
 def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
@@ -65,13 +66,16 @@ def check_code(
 
     :raises KcovdbgError: when none has one.
     """
-    knows, find_error = (
-        (_knows_file, unknown_file) if are_files else (_knows_function, unknown_function)
-    )
+    knows = _knows_file if are_files else _knows_function
     for name in wanted:
-        tables = [table for one in names if (table := one.table) is not None]
-        # Without a table of each, what is inlined is unknown.
-        if len(tables) == len(names) and not any(
-            knows(table, one.other, name) for table, one in zip(tables, names, strict=True)
-        ):
-            raise find_error(tables, name)
+        tables = []
+        is_known = False
+        for kernel_names in names:
+            table = kernel_names.table
+            if table is None:
+                # What is inlined is unknown.
+                return
+            tables.append(table)
+            is_known = is_known or knows(table, kernel_names.other, name)
+        if not is_known:
+            raise unknown_file(tables, name) if are_files else unknown_function(tables, name)

@@ -68,8 +68,11 @@ def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable
     kernel = user.kernel
     if not words or not all(word.startswith(FILE) or word in user.kept for word in words):
         return kernel
-    headers = [header for word in words for header in read_headers(user, word)]
-    ids = {build_id for word in words for build_id in find_build_ids(user, word, None)}
+    headers: list[TraceHeader | None] = []
+    ids: set[str | None] = set()
+    for word in words:
+        headers += read_headers(user, word)
+        ids.update(find_build_ids(user, word, None))
     build_id = next(iter(ids), None)
     own = kernel.memory.optional_target if kernel.options.is_named else None
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
@@ -81,24 +84,19 @@ def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable
         table = open_table(make_build_key(build_id)) if named is None else named.table
         if table is None and (kernel.options.is_named or user.other_vmlinux):
             return kernel
-        user.of_builds[build_id] = Kernel(
-            replace(
-                kernel.options,
-                open_target=partial(
-                    _open_table_target,
-                    build_id,
-                    table,
-                    [header for header in headers if header is not None],
-                    sort_images(user.other_vmlinux)[1],
-                    own,
-                ),
-                is_named=True,
-                # The files that the user named may be of the other kernel.
-                table_file=None if table is None else str(table.path),
-                tables=(),
-                source_folders=_find_sources(kernel, own, named),
-            )
+        known = [header for header in headers if header is not None]
+        _, modules = sort_images(user.other_vmlinux)
+        open_target = partial(_open_table_target, build_id, table, known, modules, own)
+        options = replace(
+            kernel.options,
+            open_target=open_target,
+            is_named=True,
+            # The files that the user named may be of the other kernel.
+            table_file=None if table is None else str(table.path),
+            tables=(),
+            source_folders=_find_sources(kernel, own, named),
         )
+        user.of_builds[build_id] = Kernel(options)
     return user.of_builds[build_id]
 
 

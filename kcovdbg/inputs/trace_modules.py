@@ -16,8 +16,7 @@ from kcovdbg.target.target import SourceLines
 
 
 class TraceModules(SourceLines):
-    """The modules of one build: where the first of its traces with records in each has it, which
-    all are read for.
+    """The modules of one build, each at the address in the first trace that has records in it.
 
     :param headers: of the traces.
     :param files: of modules with debug info, by build ID.
@@ -44,12 +43,12 @@ class TraceModules(SourceLines):
 
     def find_points(self) -> Mapping[int, PointKind]:
         """Return the coverage points of the modules whose files are known, as KCOV records them."""
-        known = [module for module in self.loaded if module.build_id in self._files]
-        return {
-            pc: kind
-            for module in known
-            for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
-        }
+        points: dict[int, PointKind] = {}
+        for module in self.loaded:
+            path = self._files.get(module.build_id or "")
+            if path is not None:
+                points |= points_of_loaded(module, path)
+        return points
 
     def find_sets(self) -> Sequence[PointSet]:
         """Return the same, by module."""
@@ -91,7 +90,7 @@ class TraceModules(SourceLines):
 
 
 def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
-    """Return each module once, behind all others where another boot had another module there."""
+    """Return each module once; move one that overlaps another past the end of all."""
     found: dict[tuple[str, str | None], LoadedModule] = {}
     for module in modules:
         if module.key in found or not module.sections:
@@ -99,8 +98,7 @@ def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]
         start, end = module.span
         spans = [other.span for other in found.values()]
         if any(start < other_end and other_start < end for other_start, other_end in spans):
-            module = module.shift(
-                page_align(max(other_end for _, other_end in spans)) - page_align_down(start)
-            )
+            last = max(other_end for _, other_end in spans)
+            module = module.shift(page_align(last) - page_align_down(start))
         found[module.key] = module
     return tuple(found.values())
