@@ -176,7 +176,9 @@ class Argument:
         dots = _split_form(self.form)["dots"] or ""
         if self.is_option:
             text = f"{self.names[0]} {self.placeholder}".rstrip()
-            return (text if self.is_required else f"[{text}]") + dots
+            if not self.is_required:
+                text = f"[{text}]"
+            return text + dots
         text = self.placeholder + dots
         if self.count in (Count.OPTIONAL, Count.ANY):
             return f"[{text}]"

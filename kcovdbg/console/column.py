@@ -34,7 +34,9 @@ class ValueKind:
 
 
 def _string(value: object) -> str:
-    return escape_surrogates(value.value if isinstance(value, Enum) else str(value))
+    if isinstance(value, Enum):
+        value = value.value
+    return escape_surrogates(str(value))
 
 
 def _symbol_text(value: object) -> str:
@@ -50,8 +52,10 @@ def _identity(value: object) -> object:
 
 def to_json(value: object) -> object:
     """Return a value without a kind as JSON; numbers stay numbers."""
+    if isinstance(value, Enum):
+        value = value.value
     if value is None or isinstance(value, (bool, int, float)):
-        return value.value if isinstance(value, Enum) else value
+        return value
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -336,24 +336,22 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
             return _only_help(())
         if all(argument.takes_rest for argument in command.arguments):
             # Every word is for another program, options included.
-            rest = list(words[1:] if words and words[0] == "--" else words)
+            rest = _without_separator(words)
             return Namespace(**common_defaults() | {command.arguments[0].attribute: rest})
         args, extra = parser.parse_known_args(words)
         for argument in command.arguments:
             if argument.takes_rest:
-                rest = getattr(args, argument.attribute)
-                setattr(args, argument.attribute, rest[1:] if rest[:1] == ["--"] else rest)
+                rest = _without_separator(getattr(args, argument.attribute))
+                setattr(args, argument.attribute, rest)
     else:
         if command.keeps_separator:
             # argparse would take it as the end of the options and drop it.
             words = [_KEPT_SEPARATOR if word == SEPARATOR else word for word in words]
         # Options may come between positional arguments.
         args, extra = parser.parse_known_intermixed_args(words)
-        for name, value in vars(args).items() if command.keeps_separator else ():
-            if isinstance(value, list):
-                setattr(
-                    args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value]
-                )
+        for value in vars(args).values():
+            if isinstance(value, list) and _KEPT_SEPARATOR in value:
+                value[:] = [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value]
     if extra:
         raise _refuse(command, extra[0])
     args = Namespace(**common_defaults() | vars(args))
@@ -373,6 +371,13 @@ def _check_required(command: Command, args: Namespace) -> None:
                 None,
                 hint=f"usage: {command.usage}",
             )
+
+
+def _without_separator(words: Sequence[str]) -> list[str]:
+    """Return another program's words without the ``--`` in front of them."""
+    if words and words[0] == SEPARATOR:
+        words = words[1:]
+    return list(words)
 
 
 def _convert(command: Command, argument: Argument, word: str) -> Any:

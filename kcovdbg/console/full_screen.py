@@ -14,7 +14,7 @@ from kcovdbg.console.text import elide, elide_start, escape, pad, text_width
 
 GUTTER: Final = 3
 """Columns between two sides."""
-_STYLES: Final = {"<": "left", ">": "right", "|": "changed", " ": ""}
+_STYLES: Final = {"<": "left", ">": "right", "|": "changed"}
 
 _COUNTS: Final = ("record", " bits", "FULL", " shown")
 
@@ -80,8 +80,8 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
             fitted.append((style, text))
             room -= taken
         else:
-            text = elide(text, room) if taken > room else elide(text + " ", room)
-            fitted.append((style, pad(text, room)))
+            # A text that fits has an ellipsis as well, for those behind it.
+            fitted.append((style, pad(elide(f"{text} ", room), room)))
             return fitted
     if room and fill:
         fitted.append(("", " " * room))
@@ -92,19 +92,16 @@ def join(left: Line, mark: str, right: Line) -> list[Fragment]:
     """Join two lines that already have their widths."""
     if mark == "=":
         # Plain, so that the colors of functions and paths are not taken for those of differences.
-        return [*_plain(left), ("gutter", " │ "), *_plain(right)]
-    style = _STYLES.get(mark, "")
-    shown = " │ " if mark == " " else f" {mark} "
-    return [*_restyle(left, style), (style or "gutter", shown), *_restyle(right, style)]
-
-
-def _plain(line: Line) -> Line:
-    return [("", text) for _, text in line]
+        return [*_restyle(left, ""), ("gutter", " │ "), *_restyle(right, "")]
+    if mark not in _STYLES:
+        return [*left, ("gutter", " │ "), *right]
+    style = _STYLES[mark]
+    return [*_restyle(left, style), (style, f" {mark} "), *_restyle(right, style)]
 
 
 def _restyle(line: Line, style: str) -> Line:
-    """Return the line in one style, for a difference."""
-    return [(style, text) for _, text in line] if style else line
+    """Return the line in one style."""
+    return [(style, text) for _, text in line]
 
 
 def fit_title(title: str, width: int) -> str:

@@ -143,10 +143,8 @@ def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
 
 
 def _value_size(row: LocatedRecord) -> int | None:
-    found = row.record
-    if found.values is not None:
-        return found.values.size
-    return None if found.comparison is None else found.comparison.size
+    found = row.record.values or row.record.comparison
+    return None if found is None else found.size
 
 
 def _value_words(row: LocatedRecord) -> tuple[int | None, ...]:
@@ -201,9 +199,13 @@ def approximate_errors(row: Any) -> tuple[str, ...]:
 
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:
     """Return what is missing of a record, for the key ``errors``."""
-    if row.location is None:
-        partial = row.record.partial
-        return ("no address" if partial is None else partial.problem,)
-    if row.location.remark is not None:
-        return (row.location.remark,)
-    return () if row.location.frames else ("no kernel to look the address up in",)
+    problem = None
+    if row.record.partial is not None:
+        problem = row.record.partial.problem
+    elif row.location is None:
+        problem = "no address"
+    elif row.location.remark is not None:
+        problem = row.location.remark
+    elif not row.location.frames:
+        problem = "no kernel to look the address up in"
+    return () if problem is None else (problem,)

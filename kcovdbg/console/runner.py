@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Value
@@ -37,7 +37,6 @@ from kcovdbg.target.target import Target
 from kcovdbg.user_folder import expand_user
 
 FAILED = KcovdbgError.status
-_END: Final = object()
 # Seconds to wait for a machine to end once its memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01
@@ -372,14 +371,16 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
     is_drawn = isinstance(part, Lines) and context.format is Format.TEXT
     if context.command.topic is not Topic.STATE or not isinstance(data, Table) or is_drawn:
         return part
-    rows = data.rows if isinstance(data.rows, Sized) else iter(data.rows)
-    if isinstance(rows, Sized):
-        is_empty = not len(rows)
+    if isinstance(data.rows, Sized):
+        is_empty = not len(data.rows)
     else:
-        first = next(rows, _END)
-        is_empty = first is _END
-        data = replace(data, rows=() if is_empty else chain((first,), rows))
-    lack = context.inputs.find_lack(data.rests_on) if is_empty else Lack()
+        rows = iter(data.rows)
+        read = list(islice(rows, 1))
+        is_empty = not read
+        data = replace(data, rows=chain(read, rows))
+    lack = Lack()
+    if is_empty:
+        lack = context.inputs.find_lack(data.rests_on)
     if lack.lines:
         if lack.is_total:
             context.status = max(context.status, FAILED)

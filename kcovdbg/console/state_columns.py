@@ -37,8 +37,8 @@ def _object_text(task: Task) -> str | None:
     """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns
     remote coverage is NULL.
     """
-    remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
-    if remote:
+    remote = task.fields.kcov_remote
+    if remote and task.owns_remote and task.fields.kcov == 0:
         return ADDRESS.text(remote)
     return _kcov_text(task)
 

@@ -114,9 +114,12 @@ class Painter:
         parts: list[str] = []
         for index in range(end):
             style, text = line[index]
-            text = escape(text if index < end - 1 else text.rstrip(" "))
-            start = starts.get(style)
-            parts.append(text if start is None else f"{start}{text}{_RESET}")
+            if index == end - 1:
+                text = text.rstrip(" ")
+            text = escape(text)
+            if style in starts:
+                text = f"{starts[style]}{text}{_RESET}"
+            parts.append(text)
         return "".join(parts)
 
 

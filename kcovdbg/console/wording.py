@@ -95,9 +95,9 @@ def _argument_text(value: int) -> str:
 
 def place_text(frame: Frame) -> str:
     """Return a frame's place: ``fs/namei.c:2417``; empty where it is unknown."""
-    if frame.file is None:
-        return ""
-    return f"{frame.file}:{frame.line}" if frame.line else frame.file
+    if frame.file is not None and frame.line:
+        return f"{frame.file}:{frame.line}"
+    return frame.file or ""
 
 
 def frame_fragments(frame: Frame) -> Sequence[Fragment]:
@@ -286,9 +286,11 @@ def role_text(task: Task) -> str:
     role = _role_text(task.role)
     if task.beneath is not None and task.beneath is not Role.NONE:
         role += f" over {task.beneath.value}"
-    if task.owns_remote:
-        role = "remote owner" if role == "-" else f"{role}, remote owner"
-    return role
+    if not task.owns_remote:
+        return role
+    if role == "-":
+        return "remote owner"
+    return f"{role}, remote owner"
 
 
 def device_session_text(session: DeviceSession) -> str:

@@ -74,10 +74,9 @@ class ColumnChoice:
             data = self._select(data)
             answer = replace(answer, data=data) if isinstance(answer, Lines) else data
         elif self.columns or self.is_wide or self.is_vertical:
-            remarks = (
-                (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
-            )
-            answer = data = self._arrange(replace(data, remarks=remarks))
+            if isinstance(answer, Lines):
+                data = replace(data, remarks=(*data.remarks, *answer.remarks))
+            answer = data = self._arrange(data)
         if self.most_rows is None or not isinstance(data, Table):
             return answer
         rows = _Limited(data.rows, self.most_rows)
