@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of a kernel's source files by a trace; of modules, the lines that were executed."""
+"""Coverage of a kernel's source files by a trace; of modules without debug info that is read, the
+lines that were executed.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from typing import NamedTuple, TypeAlias
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.model.location import Frame
-from kcovdbg.records.line_states import Quality, TraceRecords
+from kcovdbg.records.line_states import Quality, TraceRecords, select_code_records
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.source_coverage import (
     CoverageTotals,
     SourceCoverage,
     add_executed,
     find_source_coverage,
+    join_coverage,
     sum_up,
 )
 from kcovdbg.symbols.location_table import LocationTable
@@ -45,8 +48,17 @@ def find_image_coverage(
     is_complete = bool(trace.quality & Quality.COMPLETE)
     table = find_point_table(context, needs_points=not is_exact)
     found = find_source_coverage(table, trace, wanted)
-    in_modules, module_pcs = _find_module_lines(context, table, trace.counts, wanted)
-    files = add_executed(found.files, in_modules)
+    files, tables = found.files, [table]
+    others = found.unmatched
+    for module in context.kernel.points.find_module_tables():
+        if module.blocks is not None:
+            tables.append(module)
+            own = select_code_records(trace, module)
+            in_module = find_source_coverage(module, own, wanted)
+            files = join_coverage(files, in_module.files)
+            others -= len(own.counts) - in_module.unmatched
+    in_modules, module_pcs = _find_module_lines(context, tables, trace.counts, wanted)
+    files = add_executed(files, in_modules)
     totals = sum_up(files)
     remarks = [
         f"{totals.executed_lines} of {totals.lines} lines and {totals.executed_functions} of "
@@ -67,7 +79,7 @@ def find_image_coverage(
         )
     if module_pcs:
         remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
-    others = found.unmatched - module_pcs
+    others -= module_pcs
     if others > 0:
         what = "in no function" if is_exact else "no coverage points, as after tail calls"
         remarks.append(f"{others} of {len(trace.counts)} PCs are {what}")
@@ -80,16 +92,16 @@ _Records: TypeAlias = Mapping[str, Mapping[int, int]]
 
 def _find_module_lines(
     context: Context,
-    table: LocationTable,
+    tables: Sequence[LocationTable],
     counts: Mapping[int, int],
     wanted: Callable[[Frame], bool] | None,
 ) -> tuple[_Records, int]:
-    """Return the executed lines of modules, and the number of PCs that they have."""
+    """Return the executed lines of modules without tables, and the number of PCs that they have."""
     pcs = as_counts(counts).pcs
     outside: list[int] = []
     start = 0
     # A PC is the address after its call.
-    for text in sorted(table.text_ranges()):
+    for text in sorted(text for table in tables for text in table.text_ranges()):
         outside += pcs[start : bisect_right(pcs, text.start)]
         start = bisect_right(pcs, text.end)
     outside += pcs[start:]

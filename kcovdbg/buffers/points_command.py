@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 from argparse import Namespace
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -44,7 +44,7 @@ from kcovdbg.inputs.buffer_sources import (
 )
 from kcovdbg.inputs.code_names import unknown_file, unknown_function
 from kcovdbg.inputs.kernel_points import FunctionPoint
-from kcovdbg.model.location import Location
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.line_states import SET, BlockState, Quality, TraceRecords, make_finder
 from kcovdbg.records.located_records import (
     is_file_name,
@@ -390,8 +390,12 @@ def _count_by_blocks(
 def _run_groups(context: Context, args: Namespace) -> Table:
     """Show the figures that export writes to lcov."""
     table = find_point_table(context, needs_points=False)
-    _find_in_table(table, args.place)
-    matches = matches_source_function if _is_function(table, args.place) else matches_file
+    matches: Callable[[str, Frame], bool] = matches_file
+    modules = context.kernel.points.find_module_tables()
+    if not any(matches_path(args.place, file) for module in modules for file in module.files()):
+        _find_in_table(table, args.place)
+        if _is_function(table, args.place):
+            matches = matches_source_function
     remarks = [*context.kernel.names.remarks]
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:

@@ -78,7 +78,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     counted = find_counts(context.inputs, args.what, takes_addresses=True)
     needs_points = not counted.trace.quality & Quality.EXACT
     find_table = partial(find_point_table, context, needs_points=needs_points)
-    finder = LineFinder(context.names, find_table)
+    finder = LineFinder(context.kernel, find_table)
     (found,) = finder.find([counted.trace], args.place)
     remarks += (*counted.remarks, *found.remarks)
     tree = context.kernel.sources.tree

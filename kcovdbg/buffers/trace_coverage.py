@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError
+from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import FileCoverage, fill_lines, find_lines, join_code
 from kcovdbg.records.line_states import (
@@ -16,11 +17,12 @@ from kcovdbg.records.line_states import (
     Quality,
     StateFinder,
     TraceRecords,
+    join_lines,
     make_finder,
+    select_code_records,
 )
 from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.symbols.location_table import LocationTable
 
 
@@ -60,13 +62,14 @@ class CoveredLines(NamedTuple):
 class LineFinder:
     """Finds the states of lines by traces of one kernel.
 
-    :param names: of the kernel.
+    :param kernel: which has the modules as well.
     :param find_table: waits for the table of its points, and raises CapabilityError when there is
         none.
     """
 
-    def __init__(self, names: LocationCache, find_table: Callable[[], LocationTable]) -> None:
-        self._names = names
+    def __init__(self, kernel: Kernel, find_table: Callable[[], LocationTable]) -> None:
+        self._names = kernel.names.locations
+        self._find_modules = kernel.points.find_module_tables
         self._finder: StateFinder | None = None
         self._remarks: tuple[str, ...] = ()
         try:
@@ -98,7 +101,7 @@ class LineFinder:
             code: Mapping[str, Sequence[CodeLine]] = {}
             if self._finder is not None:
                 states = self._finder.find_lines(trace, functions, files=files)
-                code = states.files
+                code = self._add_modules(states.files, trace, traces, place, files)
                 if place is not None and is_file_name(place):
                     code = {file: code[file] for file in code if matches_path(place, file)}
                 if states.contradictions:
@@ -112,6 +115,24 @@ class LineFinder:
             # Code was inlined there, in functions that this trace did not execute.
             joined = fill_lines(joined, [_state_of_missing(trace) for trace in traces])
         return list(map(CoveredLines, joined, all_remarks))
+
+    def _add_modules(
+        self,
+        code: Mapping[str, Sequence[CodeLine]],
+        trace: TraceRecords,
+        traces: Sequence[TraceRecords],
+        place: str | None,
+        files: Collection[str] | None,
+    ) -> Mapping[str, Sequence[CodeLine]]:
+        """Return lines with those of functions of modules that any of the traces executed."""
+        recorded = set[int]().union(*(one.counts for one in traces))
+        for table in self._find_modules(recorded):
+            if table.blocks is not None:
+                finder = make_finder(table)
+                functions = _find_executed(finder, table, traces, place)
+                own = finder.find_lines(select_code_records(trace, table), functions, files=files)
+                code = join_lines(code, own.files)
+        return code
 
     def find_points(self, trace: TraceRecords) -> CoveredLines:
         """Return the lines with points in functions that a trace executed, by points alone."""
@@ -127,20 +148,14 @@ class LineFinder:
             return {}
         functions = self._finder.find_executed(trace.counts)
         states = self._finder.find_lines(trace, functions, files={file})
-        return {line.line: line for line in states.files.get(file, ())}
+        code = self._add_modules(states.files, trace, [trace], None, {file})
+        return {line.line: line for line in code.get(file, ())}
 
     def _find_functions(self, traces: Sequence[TraceRecords], place: str | None) -> list[int]:
         """Return the numbers of the functions that any of the traces executed, of a place."""
-        finder = self._finder
-        if finder is None:
+        if self._finder is None:
             return []
-        executed: set[int] = set()
-        for trace in traces:
-            executed.update(finder.find_executed(trace.counts))
-        if place is not None and not is_file_name(place):
-            symbols = self._table.functions_named(place)
-            executed &= {finder.find_function(symbol.address) for symbol in symbols}
-        return sorted(executed)
+        return _find_executed(self._finder, self._table, traces, place)
 
     def _find_points(
         self,
@@ -173,6 +188,19 @@ class LineFinder:
             if number:
                 remarks.append(f"{number} of {len(counts)} PCs are left out: {reason}")
         return found, remarks
+
+
+def _find_executed(
+    finder: StateFinder, table: LocationTable, traces: Sequence[TraceRecords], place: str | None
+) -> list[int]:
+    """Return the numbers of the functions that any of the traces executed, of a place."""
+    executed: set[int] = set()
+    for trace in traces:
+        executed.update(finder.find_executed(trace.counts))
+    if place is not None and not is_file_name(place):
+        symbols = table.functions_named(place)
+        executed &= {finder.find_function(symbol.address) for symbol in symbols}
+    return sorted(executed)
 
 
 def _state_of_missing(trace: TraceRecords) -> LineState:

@@ -404,7 +404,7 @@ def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileState
 
     @cache
     def find(file: str) -> Mapping[int, CodeLine]:
-        finder = LineFinder(kernel.names.locations, partial(find_point_table, context, kernel))
+        finder = LineFinder(kernel, partial(find_point_table, context, kernel))
         return finder.find_file(read_trace_records(context.inputs, buffer), file)
 
     def find_at_hand(file: str) -> Mapping[int, CodeLine]:

@@ -384,11 +384,23 @@ def open_image(path: PathName, code: PathName | None = None) -> ElfFile:
 _SHT_RELA: Final = 4
 # Elf64_Rela: offset, info, addend.
 _LAYOUT: Final = "QQq"
-# Relocations of branches: R_X86_64_PC32 and R_X86_64_PLT32; R_AARCH64_JUMP26 and R_AARCH64_CALL26,
-# whose words have 26 bits for the displacement.
-_X86_BRANCHES: Final = frozenset((2, 4))
+_WORD: Final = struct.Struct("<I")
+_LONG_WORD: Final = struct.Struct("<Q")
+# Addresses, and those that count from their place: R_X86_64_64, 32, 32S, PC64, PC32, PLT32;
+# R_AARCH64_ABS64, ABS32, PREL64, PREL32, and JUMP26 and CALL26, whose words have 26 bits for the
+# displacement.
+_ABSOLUTE: Final = {
+    EM_X86_64: {1: _LONG_WORD, 10: _WORD, 11: _WORD},
+    EM_AARCH64: {257: _LONG_WORD, 258: _WORD},
+}
+_RELATIVE: Final = {
+    EM_X86_64: {24: _LONG_WORD, 2: _WORD, 4: _WORD},
+    EM_AARCH64: {260: _LONG_WORD, 261: _WORD, 282: _WORD, 283: _WORD},
+}
 _ARM64_BRANCHES: Final = frozenset((282, 283))
 _ARM64_DISPLACEMENT: Final = 0x3FFFFFF
+LINKABLE: Final = frozenset(_ABSOLUTE)
+"""The machines whose relocations are known."""
 
 
 class Relocation(NamedTuple):
@@ -425,27 +437,29 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
 def link_section(
     elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]
 ) -> bytes:
-    """Return a section of code with its calls and jumps as in a loaded module; for x86-64 and arm64
-    only.
+    """Return a section as in a loaded module, with its addresses, calls and jumps; for machines in
+    :data:`LINKABLE` only.
 
     :param address: where it is loaded.
-    :param find_address: returns the address of a symbol by its index; None for an unknown one:
-        branches to it stay as they are.
+    :param find_address: returns the address of a symbol by its index; None for an unknown one: what
+        refers to it stays as it is.
     :raises ElfError: when the file is damaged.
     """
     data = bytearray(elf.read_section(section))
     machine = elf.header.machine
+    absolute, relative = _ABSOLUTE.get(machine, {}), _RELATIVE.get(machine, {})
     for entry in read_relocations(elf, section):
-        is_x86 = machine == EM_X86_64 and entry.type in _X86_BRANCHES
-        is_arm64 = machine == EM_AARCH64 and entry.type in _ARM64_BRANCHES
-        target = find_address(entry.symbol) if is_x86 or is_arm64 else None
-        if target is None:
+        layout = absolute.get(entry.type) or relative.get(entry.type)
+        target = None if layout is None else find_address(entry.symbol)
+        if layout is None or target is None:
             continue
-        if entry.offset + 4 > len(data):
+        if entry.offset + layout.size > len(data):
             raise damaged(elf.name, f"a relocation behind the end of {section.name}")
-        displacement = target + entry.addend - address - entry.offset
-        if is_arm64:
-            (word,) = struct.unpack_from("<I", data, entry.offset)
-            displacement = word & ~_ARM64_DISPLACEMENT | displacement >> 2 & _ARM64_DISPLACEMENT
-        struct.pack_into("<I", data, entry.offset, displacement & 0xFFFFFFFF)
+        value = target + entry.addend
+        if entry.type in relative:
+            value -= address + entry.offset
+        if machine == EM_AARCH64 and entry.type in _ARM64_BRANCHES:
+            (word,) = _WORD.unpack_from(data, entry.offset)
+            value = word & ~_ARM64_DISPLACEMENT | value >> 2 & _ARM64_DISPLACEMENT
+        layout.pack_into(data, entry.offset, value % (1 << 8 * layout.size))
     return bytes(data)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
@@ -12,7 +13,7 @@ from functools import cached_property
 from itertools import chain, compress
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.header import SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
+from kcovdbg.elf.header import SHN_ABS, SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
 
 _STT_NOTYPE: Final = 0
 _STT_OBJECT: Final = 1
@@ -123,6 +124,7 @@ class SymbolTable:
             problem = f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol"
             raise damaged(file_name, problem)
         self._data = data
+        self._header = header
         self._strings = strings
         self._must_swap = header.big_endian != (sys.byteorder == "big")
         self._file_name = file_name
@@ -155,6 +157,25 @@ class SymbolTable:
     @cached_property
     def _sizes(self) -> array[int]:
         return self._column(self._layout.value_code, _SIZE)
+
+    def place(self, addresses: Sequence[int | None]) -> SymbolTable:
+        """Return the table of a relocatable file of 64 bits with other addresses.
+
+        Symbols of other files are absolute; those without an address are undefined.
+
+        :param addresses: of all symbols, in the order of the table.
+        """
+        data = bytearray(self._data)
+        # Elf64_Sym.
+        layout = struct.Struct(f"{'>' if self._header.big_endian else '<'}IBBHQQ")
+        for index, address in enumerate(addresses):
+            name, info, other, section, _, size = layout.unpack_from(data, index * layout.size)
+            section = section or SHN_ABS
+            if address is None:
+                section = info = SHN_UNDEF
+            row = (name, info, other, section, address or 0, size)
+            layout.pack_into(data, index * layout.size, *row)
+        return SymbolTable(bytes(data), self._strings, self._header, self._file_name)
 
     def __len__(self) -> int:
         """Return the number of symbols."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from kcovdbg.inputs.kernel_code import LoadedCode
 from kcovdbg.inputs.kernel_memory import KernelMemory
 from kcovdbg.inputs.kernel_names import KernelNames
 from kcovdbg.inputs.trace_modules import TraceModules
-from kcovdbg.model.location import Frame
+from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.model.state import PointProof
 from kcovdbg.records.executed_addresses import KernelCode, table_code
 from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
@@ -40,6 +40,7 @@ class KernelPoints:
         self._memory = memory
         self._code = code
         self._names = names
+        self._module_tables: dict[LoadedModule, LocationTable | None] = {}
 
     def require_known(self) -> None:
         """Make sure that the coverage points are known, or will be once the table is built.
@@ -100,6 +101,26 @@ class KernelPoints:
         if not isinstance(self._code.lines, TraceModules):
             return {}
         return self._code.lines.find_points()
+
+    def find_module_tables(self, pcs: Iterable[int] | None = None) -> list[LocationTable]:
+        """Return the tables of modules whose files with debug info are at hand.
+
+        :param pcs: only of modules that have one of these; None for all.
+        """
+        files, modules = self._code.module_files, self._code.modules or ()
+        if pcs is not None:
+            of_modules = ModuleMap(modules)
+            places = filter(None, map(of_modules.find, pcs))
+            modules = tuple(dict.fromkeys(module for module, _, _ in places))
+        tables = []
+        for module in modules:
+            path = files.get(module.build_id or "")
+            if path is not None and module not in self._module_tables:
+                self._module_tables[module] = _make_table(module, path)
+            table = self._module_tables.get(module)
+            if table is not None:
+                tables.append(table)
+        return tables
 
     @cached_property
     def blocks(self) -> KernelCode | None:
@@ -178,6 +199,16 @@ class KernelPoints:
         names = self._names.locations
         names.prefetch(pc for pc, _ in rows)
         return [FunctionPoint(pc, kind, names[pc].frames) for pc, kind in rows]
+
+
+def _make_table(module: LoadedModule, path: str) -> LocationTable | None:
+    """Return the table of a module; None where none can be made of its file."""
+    from kcovdbg.symbols.table_builder import make_module_table
+
+    try:
+        return make_module_table(module, path)
+    except KcovdbgError:
+        return None
 
 
 def _read_function(elf: ElfFile, function: str) -> Iterator[tuple[bytes, int]]:

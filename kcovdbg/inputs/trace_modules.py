@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kcovdbg.abi.address import page_align, page_align_down
@@ -83,6 +83,11 @@ class TraceModules(SourceLines):
     def has_file(self, path: str) -> bool:  # noqa: ARG002
         """Return True: which files the modules are from is unknown."""
         return True
+
+    def module_files(self) -> Iterator[str]:
+        """Yield the source files of all points in modules, some more than once."""
+        for pc in self.find_points():
+            yield from (frame.file for frame in self.frames_at(pc - 1) if frame.file is not None)
 
     def frames_at(self, address: int) -> Sequence[Frame]:
         """Return the source location of an instruction, none where it is unknown."""

@@ -32,7 +32,7 @@ REASONS: Final[Mapping[str, str]] = {
     _INLINED: "all of its code is inlined, and no point of that was recorded",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
-    _IN_MODULE: "its code is in a module, whose blocks are unknown",
+    _IN_MODULE: "its code is in a module whose file is not named (-s MODULE.ko)",
     _NO_PATH: "its path is outside of the tree",
 }
 """Why the state of a line is unknown, in words."""

@@ -7,7 +7,7 @@ import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Final
@@ -37,7 +37,14 @@ from kcovdbg.patch.changed_lines import (
     place_change,
 )
 from kcovdbg.patch.git_diff import git_diff
-from kcovdbg.records.joined_states import NamedTrace, join_states, name_trace
+from kcovdbg.records.joined_states import (
+    JoinedLine,
+    NamedTrace,
+    join_places,
+    join_states,
+    name_trace,
+)
+from kcovdbg.records.line_states import select_code_records
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.location_table import LocationTable
 
@@ -121,11 +128,11 @@ def _run(context: Context, args: Namespace) -> Lines:
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
     traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
-    with_blocks = () if table.blocks is None else table.blocks.files
-    built = BuiltFiles((*table.files(), *with_blocks))
+    modules = context.kernel.points.find_module_tables()
+    built = BuiltFiles(_list_files((table, *modules)))
     read = context.kernel.sources.tree.read
     placed = [place_change(change, built, read) for change in changes]
-    files = _judge(context, placed, table, traces)
+    files = _judge(context, placed, (table, *modules), traces)
     rows = [row for file in files for row in file.rows]
     context.status = _find_status(count_states(rows))
     remarks = [*context.kernel.names.remarks, *skipped]
@@ -139,18 +146,35 @@ def _run(context: Context, args: Namespace) -> Lines:
     return Lines(drawing, data=Table(_COLUMNS, shown), remarks=remarks)
 
 
+def _list_files(tables: Iterable[LocationTable]) -> Iterator[str]:
+    """Iterate over the names of all files that have code."""
+    for table in tables:
+        yield from table.files()
+        if table.blocks is not None:
+            yield from table.blocks.files
+
+
 def _judge(
     context: Context,
     placed: Sequence[PlacedChange],
-    table: LocationTable,
+    tables: Sequence[LocationTable],
     traces: Sequence[NamedTrace],
 ) -> list[PatchFile]:
-    """Return the lines of each change with their states."""
+    """Return the lines of each change with their states.
+
+    :param tables: of the image, and of modules.
+    """
     wanted: dict[str, set[int]] = {}
     for one in placed:
         for name in one.names:
             wanted.setdefault(name, set()).update(one.places.values())
-    states = join_states(table, traces, wanted)
+    states: dict[str, Mapping[int, JoinedLine]] = {}
+    for table in tables:
+        own = traces
+        if table is not tables[0]:
+            own = [one._replace(records=select_code_records(one.records, table)) for one in traces]
+        for file, found in join_states(table, own, wanted).items():
+            states[file] = join_places(states.get(file, {}), found)
     lines = context.kernel.code.lines
     modules = BuiltFiles(() if lines is None else lines.module_files())
     options = _find_options(context, placed)

@@ -17,6 +17,7 @@ from kcovdbg.records.line_states import (
     Quality,
     StateFinder,
     TraceRecords,
+    join_line_states,
     make_finder,
 )
 from kcovdbg.records.source_coverage import merge_traces
@@ -133,6 +134,24 @@ def join_states(
             found[file, number] = line._replace(state=LineState.PARTLY, is_call=False)
     for (file, number), line in found.items():
         joined.setdefault(file, {})[number] = line
+    return joined
+
+
+def join_places(
+    lines: Mapping[int, JoinedLine], more: Mapping[int, JoinedLine]
+) -> Mapping[int, JoinedLine]:
+    """Return the lines of a file in the kernel's image and in a module."""
+    joined = dict(lines)
+    for number, other in more.items():
+        one = joined.get(number)
+        if one is None or (one.is_call and not other.is_call):
+            joined[number] = other
+        elif one.is_call == other.is_call:
+            known = {hit.trace for hit in one.traces}
+            added = [hit for hit in other.traces if hit.trace not in known]
+            state = join_line_states({one.state, other.state})
+            hits = one.hits + other.hits
+            joined[number] = JoinedLine(state, hits, (*one.traces, *added), one.is_call)
     return joined
 
 

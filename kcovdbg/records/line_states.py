@@ -584,3 +584,44 @@ def make_finder(table: LocationTable) -> StateFinder:
         )
     columns = table.columns
     return StateFinder(table.blocks, columns.offset, columns.chain)
+
+
+def select_code_records(trace: TraceRecords, table: LocationTable) -> TraceRecords:
+    """Return what a trace has of the code that a table is of, as that of a module."""
+    lead = EXACT.lead if trace.quality & Quality.EXACT else 0
+    counts: dict[int, int] = {}
+    for text in table.text_ranges():
+        first, last = text.start + lead, text.end + lead
+        counts.update((pc, many) for pc, many in trace.counts.items() if first < pc <= last)
+    return trace._replace(counts=counts)
+
+
+def join_lines(
+    lines: Mapping[str, Sequence[CodeLine]], more: Mapping[str, Sequence[CodeLine]]
+) -> Mapping[str, Sequence[CodeLine]]:
+    """Return the lines of the kernel's image and of a module, which share lines of headers."""
+    joined = dict(lines)
+    for file, others in more.items():
+        by_number = {one.line: one for one in joined.get(file, ())}
+        for other in others:
+            one = by_number.get(other.line)
+            by_number[other.line] = other if one is None else _join_line(one, other)
+        joined[file] = [by_number[number] for number in sorted(by_number)]
+    return joined
+
+
+def _join_line(one: CodeLine, other: CodeLine) -> CodeLine:
+    states = {one.state, other.state}
+    return CodeLine(one.line, join_line_states(states), max(one.hits, other.hits))
+
+
+def join_line_states(states: Collection[LineState]) -> LineState:
+    """Return the state of a line by those of its code in several places."""
+    if len(states) == 1:
+        return next(iter(states))
+    if any(state.was_executed for state in states):
+        partly = LineState.PARTLY in states or LineState.NOT_EXECUTED in states
+        return LineState.PARTLY if partly else LineState.EXECUTED
+    unknown = [state for state in states if state.is_unknown]
+    # Of code without points nothing is known.
+    return min(unknown, default=LineState.OUTSIDE)

@@ -346,6 +346,58 @@ def add_executed(
     return [by_path[path] for path in sorted(by_path)]
 
 
+def join_coverage(
+    files: Sequence[SourceCoverage], more: Sequence[SourceCoverage]
+) -> Sequence[SourceCoverage]:
+    """Return the coverage of the files of the kernel's image and of a module, which share headers.
+
+    :param files: by path.
+    :param more: by path.
+    """
+    by_path = {file.path: file for file in files}
+    for file in more:
+        before = by_path.get(file.path)
+        by_path[file.path] = file if before is None else _join_file(before, file)
+    return [by_path[path] for path in sorted(by_path)]
+
+
+def _join_file(one: SourceCoverage, other: SourceCoverage) -> SourceCoverage:
+    hits = dict(zip(one.lines, one.hits, strict=True))
+    unknown = {*one.unknown_lines, *other.unknown_lines}
+    for line, many in zip(other.lines, other.hits, strict=True):
+        hits[line] = max(many, hits.get(line, 0))
+    # What was executed in one place was executed; what was not in one may have been in the other.
+    decided = sorted(line for line, many in hits.items() if many or line not in unknown)
+    functions = {(function.line, function.name): function for function in one.all_functions}
+    for function in other.all_functions:
+        key = function.line, function.name
+        before = functions.get(key, function._replace(hits=0))
+        functions[key] = function._replace(hits=_join_hits(before.hits, function.hits))
+    executed = {line for line in decided if hits[line]}
+    branches: dict[int, list[BranchCoverage]] = defaultdict(list)
+    for file in (one, other):
+        known = set(branches)
+        for branch in file.branches:
+            fits = branch.line in hits and branch.was_executed == (branch.line in executed)
+            if fits and branch.line not in known:
+                branches[branch.line].append(branch)
+    return SourceCoverage(
+        one.path,
+        array("I", decided),
+        array("Q", [hits[line] for line in decided]),
+        [functions[key] for key in sorted(functions)],
+        [branch for line in sorted(branches) for branch in branches[line]],
+        array("I", sorted(unknown - executed)),
+    )
+
+
+def _join_hits(one: int | None, other: int | None) -> int | None:
+    """Return how often a function with several copies was entered; None where that is unknown."""
+    if one is None or other is None:
+        return one or other or None
+    return one + other
+
+
 def _decide_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
     """Return a function with what its lines say of it: it was executed if one of them was.
 

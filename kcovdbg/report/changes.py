@@ -148,7 +148,7 @@ class _Build:
         if self._table.blocks is not None:
             names.update(self._table.blocks.files)
         wanted = {name for name in names if posixpath.normpath(name) in files}
-        finder = LineFinder(self._trace.kernel.names.locations, lambda: self._table)
+        finder = LineFinder(self._trace.kernel, lambda: self._table)
         (found,) = finder.find([self._trace.records], files=wanted, has_unexecuted=True)
         for coverage in found.files:
             self.coverage[posixpath.normpath(coverage.file)] = coverage

@@ -120,7 +120,7 @@ def _find_lines(
 ) -> tuple[list[SourceFile], Sequence[str]]:
     """Return the files of the last trace's build with their lines by each trace, and remarks."""
     kernel = traces[-1].kernel
-    finder = LineFinder(kernel.names.locations, partial(find_point_table, context, kernel))
+    finder = LineFinder(kernel, partial(find_point_table, context, kernel))
     if comparison is None or comparison.match is None:
         found = finder.find([trace.records for trace in traces])
         remarks: list[str] = []

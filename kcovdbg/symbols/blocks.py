@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_X86_64
+from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.elf.symbol_table import FunctionColumns, SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
@@ -123,6 +124,27 @@ _ENABLING_PARTS: Final = (
 _PREFIXES: Final = (b"__pfx_", b"__cfi_")
 _FTRACE_START: Final = "__start_mcount_loc"
 _FTRACE_END: Final = "__stop_mcount_loc"
+_FTRACE_CALLS: Final = "__mcount_loc"
+# Functions of the kernel that modules call and that never return: tools/objtool/noreturns.h.
+_NEVER_RETURNING: Final = frozenset(
+    (
+        "__fortify_panic",
+        "__kunit_abort",
+        "__module_put_and_kthread_exit",
+        "__stack_chk_fail",
+        "do_exit",
+        "do_group_exit",
+        "fortify_panic",
+        "kthread_complete_and_exit",
+        "kthread_exit",
+        "kunit_try_catch_throw",
+        "make_task_dead",
+        "nmi_panic",
+        "panic",
+        "usercopy_abort",
+        "vpanic",
+    )
+)
 # A task that ends there does not return to what called it.
 _ENDING: Final = frozenset(("do_exit",))
 
@@ -236,7 +258,7 @@ def _find_flags(image: CodeImage, parts: CodeParts) -> bytes:
 
 
 class CodeImage(NamedTuple):
-    """What blocks are made from: a linked image, or a module that was linked for this."""
+    """What blocks are made from: a linked image, or a module as if it were one."""
 
     machine: int
     order: str
@@ -332,6 +354,10 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     # Where functions call ftrace, often behind their first instruction: nothing jumps there.
     found = symbols.addresses_of((_FTRACE_START, _FTRACE_END))
     ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
+    calls = elf.section(_FTRACE_CALLS)
+    if calls is not None:
+        # Of a module.
+        ftrace = calls.address, calls.address + calls.size
     sections = _leave_out(sections, *ftrace)
     tables = CodeTables(
         _read_table(elf, symbols, reader, EXCEPTIONS, "__start___ex_table", "__stop___ex_table"),
@@ -350,12 +376,16 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
                 if not ftrace[0] <= place < ftrace[1]:
                     pointers.append(addend % (1 << 64))
                     places.append(place)
+    roles = _roles_of(symbols)
+    if isinstance(elf, PlacedModule):
+        for name in _NEVER_RETURNING & elf.externals.keys():
+            roles[elf.externals[name]] = _Role.NO_RETURN
     return CodeImage(
         elf.header.machine,
         elf.header.byte_order,
         sections,
         symbols,
-        _roles_of(symbols),
+        roles,
         tables,
         pointers,
         places,

@@ -22,6 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from io import BytesIO
 from itertools import compress, count
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -117,16 +118,26 @@ class LocationTable:
     """A location table, in memory: its file may be another user's, who may change it after it was
     checked.
 
-    :param path: the file.
+    :param path: the file, or what one that was not written is called.
     :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :param contents: of a table that was not written to a file.
     :raises TableError: when the file is not a complete table of this build and format.
     :raises OSError: when it cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], build_id: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        build_id: str | None = None,
+        *,
+        contents: bytes | None = None,
+    ) -> None:
         self.path = Path(path)
-        with reading(str(path)), open_input(self.path) as file:
-            self._open(file, build_id)
+        if contents is not None:
+            self._open(BytesIO(contents), build_id)
+        else:
+            with reading(str(path)), open_input(self.path) as file:
+                self._open(file, build_id)
         self._frames: dict[int, Frame] = {}
         # By words of the array of chains.
         self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}

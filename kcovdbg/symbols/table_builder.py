@@ -21,17 +21,25 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import decode_name
+from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.address_locator import AddressLocator, join_spellings
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.definitions import read_definitions
 from kcovdbg.symbols.dwarf_reader import CompileUnit, DwarfReader
-from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
+from kcovdbg.symbols.location_table import (
+    NO_POINTS_HINT,
+    FunctionSymbol,
+    LocationTable,
+    NewTable,
+    TextRange,
+)
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import (
     CACHE_HINT,
@@ -232,6 +240,19 @@ def make_table(
         definitions,
         blocks,
     )
+
+
+def make_module_table(module: LoadedModule, path: str) -> LocationTable:
+    """Return a table of a module where it is loaded, which takes some milliseconds for most.
+
+    Code of which the address is unknown is left out, such as that of ``.init.text``.
+
+    :param path: of its file with debug info.
+    :raises CapabilityError: as :func:`make_table`.
+    :raises ElfError: when the file is damaged.
+    """
+    with PlacedModule(path, dict(module.sections)) as elf, without_collection():
+        return LocationTable(path, contents=make_table(elf).to_bytes())
 
 
 def _require_parts(elf: ElfFile, code: ElfFile) -> tuple[str, tuple[TextRange, ...]]:

@@ -147,6 +147,36 @@ def test_what_one_boot_has_more(program, module):
     assert (status, row["side"], int(row["pc"], 0)) == (1, "left", PLACES[0] + gone)
 
 
+def test_states_of_a_modules_lines(program, module):
+    """Lines without a point, and lines that were not executed, as of the image."""
+    trace, offsets = module.trace(program, "states", PLACES[0])
+    path = program.folder / "states.kcov"
+    inner = [offset for offset in sorted(set(offsets)) if module.functions[offset] == "keep_inner"]
+    by_line = dict(zip(module.lines(inner), inner, strict=True))
+    missing = by_line[module.source.index("        return total;") + 1]
+    write_words(path, [word for word in read_words(path) if word != PLACES[0] + missing])
+    words = [*images(program), "--other-vmlinux", module.path]
+    _, rows = ask(*words, "source", trace, "drivers/keep.c", "--json")
+    states = {module.source[row["line"] - 1].strip(): row["state"] for row in rows}
+    assert states["return total;"] == "not-executed"
+    assert states["return n * 7;"] == "executed"
+    assert states["while (n--)"] == "executed"
+    _, rows = ask(*words, "points", "drivers", trace, "--by", "file", "--json")
+    assert [row["name"] for row in rows] == ["drivers/keep.c"]
+    assert rows[0]["lines"] == rows[0]["executed_lines"] + 1
+    diff = program.folder / "keep.diff"
+    added = "".join(f"+{line}\n" for line in module.source)
+    diff.write_text(
+        "diff --git a/drivers/keep.c b/drivers/keep.c\nnew file mode 100644\n--- /dev/null\n"
+        f"+++ b/drivers/keep.c\n@@ -0,0 +1,{len(module.source)} @@\n{added}"
+    )
+    status, rows = ask(*words, "patch", diff, trace, "--json")
+    patched = {row["text"].strip(): row["state"] for row in rows}
+    assert status == 1
+    assert patched["return total;"] == "not-executed"
+    assert patched["return n * 7;"] == "executed"
+
+
 CODE = """
 .text
 call __sanitizer_cov_trace_pc
