@@ -49,33 +49,31 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
         yield Answer(
             "io-uring-not-announced",
             "it is a worker of io_uring, and nothing in io_uring announces a remote handle on "
-            "this kernel: its work cannot be "
-            "recorded",
+            "this kernel: its work cannot be recorded",
             {"sites": len(sites)},
         )
     found = _sites_on(functions, sites)
     if found:
-        whose = (
-            ", the one that the task had that set up the ring" if found[0].is_of_io_uring else ""
-        )
+        whose = ""
+        if found[0].is_of_io_uring:
+            whose = ", the one that the task had that set up the ring"
         yield Answer(
             "at-site",
-            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody "
-            f"had registered the handle by then; "
-            "it is in no section now",
+            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody had "
+            f"registered the handle by then; it is in no section now",
             {"places": _places(found)},
             {"function": found[0].function},
         )
     elif functions:
-        # The function of the work item that a worker runs.
-        caller = functions.index(_WORK_CALLER) if _WORK_CALLER in functions else 0
-        work = functions[caller - 1] if caller else None
-        what = "it" if work is None else f"its work item {work}()"
+        what, work = "it", None
+        if _WORK_CALLER in functions[1:]:
+            # The function of the work item that a worker runs.
+            work = functions[functions.index(_WORK_CALLER) - 1]
+            what = f"its work item {work}()"
         yield Answer(
             "outside-sites",
             f"{what} runs outside of the places that announce a remote handle, and is not "
-            f"recorded: none of them is on its "
-            "stack (see sites)",
+            f"recorded: none of them is on its stack (see sites)",
             {"sites": len(sites), "frames": functions[-_SHOWN:]},
             {"function": work},
         )
@@ -91,22 +89,21 @@ def explain_function_work(
     function = strip_clone_suffix(function)
     own = [site for site in sites if function in _names_of(site)]
     for site in own:
-        entries = [
-            entry
-            for entry in state.handles
-            if entry.handle is not None
-            and site.subsystem in (None, decode_handle(entry.handle).subsystem)
-        ]
-        owners = name_some(
-            [f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries]
-        )
+        found: list[str] = []
+        for entry in state.handles:
+            handle = None if entry.handle is None else decode_handle(entry.handle)
+            if handle is not None and site.subsystem in (None, handle.subsystem):
+                found.append(f"{handle} by {name_task(entry)}")
+        owners = name_some(found) or "none"
+        registered: int | None = len(found)
         unread = state.unread(Part.REMOTE)
         if unread:
-            owners = f"{owners + ', others ' if owners else ''}unknown: {unread[0]}"
+            registered = None
+            owners = f"{name_some(found) + ', others ' if found else ''}unknown: {unread[0]}"
         yield Answer(
             "announces-handle",
-            f"{_say_sites([site])}; registered: {owners or 'none'}",
-            {"places": _places([site]), "registered": None if unread else len(entries)},
+            f"{_say_sites([site])}; registered: {owners}",
+            {"places": _places([site]), "registered": registered},
             {"function": site.function},
         )
     inside: list[Task] = []
@@ -115,8 +112,8 @@ def explain_function_work(
         stack = state.stacks.get(task.fields.address) or ()
         names = _functions_on(stack)
         if function in names and is_background(task, stack):
-            # Its callers, itself included.
-            (inside if _sites_on(names[names.index(function) :], sites) else outside).append(task)
+            with_callers = names[names.index(function) :]
+            (inside if _sites_on(with_callers, sites) else outside).append(task)
     if inside:
         yield Answer(
             "at-site",
@@ -129,8 +126,7 @@ def explain_function_work(
         yield Answer(
             "outside-sites",
             f"{function}() runs now in {_name_tasks(outside)}, outside of the places that "
-            f"announce a remote handle: it is not "
-            "recorded there (see sites)",
+            f"announce a remote handle: it is not recorded there (see sites)",
             {"sites": len(sites), "pids": [task.fields.pid for task in outside]},
             {"function": function},
         )

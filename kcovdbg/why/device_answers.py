@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcovdbg.abi.handle import decode_handle
+from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role
@@ -17,27 +18,33 @@ def explain_device_task(state: State, task: int) -> Iterator[Answer]:
 
     :param task: ``struct task_struct *``.
     """
-    for session in (
-        session for device in state.devices for session in device.sessions if session.task == task
-    ):
-        where = "inside a remote section" if session.role is Role.REMOTE_SECTION else "for itself"
-        where += f" for {name_kcov(session.kcov, session.device)}" if session.kcov else ""
-        code: Reason = "device-records"
-        answer = f"{session.device} records it {where}"
-        if session.enabled is False:
-            code, answer = (
-                "device-disabled",
-                f"{session.device} does not record it now, {where}: it is not enabled",
-            )
-        elif session.full:
-            code, answer = "device-full", f"{answer}, but no record fits into the buffer"
-        values = {
-            "area": session.area,
-            "size": session.size,
-            "count": session.count,
-            "sequence": session.sequence,
-        }
-        yield Answer(code, answer, values, {"kcov": session.kcov, "device": session.device})
+    for device in state.devices:
+        for session in device.sessions:
+            if session.task == task:
+                yield _explain_session(session)
+
+
+def _explain_session(session: DeviceSession) -> Answer:
+    where = "for itself"
+    if session.role is Role.REMOTE_SECTION:
+        where = "inside a remote section"
+    if session.kcov:
+        where += f" for {name_kcov(session.kcov, session.device)}"
+    code: Reason = "device-records"
+    answer = f"{session.device} records it {where}"
+    if session.enabled is False:
+        code = "device-disabled"
+        answer = f"{session.device} does not record it now, {where}: it is not enabled"
+    elif session.full:
+        code = "device-full"
+        answer += ", but no record fits into the buffer"
+    values = {
+        "area": session.area,
+        "size": session.size,
+        "count": session.count,
+        "sequence": session.sequence,
+    }
+    return Answer(code, answer, values, {"kcov": session.kcov, "device": session.device})
 
 
 def explain_device_object(state: State, address: int) -> Iterator[Answer]:
@@ -52,10 +59,8 @@ def explain_device_object(state: State, address: int) -> Iterator[Answer]:
         named: Values = {"kcov": address, "device": device.name}
         if fields.task:
             owner = state.task_by_address.get(fields.task)
-            said = state.say_absent(
-                f"the task at {fields.task:#x}, which is on no list", Part.TASKS
-            )
-            whom = said if owner is None else name_task(owner)
+            absent = f"the task at {fields.task:#x}, which is on no list"
+            whom = state.say_absent(absent, Part.TASKS) if owner is None else name_task(owner)
             yield Answer(
                 "device-records",
                 f"{name} is enabled for {whom}",

@@ -161,7 +161,9 @@ def _name_owner(state: State, owner: TaskFields | None, task: int | None, otherw
     """
     if owner is not None:
         return name_task(owner)
-    return "an unknown task" if task is None or (task and state.unread(Part.TASKS)) else otherwise
+    if task is None or (task and state.unread(Part.TASKS)):
+        return "an unknown task"
+    return otherwise
 
 
 @judged
@@ -226,28 +228,28 @@ def _name_buffer(kcov: int | None, *, has_several: bool) -> str:
 
 
 def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
-    registered = next((entry for entry in state.handles if entry.handle == handle), None)
     carried = f"it carries {handles.decode_handle(handle)}"
-    if registered is None:
-        answer = (
-            f"{carried}, which it inherited and which is no longer registered: background work "
-            f"that it starts is not recorded"
-        )
-    else:
-        of = name_kcov(registered.kcov or 0)
-        answer = (
-            f"{carried}, which it inherited: background work that it starts is recorded for {of}"
-        )
-    named = {} if registered is None else {"kcov": registered.kcov}
-    question = f"{carried}; whether it inherited that, and for whom that is registered,"
-    parts = Part.OBJECTS | Part.REMOTE
+    answer = (
+        f"{carried}, which it inherited and which is no longer registered: background work that it "
+        f"starts is not recorded"
+    )
+    named: Values = {}
+    for entry in state.handles:
+        if entry.handle == handle:
+            of = name_kcov(entry.kcov or 0)
+            answer = (
+                f"{carried}, which it inherited: background work that it starts is recorded for "
+                f"{of}"
+            )
+            named = {"kcov": entry.kcov}
+            break
     yield Answer(
         "handle-inherited",
         answer,
         {"kcov_handle": handle},
         named,
-        rests_on=parts,
-        question=question,
+        rests_on=Part.OBJECTS | Part.REMOTE,
+        question=f"{carried}; whether it inherited that, and for whom that is registered,",
     )
 
 
@@ -280,6 +282,15 @@ def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
             active.pop()
         outer = function
     return stack[: active[0] + 1] if active else ()
+
+
+def _pid_of(task: TaskFields | None) -> int | None:
+    return None if task is None else task.pid
+
+
+def _part_of_owner(kcov: KcovFields) -> Part:
+    """Return the part of a State in which the task of an object is looked for."""
+    return Part.TASKS if kcov.task else Part.NOTHING
 
 
 def _task_of(state: State, session: Session) -> TaskFields:
@@ -315,12 +326,11 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
             )
         yield from _explain_count(state, state.objects[kcov.address], buffer)
     elif session.is_section:
-        where = (
-            "a softirq section in it"
-            if session.role is Role.SOFTIRQ_SECTION
-            else "a remote section in it"
-        )
-        where = "an interrupted remote section of it" if session.is_saved else where
+        where = "a remote section in it"
+        if session.is_saved:
+            where = "an interrupted remote section of it"
+        elif session.role is Role.SOFTIRQ_SECTION:
+            where = "a softirq section in it"
         owner = state.task_by_address.get(kcov.task or 0)
         whose = _name_owner(state, owner, kcov.task, "no task")
         yield Answer(
@@ -332,7 +342,7 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
                 "sequence": session.sequence,
                 "kcov_sequence": kcov.sequence,
             },
-            {"kcov": kcov.address, "pid": None if owner is None else owner.pid},
+            {"kcov": kcov.address, "pid": _pid_of(owner)},
         )
         yield from _explain_merge(state, session, kcov)
 
@@ -429,8 +439,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             {"mode": task.mode},
             rests_on=Part.TASKS,
             question="it is a kernel thread: it is recorded only inside remote sections; whether "
-            "it is "
-            "in one",
+            "it is in one",
         )
         return
     files = TaskFiles(state.task_fields, fields)
@@ -460,8 +469,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
                 {"kcov": kcov.address, "pid": fields.pid},
                 rests_on=Part.TASKS | Part.SAVED,
                 question=f"{name_kcov(kcov.address)} is enabled for it; whether its session is "
-                f"saved or "
-                f"lost",
+                f"saved or lost",
             )
         elif kcov.task in state.task_by_address or _is_shared(state, kcov, files):
             inherited.append(kcov)
@@ -479,11 +487,12 @@ def _is_shared(state: State, kcov: KcovFields, files: TaskFiles) -> bool:
     """Return whether a process with other files has an object's file as well: one of them inherited
     it, or was sent it.
     """
-    references = [
-        reference for reference in state.objects[kcov.address].references if reference.file
-    ]
-    own = {reference.file for reference in references if files.has(reference)}
-    return any(reference.file in own and not files.has(reference) for reference in references)
+    own: set[int] = set()
+    others: set[int] = set()
+    for reference in state.objects[kcov.address].references:
+        if reference.file:
+            (own if files.has(reference) else others).add(reference.file)
+    return not own.isdisjoint(others)
 
 
 def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
@@ -495,8 +504,8 @@ def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
     yield Answer(
         "enabled-by-other-thread",
         f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, "
-        f"{name_task(owner)}: "
-        "KCOV traces only the thread that did the ioctl, not other threads or children",
+        f"{name_task(owner)}: KCOV traces only the thread that did the ioctl, not other threads or "
+        f"children",
         {"t": kcov.task or 0},
         {"kcov": kcov.address, "pid": owner.pid},
     )
@@ -506,29 +515,27 @@ def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
     """Return one answer on the objects that a task has open, but that other threads and processes
     made or enabled.
     """
-    owners = [
-        owner for kcov in kcovs if (owner := state.task_by_address.get(kcov.task or 0)) is not None
-    ]
-    enabled = (
-        f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}"
-        if owners
-        else "none is enabled"
-    )
+    found = (state.task_by_address.get(kcov.task or 0) for kcov in kcovs)
+    owners = [owner for owner in found if owner is not None]
+    code: Reason = "descriptors-inherited"
+    enabled = "none is enabled"
+    if owners:
+        code = "enabled-by-other-thread"
+        enabled = f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}"
     named: Values = {
         "kcovs": [kcov.address for kcov in kcovs[:_NAMED]],
         "pids": [owner.pid for owner in owners[:_NAMED]],
     }
     return Answer(
-        "enabled-by-other-thread" if owners else "descriptors-inherited",
+        code,
         f"its process has {len(kcovs)} objects open that other threads or processes have as "
-        f"well, of which {enabled}: "
-        "descriptors are inherited, but KCOV traces only the thread that did the ioctl",
+        f"well, of which {enabled}: descriptors are inherited, but KCOV traces only the thread "
+        f"that did the ioctl",
         {"objects": len(kcovs)},
         named,
         rests_on=Part.TASKS | Part.OBJECTS | Part.FILES,
         question=f"its process has {len(kcovs)} objects open; who else has them, and for whom "
-        f"they are "
-        f"enabled,",
+        f"they are enabled,",
     )
 
 
@@ -585,50 +592,58 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
         return
     shown: Values = {"mode": kcov.mode, "sequence": fields.sequence}
     if fields.sequence == 1:
-        yield Answer(
-            "never-enabled", f"{about} is initialized, but was never enabled", shown, named
-        )
+        answer = f"{about} is initialized, but was never enabled"
+        yield Answer("never-enabled", answer, shown, named)
     else:
-        ended = (
-            "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
-        )
-        causes = "KCOV_DISABLE was called, or its thread exited"
-        if state.kernel.has(Feature.REMOTE):
-            causes = (
-                "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which "
-                "counts as a session"
-            )
-        yield Answer(
-            "not-enabled-now",
-            f"{about} is not enabled now{ended}: {causes}",
-            shown,
-            named,
-            rests_on=Part.TASKS if fields.task else Part.NOTHING,
-            question=f"whether the task exists that {about} is enabled for",
-        )
+        yield _explain_end(state, fields, shown)
         # KCOV_ENABLE records its own way back to user space. An owner that ended before a section
         # leaves what a failure leaves.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
-            taken = name_some(
-                [
-                    f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}"
-                    for entry in state.handles
-                ]
-            )
-            unread = state.unread(Part.REMOTE)
-            if unread:
-                taken = f"{taken or 'which ones'}, unknown: {unread[0]}"
-            yield Answer(
-                "remote-enable-failed",
-                "the buffer never had a record, and KCOV_ENABLE leaves some. Either "
-                "KCOV_REMOTE_ENABLE failed (EEXIST: a "
-                f"handle is registered already, {taken or 'now there is none'}; EINVAL: a "
-                f"handle is not valid), or it "
-                "succeeded, and no section was merged before its owner disabled it or exited",
-                {"count": 0, "registered": None if unread else len(state.handles)},
-                named,
-            )
+            yield _explain_failure(state, fields)
     yield from _explain_sections(state, fields, "a section for it is still open in {}")
+
+
+def _explain_end(state: State, fields: KcovFields, shown: Values) -> Answer:
+    """Return why an object that was enabled is not enabled any more."""
+    about = name_kcov(fields.address)
+    ended = ""
+    if fields.sequence is not None:
+        ended = f" ({_count(fields.sequence - 1, 'session')} ended)"
+    causes = "KCOV_DISABLE was called, or its thread exited"
+    if state.kernel.has(Feature.REMOTE):
+        causes = (
+            "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which "
+            "counts as a session"
+        )
+    return Answer(
+        "not-enabled-now",
+        f"{about} is not enabled now{ended}: {causes}",
+        shown,
+        {"kcov": fields.address},
+        rests_on=_part_of_owner(fields),
+        question=f"whether the task exists that {about} is enabled for",
+    )
+
+
+def _explain_failure(state: State, fields: KcovFields) -> Answer:
+    """Return that KCOV_REMOTE_ENABLE may have failed, with the handles that are registered."""
+    owners: list[str] = []
+    for entry in state.handles:
+        handle = handles.decode_handle(entry.handle or 0)
+        owners.append(f"{handle} of {name_task(entry)}")
+    registered: int | None = len(owners)
+    taken = name_some(owners) or "now there is none"
+    unread = state.unread(Part.REMOTE)
+    if unread:
+        registered = None
+        taken = f"{name_some(owners) or 'which ones'}, unknown: {unread[0]}"
+    answer = (
+        f"the buffer never had a record, and KCOV_ENABLE leaves some. Either KCOV_REMOTE_ENABLE "
+        f"failed (EEXIST: a handle is registered already, {taken}; EINVAL: a handle is not valid), "
+        f"or it succeeded, and no section was merged before its owner disabled it or exited"
+    )
+    values: Values = {"count": 0, "registered": registered}
+    return Answer("remote-enable-failed", answer, values, {"kcov": fields.address})
 
 
 def _count(number: int, what: str) -> str:
@@ -754,32 +769,30 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
 
 def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterator[Answer]:
     owner = state.task_by_address.get(kcov.task or 0)
-    # Another task may have reused the memory of one that is gone.
-    is_reused = (
+    notes: tuple[str, ...] = ()
+    if (
         owner is not None
         and owner.kcov_remote != kcov.address
         and not state.refers_to(owner.address, kcov.address)
-    )
-    who = _name_owner(state, None if is_reused else owner, kcov.task, "a task that is gone")
+    ):
+        # Another task has reused the memory of one that is gone.
+        notes = (f"at that address is now {name_task(owner)}, which does not refer to the object",)
+        owner = None
+    who = _name_owner(state, owner, kcov.task, "a task that is gone")
     yield Answer(
         "handle-registered",
         f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
         {"kcov": kcov.address, "bucket": bucket},
-        {"pid": None if owner is None or is_reused else owner.pid},
+        {"pid": _pid_of(owner)},
     )
-    if owner is None or is_reused:
-        notes: tuple[str, ...] = ()
-        if owner is not None:
-            notes = (
-                f"at that address is now {name_task(owner)}, which does not refer to the object",
-            )
+    if owner is None:
         yield Answer(
             "owner-gone",
             "its owner is gone, so that it stays registered forever: see check",
             {"t": kcov.task or 0},
             {"kcov": kcov.address},
             notes,
-            Part.TASKS if kcov.task else Part.NOTHING,
+            _part_of_owner(kcov),
             "whether its owner is gone",
         )
     yield from _explain_remote(state, kcov)
@@ -789,14 +802,16 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
 def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iterator[Answer]:
     """Yield what starts sections with a common handle, or starts work that does."""
     tasks = [task.fields for task in state.tasks if task.fields.kcov_handle == handle]
+    shown = tasks[:_NAMED]
     if tasks:
-        named = ", ".join(map(name_task, tasks[:_NAMED]))
+        named = ", ".join(map(name_task, shown))
+        if len(tasks) > _NAMED:
+            named += " and others"
         yield Answer(
             "carried-by-tasks",
-            f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their "
-            f"background work may run under it",
-            {"tasks": [task.address for task in tasks[:_NAMED]]},
-            {"pids": [task.pid for task in tasks[:_NAMED]]},
+            f"carried by {named}: their background work may run under it",
+            {"tasks": [task.address for task in shown]},
+            {"pids": [task.pid for task in shown]},
         )
     elif is_registered:
         yield Answer(
@@ -812,15 +827,14 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         if carrier.handle == handle:
             groups[carrier.kind, carrier.place].append(carrier)
     for (kind, place), found in groups.items():
+        answer = f"carried by {_count(len(found), kind)}, {place}"
+        workers: Values = {}
         pids = [carrier.pid for carrier in found if carrier.pid is not None]
-        workers = ", ".join(f"task {pid}" for pid in pids)
-        yield Answer(
-            "carried-by-work",
-            f"carried by {_count(len(found), kind)}, {place}"
-            + (f", whose worker is {workers}" if workers else ""),
-            {_CARRIER_KEYS[kind]: [carrier.address for carrier in found[:_NAMED]]},
-            {"pids": pids[:_NAMED]} if pids else {},
-        )
+        if pids:
+            workers = {"pids": pids[:_NAMED]}
+            answer += f", whose worker is {', '.join(f'task {pid}' for pid in pids)}"
+        addresses = [carrier.address for carrier in found[:_NAMED]]
+        yield Answer("carried-by-work", answer, {_CARRIER_KEYS[kind]: addresses}, workers)
     unreadable = state.lacks(Source.CARRIERS)
     if unreadable:
         yield Answer(
@@ -856,20 +870,7 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
     fields = kcov.fields
     owner = state.task_by_address.get(fields.task or 0)
     if owner is None:
-        if fields.task:
-            yield Answer(
-                "owner-gone",
-                "it is enabled for a task that is gone: see check",
-                {"t": fields.task},
-                rests_on=Part.TASKS,
-                question=f"the task that it is enabled for, {fields.task:#x},",
-            )
-            if state.unread(Part.TASKS):
-                yield from _explain_count(state, kcov, "its buffer")
-                return
-        yield from _explain_disabled(state, kcov, fields)
-        if kcov.count:
-            yield from _explain_count(state, kcov, "its buffer")
+        yield from _explain_without_owner(state, kcov, fields)
         return
     if fields.remote:
         yield Answer(
@@ -880,23 +881,45 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
         )
         yield from _explain_remote(state, fields)
     else:
+        yield from _explain_local(state, fields, owner)
+    yield from _explain_count(state, kcov, "its buffer")
+
+
+def _explain_without_owner(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
+    """Yield where the coverage of an object is that is enabled for no task, or for one that was not
+    found.
+    """
+    if fields.task:
         yield Answer(
-            "traces-itself",
-            f"only {name_task(owner)} traces itself into it",
+            "owner-gone",
+            "it is enabled for a task that is gone: see check",
             {"t": fields.task},
-            {"pid": owner.pid},
+            rests_on=Part.TASKS,
+            question=f"the task that it is enabled for, {fields.task:#x},",
         )
-        own = (
-            session
-            for session in state.sessions_of.get(address, ())
-            if session.task == owner.address
-        )
-        session = next(own, None)
-        if session is not None and session.is_saved:
+    is_unknown = bool(fields.task and state.unread(Part.TASKS))
+    if not is_unknown:
+        yield from _explain_disabled(state, kcov, fields)
+    if is_unknown or kcov.count:
+        yield from _explain_count(state, kcov, "its buffer")
+
+
+def _explain_local(state: State, fields: KcovFields, owner: TaskFields) -> Iterator[Answer]:
+    """Yield what an object records that a task enabled for itself."""
+    yield Answer(
+        "traces-itself",
+        f"only {name_task(owner)} traces itself into it",
+        {"t": fields.task},
+        {"pid": owner.pid},
+    )
+    for session in state.sessions_of.get(fields.address, ()):
+        if session.task != owner.address:
+            continue
+        if session.is_saved:
             yield Answer(
                 "session-saved",
                 "that task is in a softirq section",
                 {"kcov_softirq": owner.kcov_softirq},
                 {"pid": owner.pid},
             )
-    yield from _explain_count(state, kcov, "its buffer")
+        return
