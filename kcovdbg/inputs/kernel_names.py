@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from kcovdbg.inputs.kernel_code import LoadedCode
 from kcovdbg.inputs.kernel_memory import KernelMemory, KernelOptions
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.pc_locations import LocationCache
-from kcovdbg.records.written_locations import WordLookup
 from kcovdbg.symbols.awaited_table import AwaitedTable, find_awaited_table
 from kcovdbg.symbols.function_starts import FunctionFinder
 from kcovdbg.symbols.location_table import LocationTable
@@ -18,6 +18,9 @@ from kcovdbg.symbols.symbolizer import ImageText, Symbolizer, find_image_text
 from kcovdbg.symbols.table_cache import choose_table_file, open_table_file
 from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.target import Target
+
+if TYPE_CHECKING:
+    from kcovdbg.records.written_locations import WordLookup
 
 
 def _find_symbol(target: Target, address: int) -> Sequence[Frame]:
@@ -124,6 +127,9 @@ class KernelNames:
 
         :param is_running: whether all addresses include the KASLR offset.
         """
+        # Its patterns of crash reports take long to load.
+        from kcovdbg.records.written_locations import WordLookup
+
         finder = self.make_function_finder()
         return WordLookup(self._memory.target, self.locations, finder, is_running=is_running)
 

@@ -16,17 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import chain, repeat
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
-from kcovdbg.records.oops_words import CodeWord, find_code_words
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 from kcovdbg.target.memory_image import find_memory_image
+
+if TYPE_CHECKING:
+    from kcovdbg.records.oops_words import CodeWord
 
 
 class PcFormat(str, Enum):
@@ -630,6 +632,9 @@ def _read_offsets(file: _Text) -> PcFile:
 
 def _read_functions(file: _Text) -> PcFile:
     """Read functions with offsets."""
+    # Its patterns take longer to load than most lists take to read.
+    from kcovdbg.records.oops_words import find_code_words
+
     places: dict[CodeWord, int] = {}
 
     def read_place(match: re.Match[bytes]) -> Iterable[int]:

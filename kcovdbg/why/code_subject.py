@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -15,8 +14,8 @@ from kcovdbg.records.line_states import StateFinder, TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.why.code_name import LINE
 
-_LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 # Limit for functions of a file whose blocks are searched for a line.
 _MOST_FUNCTIONS: Final = 512
 _NAMED: Final = 3
@@ -48,11 +47,6 @@ class CodeSubject(NamedTuple):
         return self.addresses[first : bisect_left(self.addresses, start + size, first)]
 
 
-def is_line(text: str) -> bool:
-    """Return whether this is written as a source file and a line."""
-    return _LINE.fullmatch(text) is not None
-
-
 class SubjectFinder:
     """Finds code by what users call it.
 
@@ -76,7 +70,7 @@ class SubjectFinder:
         :param pc: its value where it is an address: as recorded, a return address.
         :raises KcovdbgError: when the kernel does not have it.
         """
-        match = _LINE.fullmatch(text)
+        match = LINE.fullmatch(text)
         if match is not None:
             return self._find_line(match["file"], int(match["line"]))
         if pc is not None:

@@ -18,36 +18,22 @@ from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Lines, Table
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, WordError
-from kcovdbg.inputs.buffer_sources import (
-    find_tid,
-    find_trace_buffers,
-    is_address,
-    read_trace_records,
-    suggest_task,
-)
-from kcovdbg.model.buffer import Buffer
+from kcovdbg.inputs.buffer_sources import find_tid, is_address, suggest_task
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
-from kcovdbg.records.joined_states import quality_text
-from kcovdbg.records.line_states import TraceRecords
-from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.answer_rows import COLUMNS, MEANINGS, draw_rows, make_row
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
-from kcovdbg.why.code_answers import CodeQuestion
-from kcovdbg.why.code_subject import is_line
+from kcovdbg.why.code_name import CodeName, find_address, find_pc, is_line
 from kcovdbg.why.device_answers import (
     explain_device_handle,
     explain_device_object,
     explain_device_task,
 )
-from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
 from kcovdbg.why.missing_coverage import (
     NEEDS,
     Answer,
@@ -60,8 +46,6 @@ from kcovdbg.why.missing_coverage import (
 # Names of buffers that no state explains.
 _BUFFER_NAME: Final = re.compile(r"@|all$|(file|area|fd|saved|user):")
 _KCOV: Final = "kcov:"
-# Limit for traces that are named.
-_NAMED: Final = 3
 # Limit for places in the text of --all.
 _MOST_OBSTACLES: Final = 20
 # Limit for the other buffers with a function that are named.
@@ -199,24 +183,7 @@ def _find_subject(context: Context, text: str) -> str:
     return text if tid is None else str(tid)
 
 
-class _CodeQuestion(NamedTuple):
-    """A question about code."""
-
-    text: str
-    pc: int | None
-    """The value of the text, where it is an address."""
-    names: Sequence[str]
-    """Of traces, and of tasks, handles and objects, whose state may be why there is no coverage."""
-    is_all: bool = False
-    """Whether the text names files, of which all code that did not run is asked about."""
-
-    @property
-    def is_function(self) -> bool:
-        """Whether the text names a function."""
-        return self.pc is None and not self.is_all and not is_line(self.text)
-
-
-def _read_question(context: Context, args: Namespace) -> _CodeQuestion | None:
+def _read_question(context: Context, args: Namespace) -> CodeName | None:
     """Return the question about code that the arguments ask; None where they ask about a kernel's
     state alone.
     """
@@ -225,10 +192,10 @@ def _read_question(context: Context, args: Namespace) -> _CodeQuestion | None:
     if args.all:
         if not names:
             raise WordError("why --all: no trace", text, hint="why --all DIR file:TRACE")
-        return _CodeQuestion(text, None, names, is_all=True)
-    pc = _find_pc(context, text)
+        return CodeName(text, None, names, is_all=True)
+    pc = find_pc(context, text)
     if pc is not None or is_line(text) or not _is_of_state(context, text, names):
-        return _CodeQuestion(text, pc, names)
+        return CodeName(text, pc, names)
     context.require(Need.MEMORY)
     if args.what:
         raise WordError(
@@ -238,7 +205,7 @@ def _read_question(context: Context, args: Namespace) -> _CodeQuestion | None:
         )
     if args.function is None:
         return None
-    return _CodeQuestion(args.function, _find_pc(context, args.function), [text])
+    return CodeName(args.function, find_pc(context, args.function), [text])
 
 
 def _is_of_state(context: Context, text: str, names: Sequence[str]) -> bool:
@@ -263,25 +230,6 @@ def _is_function(context: Context, name: str) -> bool:
     return table is not None and bool(table.find(function=name))
 
 
-def _find_pc(context: Context, text: str) -> int | None:
-    """Return a PC as recorded, where a word is one or is the address of code; None where it is
-    not.
-    """
-    image = context.kernel.code.image if is_address(text) else None
-    if image is None:
-        return None
-    value = int(text, 16)
-    offset = context.target.kaslr_offset
-    with ElfFile(image) as elf:
-        ranges = [
-            (section.address, section.address + section.size) for section in elf.text_sections()
-        ]
-    for pc in (value, value - offset):
-        if any(start < pc <= end for start, end in ranges):
-            return pc
-    return None
-
-
 def _ask_of_name(context: Context, name: str) -> _Subject | None:
     """Return the answers about the task, handle or object that a name stands for; None where it is
     the name of another buffer.
@@ -295,80 +243,11 @@ def _ask_of_name(context: Context, name: str) -> _Subject | None:
     return _ask(context, _find_subject(context, name))
 
 
-class _Traces(NamedTuple):
-    """The traces that code is asked about with."""
-
-    merged: TraceRecords | None
-    """All that tell what ran, together; None where there is none."""
-    notes: Sequence[str]
-    """What is known about each."""
-    comparisons: Sequence[Buffer]
-    remarks: Sequence[str]
-
-
-def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
-    found = find_trace_buffers(context.inputs, names)
-    remarks = list(found.remarks)
-    comparisons = [buffer for buffer in found.buffers if buffer.encoding.codec.has_operands]
-    traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
-    if comparisons and not traces:
-        raise CapabilityError(
-            f"why: {comparisons[0].name} has comparisons, which do not tell what ran",
-            hint="name a trace of PCs of the same calls as well",
-        )
-    records: list[TraceRecords] = []
-    notes: list[str] = []
-    for buffer in traces:
-        remarks += (f"{buffer.name}: {remark}" for remark in buffer.remarks)
-        records.append(read_trace_records(context.inputs, buffer))
-        notes.append(f"{buffer.name}: {quality_text(buffer, records[-1].quality)}")
-    if len(notes) > _NAMED:
-        notes[_NAMED:] = [f"{len(notes) - _NAMED} more traces"]
-    merged = merge_traces(records) if records else None
-    return _Traces(merged, notes, comparisons, remarks)
-
-
-class _Explained(NamedTuple):
-    """What is said about code."""
-
-    name: str
-    """Of the code, in sentences."""
-    answers: Sequence[Answer]
-    remarks: Sequence[str] = ()
-
-    @property
-    def has_run(self) -> bool:
-        """Whether it ran."""
-        return any(answer.code in ("code-executed", "function-covered") for answer in self.answers)
-
-
-def _explain_code(context: Context, question: _CodeQuestion, traces: _Traces) -> _Explained:
-    """Return whether code ran, and what stood before it.
-
-    :raises CapabilityError: when the kernel's code is not understood, and more than points would
-        have to be known.
-    """
-    text, merged = question.text, traces.merged
-    table = find_point_table(context)
-    remarks: list[str] = []
-    is_known = table.functions_named(text) or table.find(function=text)
-    if is_known or not question.is_function:
-        try:
-            about = CodeQuestion(context, table, merged, traces.notes, traces.comparisons)
-        except CapabilityError as error:
-            if not question.is_function:
-                raise
-            remarks.append(f"what stands before {text}() is unknown: {error}")
-        else:
-            if question.is_all:
-                return _Explained(text, list(about.explain_uncovered(text)))
-            code = about.find_subject(text, question.pc)
-            return _Explained(code.name, list(about.explain(code)))
-    return _Explained(f"{text}()", list(explain_function(context, text, merged)), remarks)
-
-
-def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
+def _answer_code(context: Context, question: CodeName) -> Lines:
     """Return why code did not run; first, why a task that is named has no coverage."""
+    # Questions about state alone load none of this.
+    from kcovdbg.why.code_question import ExplainedCode, explain_code
+
     subjects: list[_Subject] = []
     names: list[str] = []
     for name in question.names:
@@ -382,18 +261,16 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
     answers: list[Answer] = []
     for subject in subjects:
         answers += (answer for answer in subject.answers if answer.code != "coverage")
-    traces = _read_traces(context, names)
-    remarks = [*context.kernel.names.remarks, *traces.remarks]
-    explained = _Explained(question.text, ())
+    explained = ExplainedCode(question.text, ())
     try:
-        explained = _explain_code(context, question, traces)
+        explained = explain_code(context, question, names)
     except CapabilityError as error:
         # Where a task that is named has no buffer, that is why.
         if names or not answers:
             raise
-        remarks.append(f"whether {question.text} can be covered is unknown: {error}")
+        remark = f"whether {question.text} can be covered is unknown: {error}"
+        explained = explained._replace(remarks=[remark])
     answers += explained.answers
-    remarks += explained.remarks
     if question.is_function and not explained.has_run:
         answers += _explain_others(context, question.text, subjects)
     asked = f"what leads to {explained.name}?"
@@ -401,7 +278,7 @@ def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
         asked = f"what stands before the lines of {explained.name} that did not run?"
     elif question.names:
         asked = f"why did {explained.name} not run?"
-    return _show(context, asked, answers, subjects, remarks, is_all=question.is_all)
+    return _show(context, asked, answers, subjects, explained.remarks, is_all=question.is_all)
 
 
 def _explain_others(
@@ -410,6 +287,8 @@ def _explain_others(
     """Yield which other buffers have a function, or what of its work can be recorded where no task
     is named.
     """
+    from kcovdbg.why.function_answers import explain_elsewhere
+
     for subject in subjects:
         if subject.buffer is not None:
             elsewhere = explain_elsewhere(

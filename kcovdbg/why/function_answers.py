@@ -19,6 +19,7 @@ from kcovdbg.model.task import Task
 from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.why.code_name import find_address
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
 
 PCS: Final = frozenset({PointKind.PC, PointKind.ENTRY})
@@ -132,16 +133,6 @@ def _explain_module_function(context: Context, function: str) -> Answer:
         code = "function-not-instrumented"
         answer = f"{function}() of module {module} is not instrumented and cannot be covered"
     return Answer(code, answer, {"points": points, "address": address}, named)
-
-
-def find_address(context: Context, function: str) -> int | None:
-    """Return the address of a function in the running kernel, None where there is no such
-    symbol.
-    """
-    try:
-        return context.target.symbol(function).address
-    except KcovdbgError:
-        return None
 
 
 def explain_elsewhere(

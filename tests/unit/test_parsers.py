@@ -51,7 +51,7 @@ _OWN_NUMBERS: Final = frozenset(
         "target/rsp.py",
         "target/missing_vmcoreinfo.py",
         "walk/buffer_names.py",
-        "why/command.py",
+        "why/code_name.py",
     )
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Final
 
 import drgn
@@ -15,6 +16,9 @@ import drgn
 from kcovdbg.errors import MissingSymbolError, MissingTypeError
 from kcovdbg.target.drgn.drgn_messages import reading_debug_info
 from kcovdbg.target.target import Member, Symbol, Target
+
+# Addresses that drgn looks up: sorting all symbols takes as long as hundreds of look-ups.
+_FEW_NAMES: Final = 64
 
 
 class ProgramTypes(Target):
@@ -32,12 +36,22 @@ class ProgramTypes(Target):
         self._type = cache(self._find_type)
         self._member = cache(self._find_member)
         self._symbol = cache(self._find_symbol)
+        self._symbol_name = cache(self._find_symbol_name)
 
     def symbol(self, name: str) -> Symbol:
         return self._symbol(name)
 
     def symbol_name(self, address: int) -> str | None:
-        return self._symbol_table.find_name(address)
+        return self._symbol_name(address)
+
+    def _find_symbol_name(self, address: int) -> str | None:
+        if self._symbol_name.cache_info().currsize >= _FEW_NAMES:
+            return self._symbol_table.find_name(address)
+        # As of the table: symbols without a size are labels.
+        found = [symbol for symbol in self.prog.symbols(address) if symbol.size and symbol.name]
+        if not found:
+            return None
+        return str(max(found, key=attrgetter("address", "size", "name")).name)
 
     def type_size(self, type_name: str) -> int:
         try:

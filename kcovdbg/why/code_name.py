@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How a question names code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.console.context import Context
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.inputs.buffer_sources import is_address
+
+LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
+
+
+class CodeName(NamedTuple):
+    """The code that a question is about."""
+
+    text: str
+    pc: int | None
+    """The value of the text, where it is an address."""
+    names: Sequence[str]
+    """Of traces, and of tasks, handles and objects, whose state may be why there is no coverage."""
+    is_all: bool = False
+    """Whether the text names files, of which all code that did not run is asked about."""
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the text names a function."""
+        return self.pc is None and not self.is_all and not is_line(self.text)
+
+
+def is_line(text: str) -> bool:
+    """Return whether this is written as a source file and a line."""
+    return LINE.fullmatch(text) is not None
+
+
+def find_address(context: Context, function: str) -> int | None:
+    """Return the address of a function in the running kernel, None where there is no such
+    symbol.
+    """
+    try:
+        return context.target.symbol(function).address
+    except KcovdbgError:
+        return None
+
+
+def find_pc(context: Context, text: str) -> int | None:
+    """Return a PC as recorded, where a word is one or is the address of code; None where it is
+    not.
+    """
+    image = context.kernel.code.image if is_address(text) else None
+    if image is None:
+        return None
+    value = int(text, 16)
+    offset = context.target.kaslr_offset
+    with ElfFile(image) as elf:
+        ranges = [
+            (section.address, section.address + section.size) for section in elf.text_sections()
+        ]
+    for pc in (value, value - offset):
+        if any(start < pc <= end for start, end in ranges):
+            return pc
+    return None
