@@ -128,7 +128,7 @@ class _FoldedRecords:
     sequence: Sequence[int]
     """The PC of each record, 0 where it has none."""
     indices: Sequence[int]
-    """Of these records in the buffer."""
+    """The indexes of these records in the buffer."""
     names: LocationCache
     limit: int | None
     """How many lines to show at most; None: all."""
@@ -140,7 +140,7 @@ class _FoldedRecords:
     named: int = 0
     """Number of records whose PCs were looked up."""
     known: set[int] = field(default_factory=set)
-    """Those PCs."""
+    """The PCs that were looked up."""
 
     def __iter__(self) -> Iterator[_Piece]:
         folds = fold_runs(find_runs(self.sequence, self._group))

@@ -78,7 +78,7 @@ class _Row(NamedTuple):
     step: TraceStep
     location: Location
     name: str | None
-    """Of its class."""
+    """The name of the function's class."""
     values: tuple[str, ...] = ()
     """Arguments and result of the function, in the first of its rounds."""
     side: str = _WHAT
@@ -88,7 +88,7 @@ class _Row(NamedTuple):
 
     @property
     def records(self) -> tuple[int | None, int | None]:
-        """In the trace that is compared with, and in the other one."""
+        """The records in the trace that is compared with, and in the other one."""
         own = self.step.records
         if self.side == _AGAINST:
             return own, None
@@ -141,7 +141,7 @@ class _Story(NamedTuple):
     buffer: Buffer
     names: LocationCache
     pcs: array[int]
-    """Of the records that are not left out."""
+    """The PCs of the records that are not left out."""
     numbers: Sequence[int]
     """The numbers of these records in the buffer."""
     steps: list[TraceStep]

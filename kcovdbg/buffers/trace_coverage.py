@@ -36,7 +36,7 @@ class LineMark(NamedTuple):
 
 
 NO_MARK: Final = LineMark("gutter", " ", "no-code")
-"""Of a line without code."""
+"""The mark of a line without code."""
 LINE_MARKS: Final = {
     LineState.EXECUTED: LineMark("covered", "+", "executed"),
     LineState.PARTLY: LineMark("covered", "~", "partly"),
@@ -47,7 +47,7 @@ LINE_MARKS: Final = {
     LineState.EDGES: LineMark("gutter", "?", "unknown"),
     LineState.OUTSIDE: LineMark("gutter", "?", "unknown"),
 }
-"""Of the states of lines that have code."""
+"""The marks of lines that have code, by state."""
 
 
 class CoveredLines(NamedTuple):

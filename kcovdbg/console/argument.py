@@ -76,7 +76,7 @@ class Count(str, Enum):
     """How often an argument may be given."""
 
     ONE = "one"
-    """Of an option: it is required."""
+    """Once: the option is required."""
     OPTIONAL = "optional"
     ANY = "any"
     """Zero or more times; an option may be repeated."""

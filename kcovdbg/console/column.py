@@ -198,7 +198,7 @@ class Column:
     items: tuple[Column, ...] | None = None
     """The members of the structures in a list."""
     meaning: str = ""
-    """Of its key in JSON; by default what the key means in every command."""
+    """What its key means in JSON; by default what the key means in every command."""
     null: str | None = None
     """When its value in JSON is null; with a meaning, None for never."""
     unit: str = ""
@@ -275,8 +275,8 @@ class RowType(NamedTuple):
 
     columns: Sequence[Column]
     meanings: Mapping[str, Meaning] = MappingProxyType({})
-    """Of keys of shared columns that mean something else in these rows, by path, as in
-    ``references[].kind``, and of those whose column has no room for it on its line."""
+    """The meanings of keys, by path as in ``references[].kind``: of shared columns that mean
+    something else in these rows, and of columns that have no room for it on their line."""
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""

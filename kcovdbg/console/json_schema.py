@@ -123,7 +123,7 @@ class JsonKey(NamedTuple):
     """With the keys above it, as in ``references[].kind``."""
     meaning: Meaning
     schema: Mapping[str, object]
-    """Of values that are not null."""
+    """The schema of values that are not null."""
     members: tuple[JsonKey, ...]
     """The keys of the objects in its array; of an object, those that it may have."""
 

@@ -210,7 +210,7 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
 
 def check_pipeline_status(pipeline: str, status: int) -> None:
     """Raise if a pipeline could not run; at other statuses, such as grep's 1, its programs have
-    printed what is to say.
+    printed their errors.
 
     :raises KcovdbgError: when it could not.
     """

@@ -41,20 +41,20 @@ class Table:
     empty: str | None = None
     """The text in place of a table without rows."""
     errors: Callable[[Any], Sequence[str]] | None = None
-    """From a row to what could not be read of it: the key ``errors`` in JSON, notes below the table
-    in text.
+    """Returns what could not be read of a row: the key ``errors`` in JSON, notes below the table in
+    text.
     """
     label: Callable[[Any], str] | None = None
-    """From a row to its name in such a note."""
+    """Returns the name of a row in such a note."""
     rests_on: Part | None = None
-    """Of an answer about the kernel's state, the parts that the rows are in; None for all that the
-    command asked for.
+    """The parts of the kernel's state that the rows are in; None for all that the command asked
+    for.
     """
     unread: Sequence[str] = ()
-    """Of a table without rows, what could not be read: whether there are any is unknown. JSON then
-    has one row whose values are null, with these lines as its ``errors``."""
+    """What could not be read of a table without rows, which may have some. JSON then has one row
+    whose values are null, with these lines as its ``errors``."""
     details: Callable[[Any], Iterable[Line]] | None = None
-    """From a row to the lines below it in text."""
+    """Returns the lines below a row in text."""
     show: Sequence[str] | None = None
     """The keys of the columns in text, in order; by default all that are not ``json_only``."""
     piped_width: int | None = None
@@ -94,7 +94,7 @@ class Drawing:
     """Lines that are drawn of rows, for those who want few of them."""
 
     count: int
-    """Of all rows."""
+    """The number of all rows."""
     draw: Callable[[int], Iterable[Line]]
     """Returns the lines of the first so many rows."""
     most: int | None = None

@@ -112,7 +112,7 @@ TASK_COLUMNS: Final = (
     ),
     *_COUNT_COLUMNS,
 )
-"""Of a task."""
+"""The columns of a task."""
 
 
 def _posted_column(field: ObjectField) -> Column:
@@ -247,4 +247,4 @@ OBJECT_COLUMNS: Final = (
         "references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True
     ),
 )
-"""Of an object."""
+"""The columns of an object."""

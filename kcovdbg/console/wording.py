@@ -156,7 +156,7 @@ class RecordText(NamedTuple):
     """File and line; where there is none, why."""
     sign: str = ""
     operands: str = ""
-    """Of a comparison."""
+    """The operands of a comparison, or the values of an argument or result."""
     has_address: bool = True
 
 

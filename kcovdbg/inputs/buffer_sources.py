@@ -237,7 +237,7 @@ class FoundBuffers(NamedTuple):
 
     buffers: Sequence[Buffer]
     remarks: Sequence[str]
-    """On files of directories that are no traces."""
+    """Remarks on files of directories that are no traces."""
 
 
 def find_trace_buffers(

@@ -28,7 +28,7 @@ class KernelOptions:
     tables: Sequence[str] = ()
     """Location tables of any builds that were built elsewhere, in place of ``table_file``."""
     image: str | None = None
-    """Its vmlinux, where the target is the table that was made of it."""
+    """The vmlinux that the table was made of, where the target is a table."""
     source_folders: Sequence[str] = ()
     """Roots of source trees that the user named."""
     substitutions: Sequence[tuple[str, str]] = ()

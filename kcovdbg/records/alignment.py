@@ -211,7 +211,7 @@ class ViewRow(NamedTuple):
 class ViewRows:
     """The rows of one trace, or of two that are aligned: a record that both have is one row.
 
-    A record that only one side has stands beside a gap, or beside one of the other side.
+    Unmatched records face a gap or an unmatched record of the other side.
 
     :param alignment: of the two traces.
     :param is_single: whether there is one trace, which is aligned with itself.

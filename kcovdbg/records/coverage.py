@@ -44,7 +44,7 @@ class FileCoverage(NamedTuple):
     lines: Sequence[int]
     """The numbers of the lines, ascending."""
     states: Sequence[int]
-    """Of each line a :class:`LineState`."""
+    """The :class:`LineState` of each line."""
     hits: Sequence[int]
     """As :attr:`LineCoverage.hits`; the columns below in the same way."""
     points: Sequence[int]
@@ -289,7 +289,7 @@ class PointRows:
     def __init__(self, table: TableColumns, kinds: Iterable[PointKind]) -> None:
         self._table = table
         self.flags: bytes = kind_flags(table.chain, kinds)
-        """Of each row, whether it is a point: 0 or 1."""
+        """Whether each row is a point: 0 or 1."""
 
     def count(self, group: FunctionPoints) -> int:
         """Return the number of points of a function."""

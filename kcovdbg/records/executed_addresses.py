@@ -42,7 +42,7 @@ class KernelCode(NamedTuple):
     base: int
     """Address that starts count from."""
     starts: Sequence[int]
-    """Of all blocks, ascending."""
+    """The starts of all blocks, ascending."""
     code: tuple[int, int]
     """Where its code is: the first address, and the one after the last."""
 
@@ -62,11 +62,11 @@ class ExactReading(NamedTuple):
 
     kaslr_offset: int
     starts: int
-    """Distinct addresses that begin a block, of those that were looked at."""
+    """How many addresses of the sample begin a block."""
     inside: int
-    """Those that are in the kernel's code."""
+    """How many addresses of the sample are in the kernel's code."""
     sample: int
-    """Those that were looked at."""
+    """How many distinct addresses were looked at."""
     is_certain: bool
     """Whether another offset, or none, would not do as well."""
 

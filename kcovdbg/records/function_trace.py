@@ -149,7 +149,7 @@ class TraceStep:
     """A function at one place of the trace."""
 
     depth: int
-    """In the chain, 0 for the outermost."""
+    """The levels above it in the chain, 0 for the outermost."""
     group: object
     """The function."""
     first: int

@@ -40,7 +40,7 @@ class Quality(IntFlag):
     point once in a while.
     """
     COUNTED = 2
-    """Of each execution of a point there is a record; a set of PCs has not."""
+    """Each execution of a point has a record, unlike in a set of PCs."""
     ENDED = 4
     """The task had returned to user space when it ended: every call returned."""
     PLACED = 8
@@ -137,9 +137,9 @@ class TraceRecords(NamedTuple):
     """
     quality: Quality
     kinds: frozenset[PointKind]
-    """Of the points that it can have records of."""
+    """The kinds of points that it can have records of."""
     place: Place | None = None
-    """Of the task, with :attr:`Quality.PLACED`."""
+    """Where the task is, with :attr:`Quality.PLACED`."""
     last: int | None = None
     """The last PC of an open trace without a place; None where the order is unknown."""
     listed: Sequence[int] = ()
@@ -183,16 +183,16 @@ class StateColumns(NamedTuple):
     """
 
     names: Sequence[str]
-    """Of the files."""
+    """The names of the files."""
     line_file: array[int]
     """The file of each line that has code, ascending, by number; lines of a file ascend."""
     line: array[int]
     line_state: bytearray
-    """Of :class:`LineState`."""
+    """The :class:`LineState` of each line."""
     line_hits: array[int]
-    """As :attr:`Line.hits`."""
+    """As :attr:`CodeLine.hits`."""
     entry_state: bytearray
-    """Of :class:`FunctionState`, for each part of the blocks: of the function that it is a part of.
+    """For each part of the blocks, the :class:`FunctionState` of the function that it is a part of.
     """
     entry_hits: array[int]
     """How often the function was entered at the start of the part; 1 where it follows from others
@@ -208,7 +208,7 @@ class StateColumns(NamedTuple):
     branch_file: array[int]
     branch_line: array[int]
     branch_state: bytearray
-    """Of :class:`BranchState`."""
+    """The :class:`BranchState` of each branch."""
     branch_hits: array[int]
     """Two for each: how often it was left to the next block, and to the other one; 1 where that
     follows from others.
@@ -245,7 +245,8 @@ class CodeBlock(NamedTuple):
     flags: BlockFlag
     state: BlockState
     records: int | None
-    """Of its points, or how many there would be as follows from others; None where it is unknown.
+    """The records of its points, or how many there would be as follows from others; None where that
+    is unknown.
     """
     successors: Sequence[int]
     """Indexes of blocks."""

@@ -57,7 +57,7 @@ class LogLine(NamedTuple):
     plain: str
     """Without sequences of a terminal and without its end."""
     columns: Sequence[int]
-    """Of each character of ``plain``, and of its end, the index in ``text``."""
+    """The index in ``text`` of each character of ``plain``, and of its end."""
     start: int
     """Index in ``plain`` of what the kernel printed, behind level, time and caller."""
     is_stamped: bool
@@ -67,7 +67,7 @@ class LogLine(NamedTuple):
     does not say.
     """
     time: float | None = None
-    """In seconds since boot; None where the log does not say."""
+    """Seconds since boot; None where the log does not say."""
 
     @property
     def message(self) -> str:

@@ -87,11 +87,11 @@ class FoundChains(NamedTuple):
     """The chains of PCs in a location table."""
 
     chains: array[int]
-    """Of each PC; NO_CHAIN where the table has no frames of it. Type code Q."""
+    """The chain of each PC; NO_CHAIN where the table has no frames of it. Type code Q."""
     rest: array[int]
     """Indexes of the PCs without one. Type code I."""
     seen: bytearray
-    """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
+    """Whether each row of the table is that of one of the PCs: 0 or 1."""
 
 
 class LineSums(NamedTuple):

@@ -26,16 +26,16 @@ class CodeWord(NamedTuple):
     """Start and end of the text in its line, as that was given."""
     function: str | None = None
     offset: int = 0
-    """In the function, in bytes."""
+    """Bytes from the start of the function."""
     size: int | None = None
-    """Of the function; None where the text has none."""
+    """The size of the function; None where the text has none."""
     module: str | None = None
     """None where the text names none."""
     address: int | None = None
     is_exact: bool = False
-    """Whether it is the address of an instruction, not the return address of a call before it."""
+    """Whether it names an instruction itself, not the return address of a call before it."""
     is_oops: bool = False
-    """Whether the address is of an oops, which includes the KASLR offset."""
+    """Whether the address is from an oops, so that it includes the KASLR offset."""
     is_torn: bool = False
     """Whether another CPU's message cut it off: the offset and the size need not be what was meant.
     """

@@ -80,17 +80,17 @@ class WordReading(NamedTuple):
     """A way to read words of a file of PCs."""
 
     convention: Convention
-    """Their meaning."""
+    """What the words are."""
     kaslr_offset: int = 0
     """The KASLR offset that they include; where it is negative, it was subtracted twice."""
     correction: int = 0
     """What to add to them."""
     module: str | None = None
-    """The module that they are in, of words that are moved."""
+    """The module that moved words are in; None for words that are not moved."""
     shift: int = 0
-    """How far these are too low, in bytes."""
+    """How far moved words are too low, in bytes."""
     records: int = 0
-    """Of words that were read so."""
+    """The records of words that were read so."""
 
 
 class PointSet:
@@ -207,8 +207,8 @@ class PcReading(NamedTuple):
     in_reach: float = 1.0
     """The share of records that can be of this kernel."""
     choices: tuple[WordReading, ...] | None = None
-    """Of words too few to decide, which were left as recorded: the ways that make some of them
-    points, most first.
+    """The ways that make some words points, most first, where the words are too few to decide and
+    were left as recorded.
     """
 
     @property

@@ -77,21 +77,21 @@ class ModuleBase(NamedTuple):
     name: str
     """File name without directory: ``vmlinux``, ``ext4.ko``."""
     base: int | None
-    """Its start by the file; None where the file has none."""
+    """The start that the file gives it; None where the file gives none."""
 
 
 class PcFile(NamedTuple):
     """The addresses in a file, and what was found on the way."""
 
     words: array[int] = array("Q")
-    """In order; none of a buffer."""
+    """The addresses in order; none where the file is a buffer."""
     buffer: bytes | None = None
     """The plain contents of a KCOV buffer, whose records need not be PCs; None for a list."""
     word_size: int = 8
     """Bytes of a word of a binary file."""
     big_endian: bool = sys.byteorder == "big"
     codec: Codec = PC
-    """Of the records of a binary file with a count."""
+    """The format of the records of a binary file with a count."""
     skipped: int = 0
     """Lines without an address."""
     first_skipped: tuple[int, str] | None = None
@@ -99,7 +99,7 @@ class PcFile(NamedTuple):
     modules: tuple[ModuleBase, ...] = ()
     """The base of offsets, for formats that have them."""
     module_of: array[int] = array("I")
-    """Of each word, the index of its module."""
+    """The index of each word's module."""
     places: tuple[CodeWord, ...] = ()
     """Functions with offsets, for a format that has them: the words are their indexes."""
     lists_all_points: bool = False
@@ -137,7 +137,7 @@ class _Text(NamedTuple):
     """A text file to read."""
 
     path: object
-    """Of the file, for errors."""
+    """The path of the file, for errors."""
     data: bytes
     is_address: Callable[[int], bool]
     """Returns whether a number can be an address of the kernel."""

@@ -109,15 +109,15 @@ class PcColumns:
     """PCs and where they are."""
 
     pcs: array[int]
-    """Ascending; type code Q."""
+    """The PCs, ascending. Type code Q."""
     chains: array[int]
-    """Of each PC. Type code Q. Kind TAIL stands for an approximate location."""
+    """The chain of each PC. Type code Q. Kind TAIL stands for an approximate location."""
     frames: FrameColumns
-    """What the chains are of."""
+    """The frames that chains refer to."""
     table: LocationTable | None
     """The location table; None where there is none."""
     seen: bytearray
-    """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
+    """Whether each row of the table is that of one of the PCs: 0 or 1."""
     unlisted: Sequence[int] = ()
     """Indexes of PCs that are in no row of the table; none without one."""
 
@@ -204,7 +204,7 @@ def _add_locations(
 
 
 Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]
-"""From recorded PCs (return addresses minus the KASLR offset) to their locations, in the same
+"""Returns the locations of recorded PCs (return addresses minus the KASLR offset), in the same
 order.
 """
 

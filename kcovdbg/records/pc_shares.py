@@ -33,13 +33,13 @@ class Ranking(NamedTuple):
     """Groups of PCs by their records."""
 
     shares: list[Share]
-    """Of those with the most records, these first."""
+    """The groups with the most records, the largest first."""
     groups: int
     """Number of all groups."""
     records: int
-    """Of all groups."""
+    """Records of all groups."""
     repeats: int
-    """Of all groups."""
+    """Repeats of all groups."""
 
     @property
     def rest(self) -> tuple[int, int]:

@@ -21,8 +21,8 @@ class RunCounts:
         self.total = 0
         """Number of runs."""
         self.counts: dict[int, list[int]] = {}
-        """Of each PC, the number of runs that have it, and of its records in all of them: one
-        look-up per PC and run.
+        """By PC: the number of runs that have it, and the number of its records in all of them.
+        One look-up per PC and run.
         """
         for run in runs:
             self.add(run)
@@ -50,7 +50,7 @@ class Occurrence(NamedTuple):
     runs: int
     """Runs in which it occurs."""
     records: int
-    """In all runs."""
+    """Its records in all runs."""
     is_stable: bool
     """Whether it occurs in every run; otherwise it flickers."""
 
@@ -82,7 +82,7 @@ class DifferingPc(NamedTuple):
     side: DiffSide
     pc: int
     records: int
-    """In all runs of both sides."""
+    """Its records in all runs of both sides."""
     left_runs: int
     """Runs on the left that have it."""
     right_runs: int
@@ -92,7 +92,7 @@ class RunDifference(NamedTuple):
     """How the runs of two sides differ."""
 
     differences: tuple[DifferingPc, ...]
-    """By side, then by address."""
+    """The differing PCs, by side, then by address."""
     common: int
     """PCs that every run of both sides has."""
     left_runs: int

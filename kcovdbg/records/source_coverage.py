@@ -72,22 +72,22 @@ class SourceCoverage(NamedTuple):
     path: str
     """Relative to the build root, without ``./`` and ``..`` where it is below it."""
     lines: array[int]
-    """Those that were executed, and those that were not; ascending."""
+    """The lines that were executed and those that were not, ascending."""
     hits: array[int]
-    """Of each: the most records of a block of it, 1 where it follows from others that it was
+    """The most records of a block of each line, 1 where it follows from others that it was
     executed, or 0.
     """
     all_functions: Sequence[FunctionCoverage]
-    """Those with code, by line and name."""
+    """The functions with code, by line and name."""
     branches: Sequence[BranchCoverage]
-    """By line. Of an executed line those that were executed, if it is known which ways; of another
-    one those that one function has of it."""
+    """The branches by line: of an executed line the executed ones, if it is known which ways they
+    went; of any other line those that one function has there."""
     unknown_lines: array[int]
     """The lines of which it is unknown whether they were executed."""
 
     @property
     def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
-        """Those of which it is known whether they were executed, with how often."""
+        """The functions whose execution is known, with how often they were entered."""
         known = ((function, function.hits) for function in self.all_functions)
         return [(function, hits) for function, hits in known if hits is not None]
 
@@ -194,7 +194,7 @@ class CodeCoverage(NamedTuple):
     """The coverage of an image by a trace."""
 
     files: Sequence[SourceCoverage]
-    """Those with code whose functions or lines are decided or unknown, by path."""
+    """The files that have code, by path."""
     contradictions: int
     """Functions whose records contradict their edges."""
     unmatched: int
@@ -213,7 +213,7 @@ class _Functions(NamedTuple):
     """None where it is unknown whether it was executed."""
     lines: Mapping[_Place, int]
     inlined: Collection[_Place]
-    """Those with inlined copies, whose code may be in blocks that began before it."""
+    """The functions with inlined copies, whose code may be in blocks that began before it."""
 
 
 def find_source_coverage(

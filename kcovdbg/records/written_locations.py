@@ -26,7 +26,7 @@ class WrittenLocation(NamedTuple):
     pc: int | None
     """None where this kernel has no such function, or has not loaded it."""
     address: int | None
-    """With the KASLR offset."""
+    """The PC plus the KASLR offset."""
     location: Location
     errors: tuple[str, ...] = ()
     is_other_build: bool = False
