@@ -140,7 +140,7 @@ def _refuse_file(inputs: CommandInputs, what: str) -> None:
 
 
 def list_buffers(state: State) -> Iterator[tuple[str, str]]:
-    """Iterate over all buffers that hold records: their names, and whose coverage they hold."""
+    """Iterate over all buffers that hold records: their names, and where these were recorded."""
     for session in state.sessions:
         if session.is_section and not session.is_saved and session.area:
             kind = "a remote section"
@@ -154,9 +154,12 @@ def list_buffers(state: State) -> Iterator[tuple[str, str]]:
         if kcov.fields is None or not kcov.fields.area or not kcov.count:
             continue
         owner = state.task_by_address.get(kcov.fields.task or 0)
-        named = f" in {name_kcov(address)}" if owner is None else f" of {name_task(owner)}"
-        kind = "the background coverage" if kcov.fields.remote else "the coverage"
-        yield f"kcov:{address:#x}", f"in {kind}{named}"
+        where = f"in {name_kcov(address)}"
+        if owner is not None:
+            where = f"for {name_task(owner)}"
+        if kcov.fields.remote:
+            where = f"in the background, {where}"
+        yield f"kcov:{address:#x}", where
 
 
 _ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS

@@ -224,9 +224,11 @@ def make_row(question: str, answer: Answer) -> AnswerRow:
         key: value for key, value in {**answer.values, **answer.named}.items() if value is not None
     }
     shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
-    guard = None if answer.guard is None else answer.guard._asdict()
-    if guard is not None and guard["file"] is None:
-        del guard["file"], guard["line"]
+    guard = None
+    if answer.guard is not None:
+        guard = answer.guard._asdict()
+        if answer.guard.file is None:
+            del guard["file"], guard["line"]
     return AnswerRow(
         question,
         answer.code,

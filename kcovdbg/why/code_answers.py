@@ -34,7 +34,7 @@ from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallGraph, CallSite
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.why.call_ways import Branch, Way, WayFinder, order_ways
+from kcovdbg.why.call_ways import Branch, Guard, Way, WayFinder, order_ways
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
 from kcovdbg.why.function_answers import PCS, count_covered
 from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values, is_interrupt_function
@@ -198,8 +198,7 @@ class CodeQuestion:
             return Answer("several-ways", said, values, named, path=path)
         branch = self._name_branch(code.guard.branches[0])
         values["branches"] = len(code.guard.branches)
-        first = code.guard.first
-        place = None if first is None else self._place(first.address)
+        place = self._place_of_first(code.guard)
         said = f"{lines}: in {name}(), {branch}"
         return Answer("branch-never-taken", said, values, named, guard=place, path=path)
 
@@ -304,11 +303,10 @@ class CodeQuestion:
     def _explain_way(self, way: Way, compared: Mapping[int, Sequence[Comparison]]) -> Answer:
         path = self._join_path(way)
         notes: list[str] = []
-        without_points = [
-            self._name(function) for function in way.path[1:] if not self._is_instrumented(function)
-        ]
-        if without_points:
-            notes.append(f"inside {without_points[0]}(), which has no points")
+        for function in way.path[1:]:
+            if not self._is_instrumented(function):
+                notes.append(f"inside {self._name(function)}(), which has no points")
+                break
         if way.site is None:
             return self._explain_system_call(way, path, notes)
         first = self._name(way.path[0])
@@ -324,31 +322,24 @@ class CodeQuestion:
         operands: list[Compared] = []
         branches: list[str] = []
         for branch in guard.branches:
-            own = [
-                Compared(pc, one) for pc in _pcs_of(branch.block) for one in compared.get(pc, ())
-            ]
-            operands += own
-            texts = [
-                self._name_branch(branch),
-                *(f"compared {_operands_text(one.comparison)}" for one in own[:_COMPARED]),
-            ]
-            branches.append("; ".join(texts))
-        more = len(branches) - 1
-        said = f"{calls}; {branches[0]}" + (f", nor did {more} more" if more else "")
-        notes = [*branches[1:_SHOWN], *notes]
-        place = None if guard.first is None else self._place(guard.first.address)
-        values = {"branches": len(branches)}
-        named = {"function": first}
-        shown = operands[:_COMPARED]
+            texts = [self._name_branch(branch)]
+            for pc in _pcs_of(branch.block):
+                for one in compared.get(pc, ()):
+                    operands.append(Compared(pc, one))
+                    texts.append(f"compared {_operands_text(one)}")
+            branches.append("; ".join(texts[: 1 + _COMPARED]))
+        said = f"{calls}; {branches[0]}"
+        if len(branches) > 1:
+            said += f", nor did {len(branches) - 1} more"
         return Answer(
             "branch-never-taken",
             said,
-            values,
-            named,
-            tuple(notes),
-            guard=place,
+            {"branches": len(branches)},
+            {"function": first},
+            (*branches[1:_SHOWN], *notes),
+            guard=self._place_of_first(guard),
             path=path,
-            operands=shown,
+            operands=operands[:_COMPARED],
         )
 
     def _explain_system_call(self, way: Way, path: Sequence[str], notes: Sequence[str]) -> Answer:
@@ -370,13 +361,10 @@ class CodeQuestion:
 
     def _find_compared(self, ways: Iterable[Way]) -> Mapping[int, Sequence[Comparison]]:
         """Return the comparisons that were recorded in the blocks of branches, by PC, each once."""
-        wanted = {
-            pc
-            for way in ways
-            if way.guard is not None
-            for branch in way.guard.branches
-            for pc in _pcs_of(branch.block)
-        }
+        wanted: set[int] = set()
+        for way in ways:
+            for branch in () if way.guard is None else way.guard.branches:
+                wanted.update(_pcs_of(branch.block))
         found: defaultdict[int, list[Comparison]] = defaultdict(list)
         for buffer in self._comparisons:
             missing = buffer.missing
@@ -413,24 +401,25 @@ class CodeQuestion:
 
     def _explain_pointers(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield the places that have the address of a function that leads to code: candidates."""
-        pointed = self._find_pointed(subject)
-        for function in pointed:
+        texts: list[str] = []
+        others: list[int] = []
+        for function in self._find_pointed(subject):
+            name = self._name(function)
             if function in subject.functions:
-                name = self._name(function)
-                texts = self._name_pointers(function)
+                pointers = self._name_pointers(function)
                 answer = (
                     f"candidate: {name}() may be called through a pointer: its address is in "
-                    f"{_some(texts)}"
+                    f"{_some(pointers)}"
                 )
-                yield Answer(
-                    "address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": name}
-                )
-        others = [function for function in pointed if function not in subject.functions]
+                shown = {"pointers": pointers[:_SHOWN]}
+                yield Answer("address-taken", answer, shown, {"function": name})
+                continue
+            others.append(function)
+            # Only the first ones are shown.
+            if len(others) <= _SHOWN:
+                name = f"{name}() ({self._name_pointers(function)[0]})"
+            texts.append(name)
         if others:
-            texts = [
-                f"{self._name(one)}() ({self._name_pointers(one)[0]})" for one in others[:_SHOWN]
-            ]
-            texts += [self._name(one) for one in others[_SHOWN:]]
             answer = (
                 f"candidates: functions that may be called through pointers lead to "
                 f"{subject.name}: {_some(texts)}"
@@ -477,12 +466,12 @@ class CodeQuestion:
     def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield what leads to code that no system call leads to by direct calls."""
         callers = self._ways.find_all_callers(subject.functions)
+        own = [self._name(function) for function in callers]
         try:
             sites = self._context.kernel.points.find_remote_sites().sites
         except CapabilityError:
             sites = ()
         announcing = {strip_clone_suffix(site.symbol or site.function): site for site in sites}
-        own = [self._name(function) for function in callers]
         leading = [announcing[name] for name in own if name in announcing]
         if leading:
             site = leading[0]
@@ -519,6 +508,9 @@ class CodeQuestion:
     def _place(self, address: int) -> CodePlace:
         """Return the place of an instruction."""
         return self._locate(address, address + 1)
+
+    def _place_of_first(self, guard: Guard) -> CodePlace | None:
+        return None if guard.first is None else self._place(guard.first.address)
 
     def _place_of_end(self, block: CodeBlock) -> CodePlace:
         """Return the place of a block's last instruction."""

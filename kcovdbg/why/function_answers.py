@@ -159,7 +159,7 @@ def explain_elsewhere(
         others = [other for other in list_buffers(state) if other[0] != what]
     unread = [*find_unread_buffers(state)]
     is_covered = False
-    for name, whose in others[:_LOOKED_AT]:
+    for name, where in others[:_LOOKED_AT]:
         try:
             found = find_counts(context.inputs, name)
             covered = count_covered(table.find(found.kinds, function=function), found.trace)
@@ -172,7 +172,7 @@ def explain_elsewhere(
             is_covered = True
             yield Answer(
                 "function-covered-elsewhere",
-                f"{function}() is covered {whose}",
+                f"{function}() was recorded {where}",
                 {"buffer": name, "covered": covered},
                 {"function": function},
             )
