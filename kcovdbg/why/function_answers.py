@@ -159,10 +159,13 @@ def explain_elsewhere(
         others = [other for other in list_buffers(state) if other[0] != what]
     unread = [*find_unread_buffers(state)]
     is_covered = False
+    points: dict[frozenset[PointKind], Sequence[int]] = {}
     for name, where in others[:_LOOKED_AT]:
         try:
             found = find_counts(context.inputs, name)
-            covered = count_covered(table.find(found.kinds, function=function), found.trace)
+            if found.kinds not in points:
+                points[found.kinds] = table.find(found.kinds, function=function)
+            covered = count_covered(points[found.kinds], found.trace)
         except KcovdbgError as error:
             unread.append(f"{name}: {error}")
             continue
