@@ -9,15 +9,27 @@ what is expected.
 
 import json
 import shutil
+import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from kcovdbg.records.line_states import (
+    WHOLE,
+    LineState,
+    TraceRecords,
+    make_finder,
+    select_code_records,
+)
 from kcovdbg.records.side_file import read_header
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.table_builder import make_module_table
 from tests.integration.test_two_builds import ask, refuse
 
 KEPT = Path(__file__).parent.parent / "golden" / "two_kernels"
+MODULES = Path(__file__).parent.parent / "lab" / "modules"
 MODULE = {"kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"}
 
 
@@ -139,3 +151,27 @@ def test_builds_of_which_nothing_is_known_are_not_compared(files):
         assert "--other-vmlinux" in hint
     # Of one build they are.
     assert ask("diff", traces[0], f"file:{files / 'default1.kcov'}")[0] == 1
+
+
+def test_states_of_a_modules_lines(files):
+    """The guest wrote a 3: its digit was right, and the kernel could read it."""
+    (module,) = read_header(files / "default0.kcov").recorded_modules
+    table = make_module_table(module, str(files / "kcovlab_keep.ko"))
+    count, *words = (
+        word for (word,) in struct.iter_unpack("<Q", (files / "default0.kcov").read_bytes())
+    )
+    trace = TraceRecords(Counter(words[:count]), WHOLE, frozenset({PointKind.PC}))
+    own = select_code_records(trace, table)
+    assert len(own.counts) > 10
+    found = make_finder(table).find_lines(own)
+    assert (found.contradictions, found.unknown_edges, found.unmatched) == (0, 0, 0)
+    text = (MODULES / "kcovlab_keep.c").read_text().splitlines()
+    states = {
+        text[line.line - 1].strip(): line.state for line in found.files["modules/kcovlab_keep.c"]
+    }
+    assert not any(state.is_unknown for state in states.values())
+    assert states["return 1;"] is states["return total;"] is LineState.EXECUTED
+    assert states["sum += kcovlab_keep_inner(n);"] is LineState.EXECUTED
+    assert states["while (n--)"] is LineState.EXECUTED
+    assert states["return -EFAULT;"] is states["return -EINVAL;"] is LineState.NOT_EXECUTED
+    assert states["debugfs_remove(directory);"] is LineState.NOT_EXECUTED
