@@ -161,9 +161,14 @@ def split_unknown_bits(
     return value, 0
 
 
+def bit_numbers(word: int) -> list[int]:
+    """Return the numbers of the bits that are set in a word, ascending."""
+    return [number for number in range(word.bit_length()) if word >> number & 1]
+
+
 def name_bits(bits: int) -> str:
     """Return the names of bits of a word: ``bit 29``."""
-    numbers = [str(number) for number in range(bits.bit_length()) if bits >> number & 1]
+    numbers = [*map(str, bit_numbers(bits))]
     return f"bit {numbers[0]}" if len(numbers) == 1 else f"bits {' and '.join(numbers)}"
 
 

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.abi.mode import strip_flags
+from kcovdbg.abi.mode import bit_numbers
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
@@ -22,7 +21,6 @@ from kcovdbg.model.rule import (
     values,
 )
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Session, Task
 from kcovdbg.series.table import user_allocators
 
 _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOTE
@@ -193,10 +191,13 @@ def _check_mappings(state: State) -> Violations:
 def _check_mode_bits(state: State) -> Violations:
     of_tasks: Counter[int] = Counter()
     for task in state.tasks:
-        of_tasks.update(_numbers_of_bits(_unknown_bits_of(state, task)))
+        unknown = task.session.unknown_bits
+        if task.interrupted is not None:
+            unknown |= task.interrupted.unknown_bits
+        of_tasks.update(bit_numbers(unknown))
     of_objects: Counter[int] = Counter()
     for _, fields in state.readable:
-        of_objects.update(_numbers_of_bits(state.kernel.split_mode(fields.mode or 0)[1]))
+        of_objects.update(bit_numbers(state.kernel.split_mode(fields.mode or 0)[1]))
     for number in sorted({*of_tasks, *of_objects}):
         tasks, objects = of_tasks[number], of_objects[number]
         where: list[str] = []
@@ -208,25 +209,3 @@ def _check_mode_bits(state: State) -> Violations:
             message += " alike"
         shown = values(bit=Hex(1 << number), tasks=tasks, objects=objects)
         yield Violation("modes", message, shown)
-
-
-def _numbers_of_bits(word: int) -> Iterator[int]:
-    return (number for number in range(word.bit_length()) if word >> number & 1)
-
-
-def _unknown_bits_of(state: State, task: Task) -> int:
-    """Return the unknown bits of a task's mode, and of that of its saved session."""
-    found = _unknown_bits(state, task.session, task.fields.kcov_mode)
-    if task.saved is not None and task.interrupted is not None:
-        found |= _unknown_bits(state, task.interrupted, task.saved.mode)
-    return found
-
-
-def _unknown_bits(state: State, session: Session, word: int | None) -> int:
-    """Return the unknown bits of a session's mode word: no known flag of a task is in its object's
-    mode.
-    """
-    word = word or 0
-    kcov = state.kcovs.get(session.kcov or 0)
-    of_object = 0 if kcov is None else state.kernel.split_mode(kcov.mode or 0)[1]
-    return word & of_object | state.kernel.split_mode(strip_flags(word, state.kernel.mode_flags))[1]

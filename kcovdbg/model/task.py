@@ -56,6 +56,8 @@ class Session(NamedTuple):
     """Lines on unreadable or inconsistent data."""
     is_owner_mark: bool = False
     """Whether it only marks the owner of a KCOV_REMOTE_ENABLE, as kernels before v7.2 do."""
+    unknown_bits: int = 0
+    """The bits of its mode word that are neither part of a mode nor a known flag."""
 
     @property
     def certain_role(self) -> Role | None:

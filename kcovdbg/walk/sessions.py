@@ -104,14 +104,14 @@ class SessionWalk:
         in_ctxsw: bool | None = None
         if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):
             in_ctxsw = bool(word & layout.in_ctxsw)
-        unknown = self.unknown_bits(word, fields.kcov)
+        session = self._decide_own(fields)
+        unknown = session.unknown_bits
         if unknown:
             errors.append(f"mode {modes.name_bits(unknown)} is unknown")
         set_bits = (word or 0) & layout.mode_flags & ~unknown
         flags = [flag for flag in layout.traits.flags if flag.bit & set_bits]
         usual = self._usual_flags if in_ctxsw and flags else 0
         errors += [flag.remark for flag in flags if flag.remark and not flag.bit & usual]
-        session = self._decide_own(fields)
         errors += session.errors
         saved = self._saved_of(fields)
         interrupted = None
@@ -155,7 +155,7 @@ class SessionWalk:
             if name not in TASK_LINKS and task.has(name) and getattr(fields, name) is None:
                 yield f"{name} is unreadable"
 
-    def unknown_bits(self, word: int | None, kcov: int | None) -> int:
+    def _unknown_bits(self, word: int | None, kcov: int | None) -> int:
         """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode
         nor a known flag.
 
@@ -215,14 +215,15 @@ class SessionWalk:
             fields.kcov,
             fields.kcov_sequence,
             None,
+            unknown_bits=self._unknown_bits(fields.kcov_mode, fields.kcov),
         )
         return self.decide_session(session, fields.kcov_softirq)
 
     def _decide_saved(self, saved: SavedState) -> Session:
         mode = self._layout.mode_of_saved(saved)
-        session = Session(
-            saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None
-        )
+        unknown = self._unknown_bits(saved.mode, saved.kcov)
+        found = (saved.size, saved.area, saved.kcov, saved.sequence, None)
+        session = Session(saved.task, True, mode, *found, unknown_bits=unknown)
         return self.decide_session(session, 0)
 
     def decide_session(self, session: Session, softirq: int | None) -> Session:
