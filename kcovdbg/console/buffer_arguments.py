@@ -41,8 +41,8 @@ FILTERS: Final = (
 PC_CONVENTION: Final = Argument(
     "--pc CONVENTION",
     Value.CHOICE,
-    "what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 "
-    "(return address - 1) or twice (the call subtracted twice); default is to find out",
+    "what the PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 "
+    "(return address - 1), twice (the call subtracted twice) or exact (executed code)",
     choices=(AUTO, *(known.value for known in Convention)),
     default=AUTO,
     topic=BUFFERS_TOPIC,
@@ -51,7 +51,7 @@ TRACE_OPTIONS: Final = (
     Argument(
         "--format LIST",
         Value.CHOICE,
-        "what a trace file without a side file is; default is to find out",
+        "the format of a trace file without a side file",
         choices=(AUTO, *(known.value for known in PcFormat)),
         default=AUTO,
         key="file_format",
@@ -61,7 +61,7 @@ TRACE_OPTIONS: Final = (
     Argument(
         "--kaslr-offset OFFSET",
         Value.ADDRESS,
-        "the KASLR offset that its PCs include; 0 for none; default is to find out",
+        "the KASLR offset that the PCs include; 0 for none",
         topic=BUFFERS_TOPIC,
     ),
 )

@@ -202,7 +202,7 @@ BUFFER_NAMES: Final = (
         "the session that a softirq section interrupted on CPU 0, or in task 41",
     ),
     ("file:PATH", "a trace file, a list of PCs, a directory of them, or a pattern: file:cov/*"),
-    ("@name", "what keep has kept under this name"),
+    ("@name", "the buffer that keep has kept under this name"),
 )
 
 
@@ -228,11 +228,11 @@ def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
         (("", "WHAT is the name of a buffer:"),),
         *names,
         (),
-        (("", "Options for trace files of other tools, which kcovdbg otherwise finds out:"),),
+        (("", "Trace files of other tools; without these options, kcovdbg looks at the content:"),),
         *_argument_lines(chosen.values(), size),
         (),
         (("", f"{_RETURN_ADDRESSES}. Lists of other"),),
-        (("", "tools hold other addresses; the answer says which convention was found."),),
+        (("", "tools hold other addresses; a note says which convention kcovdbg found."),),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, tuple(chosen.values())))
 
