@@ -148,7 +148,7 @@ class Locations:
         return self.add(LocationArrays(text, frames, ends, numbers))
 
 
-BUCKET_SHIFT: Final = 6
+BUCKET_SHIFT: Final = 8
 """A PC is looked up by the higher bits of its offset, then searched among the few that share them.
 """
 
