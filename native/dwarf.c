@@ -461,8 +461,8 @@ static bool is_wanted(uint64_t tag, uint64_t attribute, bool are_types)
 		return tag == TAG_subprogram || tag == TAG_inlined_subroutine;
 	case AT_comp_dir:
 	case AT_str_offsets_base:
-		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_partial_unit;
 	case AT_stmt_list:
+		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_partial_unit;
 	case AT_language:
 	case AT_addr_base:
 	case AT_rnglists_base:
@@ -927,11 +927,12 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->addr_base = entry.addr_base.form ? entry.addr_base.number : 8;
 	unit->rnglists_base = entry.rnglists_base.form ? entry.rnglists_base.number : 12;
 	shown->directory = text_of(dwarf, unit, entry.directory);
+	/* Files of entries that dwz moved to a unit of their own are in a line table as well. */
+	unit->has_lines = entry.lines.form != 0;
+	unit->lines = unit->is_shared ? in_shared(entry.lines.number, dwarf->sections.shared_line) : entry.lines.number;
 	if (entry.tag != TAG_compile_unit && entry.tag != TAG_skeleton_unit)
 		return 0;
 	unit->low = address_of(dwarf, unit, entry.low);
-	unit->has_lines = entry.lines.form != 0;
-	unit->lines = entry.lines.number;
 	language = entry.language.number;
 	/* DW_LANG_C89, C, C99, C11, C17, and of assembly. */
 	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
@@ -1794,7 +1795,8 @@ ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *
 
 		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
 			reader.unit = &dwarf->units[units[i]];
-			status = read_lines(&reader);
+			/* The line table of a unit without code is another one's. */
+			status = reader.unit->has_code ? read_lines(&reader) : 0;
 		}
 		unknown = status < 0 || reader.is_full ? -1 : unknown + status;
 	}

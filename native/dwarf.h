@@ -24,9 +24,9 @@ struct kcovdbg_bytes {
 struct kcovdbg_sections {
 	struct kcovdbg_bytes info, abbrev, line, str, line_str, str_offsets, addr, ranges, rnglists;
 	int must_swap;
-	/* Where the contents of the file begin that dwz moved entries of several images to, in three of the sections; behind their
+	/* Where the contents of the file begin that dwz moved entries of several images to, in four of the sections; behind their
 	   ends where there is none. */
-	uint64_t shared_info, shared_abbrev, shared_str;
+	uint64_t shared_info, shared_abbrev, shared_line, shared_str;
 };
 
 struct kcovdbg_dwarf;

@@ -37,8 +37,9 @@ SECTIONS: Final = (
     "ranges",
     "rnglists",
 )
-# The sections that entries refer to in the file of shared debug info; its lines are of no code.
-_SHARED: Final = frozenset(("info", "abbrev", "str"))
+# The sections that entries refer to in the file of shared debug info; its line tables have names of
+# files alone.
+_SHARED: Final = frozenset(("info", "abbrev", "line", "str"))
 _NOWHERE: Final = (1 << 64) - 1
 # Enough for the entry of the first unit, in a section of many MiB.
 _FIRST_UNIT: Final = 1 << 16
@@ -106,7 +107,8 @@ class DwarfReader:
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
         shared = None if contents else _open_shared(elf)
-        given.shared_info = given.shared_abbrev = given.shared_str = _NOWHERE
+        for name in _SHARED:
+            setattr(given, f"shared_{name}", _NOWHERE)
         for name in SECTIONS:
             data: bytes | memoryview | None = contents.get(name)
             if data is None:

@@ -585,6 +585,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* The rest of each is of the file of shared entries. */
 	sections.shared_info = is_shared ? sections.info.size / 2 : UINT64_MAX;
 	sections.shared_abbrev = is_shared ? sections.abbrev.size / 2 : UINT64_MAX;
+	sections.shared_line = is_shared ? sections.line.size / 2 : UINT64_MAX;
 	sections.shared_str = is_shared ? sections.str.size / 2 : UINT64_MAX;
 	dwarf = kcovdbg_dwarf_new(&sections);
 	CHECK(dwarf && locations && others);
