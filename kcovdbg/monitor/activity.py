@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that
-come and go.
+"""Compute the activity of a kernel from consecutive samples: rates, full buffers, sections, and
+objects that come and go.
 
 All counts are lower bounds: a buffer that is emptied and filled again between two looks shows less
 than was recorded.
@@ -9,7 +9,7 @@ than was recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -38,12 +38,12 @@ class BufferStep(NamedTuple):
     """The change of one buffer between two looks."""
 
     before: TaskSample | None
-    """None where the look before did not see it."""
+    """None if the look before did not see the buffer."""
     now: TaskSample
     gained: int
     """Records, at least."""
     was_reset: bool
-    """Whether it was emptied, or its section ended and another one began."""
+    """Whether the buffer was emptied, or its section ended and another one began."""
     became_full: bool
     stayed_full: bool
     lost: int
@@ -60,25 +60,27 @@ class BufferStep(NamedTuple):
 
 def buffer_key(task: TaskSample) -> BufferKey:
     """Return the identity of the buffer that a task's count belongs to."""
-    return BufferKey(
-        task.task, task.object, task.kcov_area if task.is_section else None, task.device
-    )
+    area = None
+    if task.is_section:
+        area = task.kcov_area
+    return BufferKey(task.task, task.object, area, task.device)
 
 
 def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
     """Return the change of a buffer.
 
-    :param before: the same buffer in the look before, None where it was not seen then.
+    :param before: the same buffer in the look before; None if that did not see it.
     """
-    became_full = bool(now.full) and not (before is not None and before.full)
+    was_full = before is not None and bool(before.full)
+    became_full = bool(now.full) and not was_full
     if before is None or before.count is None or now.count is None:
         return BufferStep(before, now, 0, False, became_full, False, 0)
     was_reset = now.count < before.count
-    gained = now.held if was_reset else max(now.held - before.held, 0)
-    stayed_full = bool(before.full and now.full) and not was_reset
-    entered = (
-        now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
-    )
+    gained = now.held
+    if not was_reset:
+        gained = max(now.held - before.held, 0)
+    stayed_full = was_full and bool(now.full) and not was_reset
+    entered = None not in (now.syscall, before.syscall) and now.syscall != before.syscall
     lost = stayed_full and entered and now.is_tracing
     return BufferStep(before, now, gained, was_reset, became_full, stayed_full, int(lost))
 
@@ -109,7 +111,9 @@ def _rate(gains: _Gains) -> Rate | None:
     span = gains[-1].end - gains[0].start
     total = sum(gain.amount for gain in gains)
     is_least = total > 0 and any(gain.is_least for gain in gains)
-    return Rate(total / span if span > 0 else 0.0, is_least)
+    if span <= 0:
+        return Rate(0.0, is_least)
+    return Rate(total / span, is_least)
 
 
 class TaskActivity(NamedTuple):
@@ -118,13 +122,13 @@ class TaskActivity(NamedTuple):
     task: TaskSample
     gains: _Gains = ()
     overflows: int = 0
-    """How often its buffer became full, at least."""
+    """How often the buffer became full, at least."""
     lost: int = 0
-    """Records that were lost, at least."""
+    """Lost records, at least."""
 
     @property
     def rate(self) -> Rate | None:
-        """Records; None in the first look at it."""
+        """Records per second; None after the first look."""
         return _rate(self.gains)
 
 
@@ -144,11 +148,13 @@ class SectionActivity(NamedTuple):
     @property
     def handle(self) -> int | None:
         """The handle; None if the object has several."""
-        return self.handles[0] if len(self.handles) == 1 else None
+        if len(self.handles) != 1:
+            return None
+        return self.handles[0]
 
     @property
     def rate(self) -> Rate | None:
-        """Sections that begin."""
+        """Sections that begin per second."""
         return _rate(self.gains)
 
 
@@ -162,15 +168,26 @@ class MonitorEvent(NamedTuple):
 
 
 def _full_text(task: TaskSample) -> str:
-    where = "area of a section" if task.is_section else "buffer"
-    unit = "records" if task.device is None else "words"
+    where, unit = "buffer", "records"
+    if task.is_section:
+        where = "area of a section"
+    if task.device is not None:
+        unit = "words"
     return f"FULL: {where} of {name_task(task)}, {task.capacity} {unit}"
 
 
 def _object_text(found: ObjectSample) -> str:
-    whose = "" if found.pid is None else f" of {name_task(found)}"
-    size = f", {found.size} words" if found.size else ""
-    return f"{name_kcov(found.kcov, found.device or 'kcov')}{whose}{size}"
+    text = name_kcov(found.kcov, found.device or "kcov")
+    if found.pid is not None:
+        text += f" of {name_task(found)}"
+    if found.size:
+        text += f", {found.size} words"
+    return text
+
+
+def _find_full(tasks: Iterable[TaskSample]) -> set[int | None]:
+    """Return the objects whose own buffer is full."""
+    return {task.object for task in tasks if task.full and not task.is_section}
 
 
 @dataclass(frozen=True)
@@ -202,15 +219,72 @@ class Activity:
     @property
     def seconds(self) -> float:
         """Time since the first look."""
-        return 0.0 if self.sample is None else self.sample.time - self.started
+        if self.sample is None:
+            return 0.0
+        return self.sample.time - self.started
 
     @property
     def cpu_share(self) -> float:
         """The share of one core's time that looking took."""
-        return self.used / self.seconds if self.seconds > 0 else 0.0
+        if self.seconds <= 0:
+            return 0.0
+        return self.used / self.seconds
 
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
+        steps = self._find_steps(sample)
+        objects = self.objects
+        if sample.objects is not None:
+            objects = {found.kcov: found for found in sample.objects}
+        started, reads = self.started, self.reads
+        came = sorted(objects.keys() - self.objects.keys())
+        went = sorted(self.objects.keys() - objects.keys())
+        if not self.looks:
+            started = sample.time
+            # The objects of the first look were there before.
+            came = []
+        if sample.reads is not None:
+            reads = (reads or 0) + sample.reads
+        events: list[MonitorEvent] = []
+
+        def add_event(text: str, style: str = "") -> None:
+            events.append(MonitorEvent(sample.time, text, style))
+
+        for step in steps.values():
+            if step.became_full:
+                add_event(_full_text(step.now), "error")
+        overflows = self.overflows + len(events)
+        if self.sample is not None and sample.state not in (self.sample.state, None):
+            add_event(f"the machine is {sample.state}", "warning")
+        for kcov in came:
+            add_event(f"+ {_object_text(objects[kcov])}", "good")
+        for kcov in went:
+            add_event(f"- {_object_text(self.objects[kcov])}")
+        return replace(
+            self,
+            sample=sample,
+            started=started,
+            looks=self.looks + 1,
+            steps=steps,
+            objects=objects,
+            came=self.came + len(came),
+            went=self.went + len(went),
+            events=(*self.events, *events)[-_EVENTS:],
+            overflows=overflows,
+            reads=reads,
+            used=self.used + sample.seconds,
+            _tracks=self._follow_buffers(sample.time, steps),
+            _sections=self._follow_sections(sample.time, steps, objects),
+        )
+
+    @property
+    def _last_tasks(self) -> tuple[TaskSample, ...]:
+        if self.sample is None:
+            return ()
+        return self.sample.tasks
+
+    def _find_steps(self, sample: Sample) -> Mapping[BufferKey, BufferStep]:
+        """Return the change of each buffer, with records of sections that did not fit."""
         before = {buffer_key(task): task for task in self._last_tasks}
         steps: dict[BufferKey, BufferStep] = {}
         for task in sample.tasks:
@@ -220,53 +294,13 @@ class Activity:
         for key, step in steps.items():
             if not step.now.is_section:
                 steps[key] = step._replace(lost=step.lost + lost[step.now.object])
-        events = [
-            MonitorEvent(sample.time, _full_text(step.now), "error")
-            for step in steps.values()
-            if step.became_full
-        ]
-        overflows = self.overflows + len(events)
-        if self.sample is not None and sample.state not in (self.sample.state, None):
-            events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
-        objects = self.objects
-        if sample.objects is not None:
-            objects = {found.kcov: found for found in sample.objects}
-        # The objects of the first look were there before.
-        came = sorted(objects.keys() - self.objects.keys()) if self.looks else []
-        went = sorted(self.objects.keys() - objects.keys())
-        texts = [f"+ {_object_text(objects[kcov])}" for kcov in came]
-        events += [MonitorEvent(sample.time, text, "good") for text in texts]
-        texts = [f"- {_object_text(self.objects[kcov])}" for kcov in went]
-        events += [MonitorEvent(sample.time, text) for text in texts]
-        return replace(
-            self,
-            sample=sample,
-            started=self.started if self.looks else sample.time,
-            looks=self.looks + 1,
-            steps=steps,
-            objects=objects,
-            came=self.came + len(came),
-            went=self.went + len(went),
-            events=(*self.events, *events)[-_EVENTS:],
-            overflows=overflows,
-            reads=self.reads if sample.reads is None else (self.reads or 0) + sample.reads,
-            used=self.used + sample.seconds,
-            _tracks=self._follow_buffers(sample.time, steps),
-            _sections=self._follow_sections(sample.time, steps, objects),
-        )
-
-    @property
-    def _last_tasks(self) -> tuple[TaskSample, ...]:
-        return () if self.sample is None else self.sample.tasks
+        return steps
 
     def _find_lost(self, steps: Mapping[BufferKey, BufferStep]) -> Counter[int | None]:
         """Return by object the records of sections that ended while the object's own buffer was
         full: none of them fit.
         """
-        full = {
-            step.now.object for step in steps.values() if step.now.full and not step.now.is_section
-        }
-        full &= {task.object for task in self._last_tasks if task.full and not task.is_section}
+        full = _find_full(step.now for step in steps.values()) & _find_full(self._last_tasks)
         lost: Counter[int | None] = Counter()
         for section in self._last_tasks:
             if section.is_section and section.object is not None and section.object in full:
@@ -312,7 +346,9 @@ class Activity:
         for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
             track = self._sections.get(kcov, SectionActivity(kcov or None))
             # An object may be found after its first section, and be gone at the end.
-            handles = objects[kcov].handles if kcov in objects else track.handles
+            handles = track.handles
+            if kcov in objects:
+                handles = objects[kcov].handles
             gains = self._add_gain(track.gains, now, begun[kcov], is_least=True)
             found[kcov] = SectionActivity(
                 kcov or None, handles, in_flight[kcov], track.begun + begun[kcov], gains
@@ -323,10 +359,8 @@ class Activity:
         """Return the gains of the last seconds, with that since the latest sample."""
         if self.sample is None:
             return ()
-        return (
-            *(old for old in gains if now - old.start <= _WINDOW),
-            _Gain(self.sample.time, now, amount, is_least),
-        )
+        recent = [old for old in gains if now - old.start <= _WINDOW]
+        return (*recent, _Gain(self.sample.time, now, amount, is_least))
 
     @property
     def tasks(self) -> tuple[TaskActivity, ...]:
@@ -336,8 +370,5 @@ class Activity:
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
         """The sections by object, most begun first."""
-        return tuple(
-            sorted(
-                self._sections.values(), key=lambda section: (-section.begun, -section.in_flight)
-            )
-        )
+        found = self._sections.values()
+        return tuple(sorted(found, key=lambda section: (-section.begun, -section.in_flight)))

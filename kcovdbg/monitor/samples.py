@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Samples of a kernel that runs, the rows of ``tasks`` and ``objects`` at one moment, and
-recordings of them as JSON Lines.
+"""Hold samples of a running kernel, and read and write recordings of them as JSON Lines.
+
+A sample has the rows of ``tasks`` and ``objects`` at one moment.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class TaskSample:
     @property
     def object(self) -> int | None:
         """The address of the object that is collected for, or that the task owns."""
-        return self.kcov or self.kcov_remote or self.kcov
+        if self.kcov or not self.kcov_remote:
+            return self.kcov
+        return self.kcov_remote
 
     @property
     def is_section(self) -> bool:
@@ -82,17 +85,17 @@ class TaskSample:
     @property
     def fill(self) -> float | None:
         """How full its buffer is, 0 to 1."""
-        return (
-            None
-            if self.count is None or not self.capacity
-            else min(self.count / self.capacity, 1.0)
-        )
+        if self.count is None or not self.capacity:
+            return None
+        return min(self.count / self.capacity, 1.0)
 
     @property
     def held(self) -> int:
         """The buffer's count, which user space can write, as far as the buffer can hold it."""
         count = self.count or 0
-        return count if self.capacity is None else min(count, self.capacity)
+        if self.capacity is not None:
+            count = min(count, self.capacity)
+        return count
 
 
 class ObjectSample(NamedTuple):
@@ -112,12 +115,10 @@ class ObjectSample(NamedTuple):
 
 
 class RecordShare(NamedTuple):
-    """How many records went into one function since the look before, estimated from some of
-    them.
-    """
+    """An estimate of the records that went into one function since the look before."""
 
     function: str | None
-    """The innermost one, which may be inlined; None where it is unknown."""
+    """The innermost function, which may be inlined; None if unknown."""
     file: str | None
     records: float
 
@@ -131,15 +132,15 @@ class Sample(NamedTuple):
     time: float
     """Seconds since 1970."""
     state: str | None
-    """``running``, ``stopped`` or ``gone``; None where that is unknown."""
+    """``running``, ``stopped`` or ``gone``; None if unknown."""
     tasks: tuple[TaskSample, ...]
     objects: tuple[ObjectSample, ...] | None
-    """None where this look did not search for them."""
+    """None if this look did not search for objects."""
     shares: tuple[RecordShare, ...]
     reads: int | None
-    """Reads of the kernel's memory for it, None where they are not counted."""
+    """Reads of the kernel's memory for this look; None if they are not counted."""
     seconds: float
-    """Processor time that it took."""
+    """Processor time of this look."""
     errors: tuple[str, ...] = ()
     """Unreadable data."""
 
@@ -249,7 +250,9 @@ def _decode(value: Any, column: Column) -> Any:
         isinstance(value, bool) and column.kind is not BOOL
     ):
         raise ValueError(f"{column.key} is {value!r}")
-    return float(value) if column.kind is SECONDS else value
+    if column.kind is SECONDS:
+        return float(value)
+    return value
 
 
 @contextlib.contextmanager
@@ -291,10 +294,13 @@ def read_samples(path: str) -> Iterator[Sample]:
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from error
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        problem = f"no '{error.args[0]}'" if isinstance(error, KeyError) else error
+        problem = str(error)
+        if isinstance(error, KeyError):
+            problem = f"no '{error.args[0]}'"
+        if number:
+            problem = f"row {number}: {problem}"
         raise KcovdbgError(
-            f"'{path}' is not a recording of this version of monitor: "
-            f"{f'row {number}: ' if number else ''}{problem}",
+            f"'{path}' is not a recording of this version of monitor: {problem}",
             hint="monitor --record FILE writes one",
         ) from None
     if not number:
