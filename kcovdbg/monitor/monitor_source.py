@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The samples that ``monitor`` shows: a running kernel is looked at within a budget of processor
+"""Take the samples that ``monitor`` shows: look at a running kernel within a budget of processor
 time.
 
 A near look reads the tasks; where there are many, only those that had KCOV state before, and the
@@ -9,6 +9,7 @@ budget allows.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from kcovdbg.errors import GoneError, KcovdbgError, ReadError
 from kcovdbg.limits import renew_time_for_replies
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.model.task import Role, Task, TaskFields
 from kcovdbg.monitor.activity import Activity, BufferKey, buffer_key, compare_looks
 from kcovdbg.monitor.samples import (
     OBJECT_SAMPLE_COLUMNS,
@@ -75,19 +76,22 @@ def make_task_samples(state: State) -> Iterator[TaskSample]:
     """
     for task in state.tasks:
         members = {key: read(task) for key, read in _READ_TASK.items()}
-        members["role"] = None if task.role is None else task.role.value
+        members["role"] = _role_name(task.role)
         yield _complete(TaskSample(**members), state)
     for session in state.device_sessions:
+        mode = session.mode
+        if session.enabled is False:
+            mode = DISABLED
         sample = TaskSample(
             pid=session.pid,
             comm=session.comm,
             task=session.task,
             kcov=session.kcov,
             kcov_remote=None,
-            kcov_mode=DISABLED if session.enabled is False else session.mode,
+            kcov_mode=mode,
             kcov_size=session.size,
             kcov_area=session.area,
-            role=None if session.role is None else session.role.value,
+            role=_role_name(session.role),
             owns_remote=False,
             count=session.count,
             capacity=session.capacity,
@@ -97,10 +101,17 @@ def make_task_samples(state: State) -> Iterator[TaskSample]:
         yield _complete(sample, state)
 
 
+def _role_name(role: Role | None) -> str | None:
+    if role is None:
+        return None
+    return role.value
+
+
 def _complete(sample: TaskSample, state: State) -> TaskSample:
     """Return a sample with its system call, and without an impossible count of a section."""
-    call = state.syscalls[sample.task].call if sample.task in state.syscalls else None
-    sample = replace(sample, syscall=None if call is None else syscall_text(call))
+    entered = state.syscalls.get(sample.task)
+    if entered is not None and entered.call is not None:
+        sample = replace(sample, syscall=syscall_text(entered.call))
     count, capacity = sample.count, sample.capacity
     if sample.is_section and count is not None and capacity is not None and count > capacity:
         # Only the kernel writes an area. The section ended between two reads, and the word is a
@@ -110,23 +121,19 @@ def _complete(sample: TaskSample, state: State) -> TaskSample:
 
 
 def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
-    """Return the objects of a state."""
+    """Return a sample of each object of KCOV, then of each device's."""
+    found: list[ObjectSample] = []
 
-    def make(kcov: Kcov, handles: Iterable[int | None]) -> ObjectSample:
-        known = tuple(sorted(handle for handle in handles if handle is not None))
-        return ObjectSample(
-            **{key: read(kcov) for key, read in _READ_OBJECT.items()}, handles=known
-        )
+    def add(kcov: Kcov, handles: Iterable[int | None]) -> None:
+        members = {key: read(kcov) for key, read in _READ_OBJECT.items()}
+        known = sorted(handle for handle in handles if handle is not None)
+        found.append(ObjectSample(**members, handles=tuple(known)))
 
-    found = [
-        make(kcov, (handle.handle for handle in state.handles_of.get(address, ())))
-        for address, kcov in sorted(state.objects.items())
-    ]
+    for address, kcov in sorted(state.objects.items()):
+        add(kcov, (handle.handle for handle in state.handles_of.get(address, ())))
     for device in state.devices:
-        found += [
-            make(kcov, (device.published.get(address) or None,))
-            for address, kcov in sorted(device.objects.items())
-        ]
+        for address, kcov in sorted(device.objects.items()):
+            add(kcov, (device.published.get(address) or None,))
     return tuple(found)
 
 
@@ -248,12 +255,13 @@ class LiveSource:
             return
         self.problem = None
         end = time.monotonic()
-        self._stopped = end - self._began if self.is_stepped else 0.0
+        self._stopped = 0.0
+        if self.is_stepped:
+            self._stopped = end - self._began
         if sample.objects is not None:
             # Whole looks have a budget of their own.
-            self._next_whole = end + self._find_interval(
-                _WHOLE_PART, sample.seconds, _WHOLE_INTERVAL
-            )
+            rest = self._find_interval(_WHOLE_PART, sample.seconds, _WHOLE_INTERVAL)
+            self._next_whole = end + rest
             self._used += sample.seconds
             self._stopped = 0.0
         self._add(sample)
@@ -289,19 +297,17 @@ class LiveSource:
         :raises KcovdbgError: when nothing could be read.
         """
         renew_time_for_replies()
-        started, reads = time.process_time(), self.target.read_count
+        started, reads_before = time.process_time(), self.target.read_count
         is_whole = time.monotonic() >= self._next_whole
+        parts = _NEAR
         if is_whole:
+            parts = _WHOLE
             self._state = self._find_machine_state()
         now = time.time()
-        walks = is_whole or self._task_count <= _FEW_TASKS
-        parts = _WHOLE if is_whole else _NEAR
-        reader = StateReader(
-            self.target,
-            self._layout,
-            known_tasks=None if walks else self._find_near(),
-            is_brief=True,
-        )
+        near = None
+        if not is_whole and self._task_count > _FEW_TASKS:
+            near = self._find_near()
+        reader = StateReader(self.target, self._layout, known_tasks=near, is_brief=True)
         state = reader.read(parts)
         known = {task.fields.address: task.fields for task in state.tasks}
         for session in state.device_sessions:
@@ -310,12 +316,13 @@ class LiveSource:
         state = reader.read(parts, syscalls=tuple(known.values()))
         tasks = tuple(make_task_samples(state))
         before = [
-            item
-            for item in self._known.items()
-            if item[0] in state.task_by_address and item[0] not in known
+            address
+            for address in self._known
+            if address in state.task_by_address and address not in known
         ]
-        self._known = {**dict(before[-_MAX_REMEMBERED:]), **known}
-        if walks:
+        remembered = {address: self._known[address] for address in before[-_MAX_REMEMBERED:]}
+        self._known = remembered | known
+        if near is None:
             self._task_count = len(state.task_fields)
         # Samples of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
@@ -325,6 +332,12 @@ class LiveSource:
             if source not in _LEFT_OUT:
                 errors |= dict.fromkeys(lack.lines)
         self._last = {buffer_key(task): task for task in tasks}
+        objects = None
+        if is_whole:
+            objects = _make_object_samples(state)
+        reads = None
+        if reads_before is not None and self.target.read_count is not None:
+            reads = self.target.read_count - reads_before
         return Sample(
             target=self.target.name,
             release=self.target.release,
@@ -332,21 +345,23 @@ class LiveSource:
             time=now,
             state=self._state,
             tasks=tasks,
-            objects=_make_object_samples(state) if is_whole else None,
+            objects=objects,
             shares=shares,
-            reads=None if reads is None else (self.target.read_count or 0) - reads,
+            reads=reads,
             seconds=time.process_time() - started,
             errors=tuple(errors),
         )
 
     def _find_machine_state(self) -> str | None:
         machine = self.target.state()
+        if machine is None:
+            return None
         if self.is_stepped and machine is MachineState.STOPPED:
             machine = MachineState.RUNNING
-        return None if machine is None else machine.value
+        return machine.value
 
     def _find_near(self) -> Sequence[TaskFields]:
-        """Return the tasks of a near look."""
+        """Return the tasks that a near look reads."""
         found = dict(self._known)
         for address in find_current_tasks(self.target).values():
             if address not in found:
@@ -404,11 +419,13 @@ def follow(source: LiveSource, seconds: float | None = None) -> Iterator[Activit
     """Yield the activity after each look, from the latest one on, until the source ends or the time
     is over.
     """
-    end = None if seconds is None else time.monotonic() + seconds
+    end = math.inf
+    if seconds is not None:
+        end = time.monotonic() + seconds
     while True:
         yield source.activity
         pause = source.pause
-        if pause is None or (end is not None and time.monotonic() + pause > end):
+        if pause is None or time.monotonic() + pause > end:
             return
         source.wait(pause)
         source.advance()

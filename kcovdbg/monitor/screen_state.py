@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of a monitor's screen, independent of a terminal: its lists, order, filter, cursor and
-freeze.
+"""Hold the state of a monitor's screen: its lists, their order, filter, cursor and freeze.
+
+Nothing here knows a terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from kcovdbg.monitor.summary import handle_text, handles_text, seconds_text, sho
 # Rows of a screen from which on the latest events are shown below the list, and how many at most.
 _ROWS_FOR_EVENTS: Final = 16
 _MOST_EVENTS: Final = 6
+# Characters of a bar, and of a buffer's count.
 _BAR: Final = 12
+_COUNT: Final = 7
 # The style of a bar from this fill on.
 _HIGH: Final = 0.8
 _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none": "-"}
@@ -59,17 +62,16 @@ class MonitorList(NamedTuple):
         rows = self.items(activity)
         if text:
             formatters = [column.formatter() for column in self.columns]
-            wanted = text.casefold()
-            rows = [
-                row
-                for row in rows
-                if wanted in " ".join(form(row) for form in formatters).casefold()
-            ]
+
+            def is_wanted(row: Any) -> bool:
+                shown = " ".join(form(row) for form in formatters)
+                return text.casefold() in shown.casefold()
+
+            rows = list(filter(is_wanted, rows))
         read = sort.column.reader()
         known = [row for row in rows if read(row) is not None]
-        return sorted(known, key=read, reverse=sort.is_reversed) + [
-            row for row in rows if read(row) is None
-        ]
+        unknown = [row for row in rows if read(row) is None]
+        return sorted(known, key=read, reverse=sort.is_reversed) + unknown
 
 
 class Sort(NamedTuple):
@@ -92,15 +94,20 @@ def rate_text(rate: Rate | None) -> str:
     """Return a rate of records: ``12.3k``, ``≥400`` where there may have been more."""
     if rate is None:
         return ""
-    return f"{_LEAST if rate.is_least else ''}{short_number(rate.per_second)}"
+    text = short_number(rate.per_second)
+    if rate.is_least:
+        return _LEAST + text
+    return text
 
 
 def slow_rate_text(rate: Rate | None) -> str:
     """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
     if rate is None:
         return ""
-    mark = _LEAST if rate.is_least and rate.per_second else ""
-    return f"{mark}{rate.per_second:.1f}"
+    text = f"{rate.per_second:.1f}"
+    if rate.is_least and rate.per_second:
+        return _LEAST + text
+    return text
 
 
 def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
@@ -117,25 +124,40 @@ def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
 def _bar_style(row: TaskActivity) -> str:
     if row.task.full:
         return "error"
-    return "warning" if (row.task.fill or 0.0) >= _HIGH else "good"
+    if (row.task.fill or 0.0) >= _HIGH:
+        return "warning"
+    return "good"
 
 
 def _role(row: TaskActivity) -> str:
     role = row.task.role
     if row.task.owns_remote and role in ("none", None):
         return "owner"
-    return "?" if role is None else _ROLES.get(role, role)
+    if role is None:
+        return "?"
+    return _ROLES.get(role, role)
 
 
 def _per_second(row: Any) -> float | None:
-    return None if row.rate is None else float(row.rate.per_second)
+    if row.rate is None:
+        return None
+    return float(row.rate.per_second)
 
 
 def _count_text(row: TaskActivity) -> str:
     count = row.task.count
-    if count is not None and count >= 1e9:
+    if count is None:
+        return " " * _COUNT
+    if count >= 1e9:
         return "overwr."
-    return f"{'' if count is None else count:>7}"
+    return f"{count:>{_COUNT}}"
+
+
+def _lost_text(row: TaskActivity) -> str:
+    text = "-"
+    if row.lost:
+        text = _LEAST + short_number(row.lost)
+    return f"{text:>6}"
 
 
 def clock_text(seconds: float) -> str:
@@ -148,11 +170,15 @@ def _task_buffer(row: TaskActivity) -> str | None:
     # Others have nothing that could be viewed.
     if task.pid is None or task.count is None:
         return None
-    return str(task.pid) if task.device is None else f"{task.device}:{task.pid}"
+    if task.device is not None:
+        return f"{task.device}:{task.pid}"
+    return str(task.pid)
 
 
 def _object_buffer(row: ObjectSample) -> str | None:
-    return f"{row.device or 'kcov'}:{row.kcov:#x}" if row.area else None
+    if not row.area:
+        return None
+    return f"{row.device or 'kcov'}:{row.kcov:#x}"
 
 
 # Texts of numbers have a least width, so that columns stay where they are.
@@ -195,12 +221,7 @@ TASKS: Final = MonitorList(
             text=lambda row: f"{row.overflows or '-':>5}",
             style=lambda row: "error" if row.overflows else "idle",
         ),
-        Column(
-            "lost",
-            NUMBER,
-            text=lambda row: f"{f'≥{short_number(row.lost)}' if row.lost else '-':>6}",
-            priority=2,
-        ),
+        Column("lost", NUMBER, text=_lost_text, priority=2),
         Column(
             "syscall",
             value=attrgetter("task.syscall"),
@@ -273,26 +294,29 @@ LISTS: Final = (TASKS, SECTIONS, OBJECTS, EVENTS)
 
 def totals_line(activity: Activity) -> list[Fragment]:
     """Return the totals of tasks and objects."""
-    every = list(activity.tasks)
-    tasks = [found for found in every if found.task.device is None]
+    # Rows by device; None for KCOV's own.
+    rows: dict[str | None, list[TaskActivity]] = {None: []}
+    for found in activity.tasks:
+        rows.setdefault(found.task.device, []).append(found)
+    tasks = rows.pop(None)
+    full_style = "error" if activity.overflows else "key"
+    came_style = "good" if activity.came else ""
+    full = sum(bool(found.task.full) for found in activity.tasks)
     line: list[Fragment] = [
         ("", "tasks "),
         ("key", str(len(tasks))),
         ("", f", {sum(found.task.is_tracing for found in tasks)} tracing, "),
         ("key", short_number(_total_rate(tasks).per_second)),
         ("", " records/s; "),
-        ("error" if activity.overflows else "key", f"{activity.overflows} FULL"),
-        ("", f" ({sum(bool(found.task.full) for found in every)} now); objects "),
+        (full_style, f"{activity.overflows} FULL"),
+        ("", f" ({full} now); objects "),
         ("key", str(len(activity.objects))),
-        ("good" if activity.came else "", f" +{activity.came}"),
+        (came_style, f" +{activity.came}"),
         ("", f" -{activity.went}"),
     ]
-    for device in dict.fromkeys(
-        found.task.device for found in every if found.task.device is not None
-    ):
-        mine = [found for found in every if found.task.device == device]
-        words = short_number(_total_rate(mine).per_second)
-        line += [("", f"; {device} {len(mine)} sessions, "), ("key", words), ("", " words/s")]
+    for device, sessions in rows.items():
+        words = short_number(_total_rate(sessions).per_second)
+        line += [("", f"; {device} {len(sessions)} sessions, "), ("key", words), ("", " words/s")]
     return line
 
 
@@ -319,19 +343,19 @@ def sections_line(activity: Activity) -> list[Fragment]:
     return line
 
 
-def cost_line(activity: Activity, limit: float | None) -> list[Fragment]:
+def cost_line(activity: Activity, limit: float) -> list[Fragment]:
     """Return what looking costs.
 
-    :param limit: of a core; None for a recording.
+    :param limit: the share of a core that it may take.
     """
     if activity.seconds <= 0:
         return [("remark", "cost: not yet known")]
-    reads, looks = ((count or 0) / activity.seconds for count in (activity.reads, activity.looks))
-    shown = "reads not counted" if activity.reads is None else f"{short_number(reads)} reads/s"
-    bound = "" if limit is None else f"; limit {limit:.0%}"
-    return [
-        ("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.cpu_share:.1%} of a core{bound}")
-    ]
+    reads = "reads not counted"
+    if activity.reads is not None:
+        reads = f"{short_number(activity.reads / activity.seconds)} reads/s"
+    looks = activity.looks / activity.seconds
+    share = f"{activity.cpu_share:.1%} of a core; limit {limit:.0%}"
+    return [("remark", f"cost: {reads}, {looks:.1f} looks/s, {share}")]
 
 
 class MonitorState(RowCursor):
@@ -395,10 +419,9 @@ class MonitorState(RowCursor):
         self.rows: list[Any] = shown.rows(self.activity, self.filter, self.sort)
         if self._key is not None:
             # The cursor stays with its row.
-            keys = map(shown.identity, self.rows)
-            self.row = next(
-                (number for number, key in enumerate(keys) if key == self._key), self.row
-            )
+            keys = list(map(shown.identity, self.rows))
+            if self._key in keys:
+                self.row = keys.index(self._key)
         self.clamp()
 
     # Moving.
@@ -407,12 +430,16 @@ class MonitorState(RowCursor):
         """Put the cursor into a row."""
         super().go_to(row)
         # At the top, the cursor stays at the top.
-        self._key = self.shown.identity(self.rows[self.row]) if self.rows and self.row else None
+        self._key = None
+        if self.rows and self.row:
+            self._key = self.shown.identity(self.rows[self.row])
 
     @property
     def selected(self) -> str | None:
         """The name of the buffer of the row with the cursor."""
-        return self.shown.buffer(self.rows[self.row]) if self.rows else None
+        if not self.rows:
+            return None
+        return self.shown.buffer(self.rows[self.row])
 
     # Lists, order and filter.
 
@@ -425,7 +452,9 @@ class MonitorState(RowCursor):
 
     def turn_sort(self, by: int) -> None:
         """Sort by another column that is shown."""
-        index = self._columns.index(self.sort.column) if self.sort.column in self._columns else 0
+        index = 0
+        if self.sort.column in self._columns:
+            index = self._columns.index(self.sort.column)
         self._sorts[self._number] = sort_by(self._columns[(index + by) % len(self._columns)])
         self.message = f"sorted by {self.sort.column.heading}"
         self._make_rows()
@@ -460,18 +489,20 @@ class MonitorState(RowCursor):
             (cost_line(self.activity, self.source.share), ""),
             (self._list_titles(), ""),
         ]
-        bottom = [*((line, "") for line in self._event_lines(height)), (self._status(), "")]
+        bottom = [(line, "") for line in (*self._event_lines(height), self._status())]
         self.resize(height - len(top) - len(bottom) - 2)
         table = self._table(width)
         table += [((), "")] * (self.height + 1 - len(table))
-        return [(fit(line, width), style) for line, style in (*top, *table, *bottom)][
-            : max(height - 1, 0)
-        ]
+        lines = (*top, *table, *bottom)[: max(height - 1, 0)]
+        return [(fit(line, width), style) for line, style in lines]
 
     def _title(self, width: int) -> Line:
         sample = self._sample
-        signs = " REC " if self.source.is_recording else ""
-        signs += " FROZEN" if self.is_frozen else ""
+        signs = ""
+        if self.source.is_recording:
+            signs += " REC "
+        if self.is_frozen:
+            signs += " FROZEN"
         right = (
             f"{signs} {(sample.state or '').upper()}  {clock_text(sample.time)}  "
             f"{seconds_text(self.activity.seconds)} "
