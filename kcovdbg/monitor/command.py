@@ -101,8 +101,12 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         record = None
         if args.record is not None:
             record = stack.enter_context(open_recording(args.record, context.input_files))
-        names = None if args.no_records else context.names
-        machine = None if target.live else target.watchpoints
+        names = None
+        if not args.no_records:
+            names = context.names
+        machine = None
+        if not target.live:
+            machine = target.watchpoints
         source = LiveSource(
             target, context.layout, names, args.interval, args.cpu / 100, record, machine
         )
@@ -123,7 +127,8 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
                         yield Flush()
                     last = activity.sample
             except KeyboardInterrupt:
-                context.status = 0 if source.is_recording else INTERRUPTED
+                if not source.is_recording:
+                    context.status = INTERRUPTED
     if record is not None and is_text:
         activity = source.activity
         text = f"{activity.looks} looks in {seconds_text(activity.seconds)} recorded: {args.record}"
@@ -170,10 +175,11 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     if summary.activity.sections:
         yield section_table(summary.activity.sections)
         yield Lines(((),))
-    for by, shares in summary.shares.items() if summary.shares["function"] else ():
-        yield Lines(((("header", f"records by {by}, estimated from samples"),),))
-        yield share_table(shares, by=by)
-        yield Lines(((),))
+    for by, shares in summary.shares.items():
+        if shares:
+            yield Lines(((("header", f"records by {by}, estimated from samples"),),))
+            yield share_table(shares, by=by)
+            yield Lines(((),))
     objects = f"objects: {summary.activity.came} came, {summary.activity.went} went"
     yield Lines(((("header", objects),),), remarks=summary.errors)
     if args.output is not None:

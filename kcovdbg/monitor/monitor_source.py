@@ -137,6 +137,15 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     return tuple(found)
 
 
+def _find_errors(state: State) -> tuple[str, ...]:
+    """Return what could not be read, except for what looks leave out."""
+    errors: dict[str, None] = {}
+    for source, lack in state.lacking.items():
+        if source not in _LEFT_OUT:
+            errors |= dict.fromkeys(lack.lines)
+    return tuple(errors)
+
+
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
 
@@ -326,11 +335,6 @@ class LiveSource:
             self._task_count = len(state.task_fields)
         # Samples of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
-        errors: dict[str, None] = {}
-        for source, lack in state.lacking.items():
-            # Parts that a near look leaves out are not reported as missing.
-            if source not in _LEFT_OUT:
-                errors |= dict.fromkeys(lack.lines)
         self._last = {buffer_key(task): task for task in tasks}
         objects = None
         if is_whole:
@@ -349,7 +353,7 @@ class LiveSource:
             shares=shares,
             reads=reads,
             seconds=time.process_time() - started,
-            errors=tuple(errors),
+            errors=_find_errors(state),
         )
 
     def _find_machine_state(self) -> str | None:

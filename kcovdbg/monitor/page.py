@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The page of a recording's summary, with plots."""
+"""Make an HTML page, with plots, of a recording's summary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kcovdbg.monitor.summary import (
     short_number,
 )
 
-# Of the drawing, in its own units; the page scales it.
+# Sizes of a drawing, in its own units; the page scales it.
 _WIDTH: Final = 760
 _HEIGHT: Final = 180
 _LEFT: Final = 64
@@ -48,9 +48,11 @@ def _plot_markup(
     :param is_stepped: whether a value stays until the next one.
     :param marks: times of events, drawn as vertical lines.
     """
-    span = (times[-1] if times else 0.0) or 1.0
-    peak = max(values, default=0.0)
-    top = _nice_ceiling(peak) if top is None else top
+    # A recording has a look at least; a single one has no span.
+    span = times[-1] or 1.0
+    peak = max(values)
+    if top is None:
+        top = _nice_ceiling(peak)
 
     def x(seconds: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * seconds / span
@@ -58,8 +60,7 @@ def _plot_markup(
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(value / top, 1.0)
 
-    last = values[-1] if values else 0.0
-    label = f"{title}: at most {format_value(peak)}, at last {format_value(last)}"
+    label = f"{title}: at most {format_value(peak)}, at last {format_value(values[-1])}"
     if marks:
         label += f"; {len(marks)} {marks_title}"
     yield f"<figure><figcaption>{text(label)}</figcaption>"
@@ -101,10 +102,10 @@ def _nice_ceiling(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(
-        (factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9)),
-        10 * power,
-    )
+    for factor in (1, 2, 5):
+        if factor * power >= value * (1 - 1e-9):
+            return factor * power
+    return 10 * power
 
 
 _SHARES = 25
@@ -136,7 +137,10 @@ def _overview(summary: Summary) -> Iterator[str]:
     for line in (*heading_lines(summary), *advice_lines(summary)):
         markup = ""
         for style, part in line:
-            markup += f"<strong>{text(part)}</strong>" if style == "header" else text(part)
+            escaped = text(part)
+            if style == "header":
+                escaped = f"<strong>{escaped}</strong>"
+            markup += escaped
         yield f"<p>{markup}</p>"
     yield from notes_markup(summary.errors)
 
@@ -167,7 +171,7 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
         ("Objects", [point.objects for point in points]),
     ):
         # A scale whose marks are whole numbers.
-        top = max(-(-max(counts, default=0) // _TICKS), 1) * _TICKS
+        top = max(math.ceil(max(counts) / _TICKS), 1) * _TICKS
         yield from _plot_markup(
             title, times, counts, lambda value: f"{value:g}", top=top, is_stepped=True
         )

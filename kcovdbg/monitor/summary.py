@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The answers that a recording of ``monitor`` gives: which buffers overflow, which size would do,
-where records go.
+"""Summarize a recording of ``monitor``: which buffers overflow, which size would do, and where
+records go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.column import (
@@ -45,6 +45,9 @@ _HANDLES: Final = 6
 # Limit for the points of a plot.
 _POINTS: Final = 400
 _HEADER: Final = ".h"
+
+_Records: TypeAlias = Counter[tuple[str | None, str | None]]
+"""Records by function and file."""
 
 
 class _Round(NamedTuple):
@@ -110,9 +113,9 @@ class BufferUse:
             self.free_seconds += span
             self.free_records += step.gained
         if task.held:
-            full_seconds = self.rounds.get(key, _Round()).full_seconds + (
-                span if step.stayed_full else 0.0
-            )
+            full_seconds = self.rounds.get(key, _Round()).full_seconds
+            if step.stayed_full:
+                full_seconds += span
             self.rounds[key] = _Round(task.held, bool(task.full), full_seconds)
 
     @property
@@ -145,7 +148,9 @@ class BufferUse:
             lost = 0.0
             if one.is_full:
                 # Without a rate, it is unknown how much did not fit.
-                lost = math.inf if rate is None else one.full_seconds * rate
+                lost = math.inf
+                if rate is not None:
+                    lost = one.full_seconds * rate
             needs.append(one.records + lost)
         if not needs:
             return None
@@ -170,7 +175,7 @@ class BufferUse:
 
 
 class LocatedShare(NamedTuple):
-    """The share of records that one function, file or directory takes."""
+    """The records that went into one function, file or directory."""
 
     function: str | None
     file: str | None
@@ -196,7 +201,7 @@ class PlotPoint(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The answers."""
+    """The answers that a recording gives."""
 
     last: Sample
     activity: Activity
@@ -218,7 +223,7 @@ def summarize(samples: Iterable[Sample]) -> Summary:
     uses: dict[tuple[str, int | None, str | None], BufferUse] = {}
     # The looks in which the rounds of buffers began.
     starts: dict[BufferKey, int] = {}
-    shares: Counter[tuple[str | None, str | None]] = Counter()
+    shares: _Records = Counter()
     errors: dict[str, None] = {}
     points: list[PlotPoint] = []
     gaps: list[float] = []
@@ -241,34 +246,39 @@ def summarize(samples: Iterable[Sample]) -> Summary:
             if task.count is not None and task.capacity:
                 of = ("area" if task.is_section else "buffer", task.object, task.kcov_mode)
                 found = activity.objects.get(task.object or 0)
-                size = None if found is None else found.size
+                size = None
+                if found is not None:
+                    size = found.size
                 uses.setdefault(of, BufferUse(*of)).add(step, span, size, (key, starts[key]))
-        # Devices count words.
-        gained = sum(step.gained for key, step in activity.steps.items() if key.device is None)
-        points.append(
-            PlotPoint(
-                seconds=activity.seconds,
-                rate=gained / span if span > 0 else 0.0,
-                fill=max((task.fill or 0.0 for task in sample.tasks), default=0.0),
-                overflows=activity.overflows,
-                sections=sum(task.is_section for task in sample.tasks),
-                objects=len(activity.objects),
-            )
-        )
+        points.append(_make_point(activity, sample, span))
     return Summary(
         last=sample,
         activity=activity,
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(sorted(uses.values(), key=_buffer_order)),
-        shares={
-            "function": _rank((*located, records) for located, records in shares.items()),
-            "file": _rank((None, file, records) for (_, file), records in shares.items()),
-            "directory": _rank(
-                (None, _directory_of(file), records) for (_, file), records in shares.items()
-            ),
-        },
+        shares=_rank_shares(shares),
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
+    )
+
+
+def _make_point(activity: Activity, sample: Sample, span: float) -> PlotPoint:
+    """Return the point of the latest sample.
+
+    :param span: seconds since the sample before.
+    """
+    rate = 0.0
+    if span > 0:
+        # Devices count words.
+        steps = activity.steps.items()
+        rate = sum(step.gained for key, step in steps if key.device is None) / span
+    return PlotPoint(
+        seconds=activity.seconds,
+        rate=rate,
+        fill=max((task.fill or 0.0 for task in sample.tasks), default=0.0),
+        overflows=activity.overflows,
+        sections=sum(task.is_section for task in sample.tasks),
+        objects=len(activity.objects),
     )
 
 
@@ -286,23 +296,29 @@ def _directory_of(file: str | None) -> str | None:
 
     A header's directory is named with ``*.h``: code of headers is compiled in other directories.
     """
-    path = PurePosixPath(file or "")
+    if file is None:
+        return None
+    path = PurePosixPath(file)
     if path.suffix == _HEADER:
         return str(path.parent / f"*{_HEADER}")
-    return None if file is None else f"{path.parent}/"
+    return f"{path.parent}/"
 
 
-def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[LocatedShare, ...]:
-    """Add up the records of each function and file; the largest first."""
-    sums: Counter[tuple[str | None, str | None]] = Counter()
-    for function, file, records in shares:
-        sums[function, file] += records  # type: ignore[assignment]
-    total = sum(sums.values())
-    ordered = sorted(sums.items(), key=lambda item: (-item[1], str(item[0])))
-    return tuple(
-        LocatedShare(*located, records, records / total if total else 0.0)
-        for located, records in ordered
-    )
+def _rank_shares(shares: _Records) -> Mapping[str, tuple[LocatedShare, ...]]:
+    """Return the shares of functions, files and directories, the largest first."""
+    files: _Records = Counter()
+    directories: _Records = Counter()
+    for (_, file), records in shares.items():
+        files[None, file] += records
+        directories[None, _directory_of(file)] += records
+    return {"function": _rank(shares), "file": _rank(files), "directory": _rank(directories)}
+
+
+def _rank(records_of: _Records) -> tuple[LocatedShare, ...]:
+    # Without records, there is nothing to divide.
+    total = sum(records_of.values()) or 1.0
+    ordered = sorted(records_of.items(), key=lambda item: (-item[1], str(item[0])))
+    return tuple(LocatedShare(*located, records, records / total) for located, records in ordered)
 
 
 def exclusion(file: str | None) -> tuple[str | None, str | None]:
@@ -325,15 +341,17 @@ def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
     """Return at most so many points. Neighbors are joined, with their highest values."""
     if len(points) <= most:
         return list(points)
+    joined = []
     edges = [number * len(points) // most for number in range(most + 1)]
-    return [
-        group[-1]._replace(
+    for first, end in pairwise(edges):
+        group = points[first:end]
+        point = group[-1]._replace(
             rate=sum(point.rate for point in group) / len(group),
             fill=max(point.fill for point in group),
             sections=max(point.sections for point in group),
         )
-        for group in (points[first:end] for first, end in pairwise(edges))
-    ]
+        joined.append(point)
+    return joined
 
 
 def handle_text(section: SectionActivity) -> str:
@@ -342,7 +360,9 @@ def handle_text(section: SectionActivity) -> str:
         return str(decode_handle(section.handle))
     if not section.kcov:
         return "unknown"
-    return f"one of {handles_text(section.handles)}" if section.handles else name_kcov(section.kcov)
+    if section.handles:
+        return f"one of {handles_text(section.handles)}"
+    return name_kcov(section.kcov)
 
 
 def handles_text(handles: Sequence[int]) -> str:
@@ -364,15 +384,19 @@ def seconds_text(seconds: float) -> str:
 def short_number(number: float) -> str:
     """Return a number in at most five characters: ``999``, ``12.3k``, ``4.5M``."""
     for unit in ("", "k", "M", "G"):
+        if unit and abs(number) < 99.95:
+            return f"{number:.1f}{unit}"
         if abs(number) < 999.5:
-            return f"{number:.1f}{unit}" if unit and abs(number) < 99.95 else f"{number:.0f}{unit}"
+            return f"{number:.0f}{unit}"
         number /= 1000
     return f"{number:.0f}T"
 
 
 def syzkaller_size(words: int) -> str:
     """Return a size as syzkaller writes its constant: ``512 << 10``."""
-    return f"{words // 1024} << 10" if words % 1024 == 0 else str(words)
+    if words % 1024:
+        return str(words)
+    return f"{words // 1024} << 10"
 
 
 def _lost_text(buffer: BufferUse) -> str | None:
@@ -412,8 +436,8 @@ _BUFFER_COLUMNS: Final = (
         "rate",
         SECONDS,
         title="RECORDS/S",
-        value=lambda row: None if row.rate is None else round(row.rate, 3),
-        text=lambda row: None if row.rate is None else short_number(row.rate),
+        value=lambda row: row.rate and round(row.rate, 3),
+        text=lambda row: row.rate and short_number(row.rate),
         priority=2,
     ),
     Column(
@@ -502,6 +526,12 @@ _SHARE_COLUMNS: Final = (
         null=_NO_MAKEFILE,
     ),
 )
+# The columns that tables in text have beside the records.
+_SHARE_KEYS: Final = {
+    "function": ("function", "file"),
+    "file": ("file", "line"),
+    "directory": ("file", "makefile", "line"),
+}
 _RANKED: Final = "where records went, the largest share first"
 _SUMMARY_COLUMNS: Final = (
     Column("target", value=attrgetter("last.target")),
@@ -608,33 +638,31 @@ SUMMARY_ROWS: Final = RowType(
 
 
 def heading_lines(summary: Summary) -> Iterator[Line]:
-    """Yield what the summary is of."""
+    """Yield the kernel, the time and the number of looks, and what looking cost."""
     last, activity = summary.last, summary.activity
-    release = f", Linux {last.release}" if last.release else ""
-    yield (("header", f"{last.target or 'unknown target'}{release}"),)
+    kernel = last.target or "unknown target"
+    if last.release:
+        kernel += f", Linux {last.release}"
+    yield (("header", kernel),)
     start = datetime.fromtimestamp(activity.started, timezone.utc)
-    interval = "" if summary.interval is None else f", one every {summary.interval:.2f} s"
-    yield (
-        (
-            "",
-            f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(activity.seconds)}, "
-            f"{activity.looks} looks{interval}",
-        ),
-    )
-    reads = "" if activity.reads is None else f", {activity.reads} reads"
-    yield (
-        (
-            "remark",
-            f"looking took {activity.cpu_share:.1%} of one core{reads}; counts are lower bounds",
-        ),
-    )
+    span = seconds_text(activity.seconds)
+    looks = f"{start:%Y-%m-%d %H:%M:%S} UTC, {span}, {activity.looks} looks"
+    if summary.interval is not None:
+        looks += f", one every {summary.interval:.2f} s"
+    yield (("", looks),)
+    cost = f"looking took {activity.cpu_share:.1%} of one core"
+    if activity.reads is not None:
+        cost += f", {activity.reads} reads"
+    yield (("remark", f"{cost}; counts are lower bounds"),)
 
 
 def buffer_table(summary: Summary, limit: int | None = None) -> Table:
     """Return the table of buffers."""
     shown = summary.buffers[:limit]
     more = len(summary.buffers) - len(shown)
-    remarks = [f"{more} more buffers; --json has them"] if more else []
+    remarks = []
+    if more:
+        remarks.append(f"{more} more buffers; --json has them")
     return Table(
         _BUFFER_COLUMNS,
         shown,
@@ -646,11 +674,9 @@ def buffer_table(summary: Summary, limit: int | None = None) -> Table:
 
 
 def advice_lines(summary: Summary) -> Iterator[Line]:
-    """Yield which sizes would hold 99 % of what was collected."""
+    """Yield the sizes that would hold 99 % of the rounds."""
     full = [buffer for buffer in summary.buffers if buffer.overflows]
-    if not summary.buffers:
-        return
-    if not full:
+    if summary.buffers and not full:
         yield (("good", "no buffer became full"),)
     for kind, call, constant in (
         ("buffer", "ioctl(fd, KCOV_INIT_TRACE, {words})", "kCoverSize"),
@@ -661,24 +687,14 @@ def advice_lines(summary: Summary) -> Iterator[Line]:
             continue
         sizes = [buffer.needed_size for buffer in of_kind if buffer.needed_size is not None]
         if len(sizes) < len(of_kind):
-            hidden = len(of_kind) - len(sizes)
-            yield (
-                (
-                    "warning",
-                    f"size for 99 % of the rounds of {hidden} {kind}s unknown: it was full in "
-                    f"every round",
-                ),
-            )
+            hidden = f"{len(of_kind) - len(sizes)} {kind}s"
+            problem = f"size for 99 % of the rounds of {hidden} unknown: it was full in every round"
+            yield (("warning", problem),)
         if sizes:
             words = max(sizes)
-            yield (
-                ("header", f"for 99 % of the rounds of the {kind}s that became full: "),
-                (
-                    "",
-                    f"{call.format(words=words)}; in syzkaller {constant} = "
-                    f"{syzkaller_size(words)}",
-                ),
-            )
+            shown = f"{call.format(words=words)}; in syzkaller {constant} = {syzkaller_size(words)}"
+            heading = f"for 99 % of the rounds of the {kind}s that became full: "
+            yield (("header", heading), ("", shown))
 
 
 def section_table(sections: Sequence[SectionActivity]) -> Table:
@@ -691,16 +707,13 @@ def share_table(shares: Sequence[LocatedShare], *, by: str, limit: int = 15) -> 
 
     :param by: ``function``, ``file`` or ``directory``.
     """
-    show = ["records", "share", *(("function",) if by == "function" else ()), "file"]
-    if by == "directory":
-        show += ["makefile", "line"]
-    elif by == "file":
-        show += ["line"]
-    remarks = [f"{len(shares) - limit} more; --json has them"] if len(shares) > limit else []
+    remarks = []
+    if len(shares) > limit:
+        remarks.append(f"{len(shares) - limit} more; --json has them")
     return Table(
         _SHARE_COLUMNS,
         shares[:limit],
-        show=show,
+        show=("records", "share", *_SHARE_KEYS[by]),
         empty="no records were sampled",
         remarks=remarks,
         piped_width=PIPED_WIDTH,
