@@ -61,7 +61,9 @@ def _import_command(module: str) -> Command:
 
 def _load(name: str) -> Command | None:
     module = MODULES.get(name)
-    return None if module is None else _import_command(module)
+    if module is None:
+        return None
+    return _import_command(module)
 
 
 COMMANDS: Final = CommandTable(map(_import_command, MODULES.values()), _load)

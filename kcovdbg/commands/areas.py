@@ -35,7 +35,8 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     areas = list(state.areas)
     for device in state.devices:
         sections = find_device(device.feature).remote
-        areas += () if sections is None else sections.find_areas(state, device)
+        if sections is not None:
+            areas += sections.find_areas(state, device)
     return Table(
         _COLUMNS,
         areas,

@@ -41,25 +41,29 @@ _COLUMNS: Final = (
 
 def _rows(workspace: Workspace) -> Iterator[_Row]:
     settings = workspace.settings
-    is_own = workspace.color is not settings.color
-    yield _Row(
-        "color", workspace.color.value, _COMMAND_LINE if is_own else settings.origin("color")
-    )
-    if settings.pager is None:
-        is_named = "PAGER" in os.environ
-        yield _Row("pager", os.environ.get("PAGER", "less"), "PAGER" if is_named else DEFAULT)
-    else:
+
+    def origin(name: str, *, is_set: bool) -> str:
+        if is_set:
+            return settings.origin(name)
+        return _COMMAND_LINE
+
+    color = workspace.color
+    yield _Row("color", color.value, origin("color", is_set=color is settings.color))
+    if settings.pager is not None:
         yield _Row("pager", settings.pager, settings.origin("pager"))
+    elif "PAGER" in os.environ:
+        yield _Row("pager", os.environ["PAGER"], "PAGER")
+    else:
+        yield _Row("pager", "less", DEFAULT)
     yield _Row("keys", settings.keys, settings.origin("keys"))
-    for folder in workspace.inputs.kernel.options.source_folders:
+    options = workspace.inputs.kernel.options
+    for folder in options.source_folders:
         is_set = folder in settings.source_dirs
-        yield _Row(
-            "source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE
-        )
-    for pair in workspace.inputs.kernel.options.substitutions:
+        yield _Row("source-dirs", folder, origin("source-dirs", is_set=is_set))
+    for pair in options.substitutions:
         is_set = pair in settings.substitute_paths
-        origin = settings.origin("substitute-paths") if is_set else _COMMAND_LINE
-        yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)
+        name = f"substitute-paths.{pair[0]}"
+        yield _Row(name, pair[1], origin("substitute-paths", is_set=is_set))
     for path in settings.symbol_tables:
         yield _Row("symbol-tables", path, settings.origin("symbol-tables"))
     for command, columns in settings.columns.items():
@@ -68,12 +72,16 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin("aliases"))
     for name, limit in LIMITS.items():
         value = find_limit(name)
-        origin = settings.origin("limits") if name in settings.limits else DEFAULT
+        decided = DEFAULT
         if value != settings.limits.get(name, limit.default):
-            origin = _COMMAND_LINE
-        yield _Row(f"limits.{name}", limit.format(value), origin)
+            decided = _COMMAND_LINE
+        elif name in settings.limits:
+            decided = settings.origin("limits")
+        yield _Row(f"limits.{name}", limit.format(value), decided)
     for problem in settings.problems:
-        text = problem.text if problem.hint is None else f"{problem.text}; {problem.hint}"
+        text = problem.text
+        if problem.hint is not None:
+            text += f"; {problem.hint}"
         yield _Row("not used", None, str(settings.path), text)
 
 
@@ -82,9 +90,10 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     folder = find_user_folder("config").path
     remarks = []
     if workspace.settings.path is None:
-        remarks.append(
-            "no configuration file" if folder is None else f"no configuration file: {folder / FILE}"
-        )
+        remark = "no configuration file"
+        if folder is not None:
+            remark += f": {folder / FILE}"
+        remarks.append(remark)
     return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
 
 

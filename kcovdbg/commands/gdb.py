@@ -46,7 +46,9 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     finally:
         signal.signal(signal.SIGINT, before)
     # The status that a shell gives a program that a signal ended.
-    context.status = 128 - status if status < 0 else status
+    if status < 0:
+        status = 128 - status
+    context.status = status
     return None
 
 

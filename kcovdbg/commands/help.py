@@ -44,7 +44,9 @@ def _run(context: Context, args: Namespace) -> CommandResult:
     # Of an alias, help for the command that it stands for.
     (name, *_) = context.workspace.settings.expand((args.command,))
     command = context.workspace.commands.find(name)
-    return command_schema(command) if args.schema else command_help(command, context.width)
+    if args.schema:
+        return command_schema(command)
+    return command_help(command, context.width)
 
 
 COMMAND: Final = Command(

@@ -21,8 +21,11 @@ from kcovdbg.walk.printk_log import read_kernel_log
 
 
 def _era_text(row: Mapping[str, Any]) -> str | None:
-    era = next((era for era in table.eras() if era.name == row["generation"]), None)
-    return row["generation"] if era is None else f"{era.name} ({era.kernels}): {era.summary}"
+    generation: str | None = row["generation"]
+    era = next((era for era in table.eras() if era.name == generation), None)
+    if era is None:
+        return generation
+    return f"{era.name} ({era.kernels}): {era.summary}"
 
 
 _COLUMNS: Final = (
@@ -55,7 +58,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     # The facts about a guest are shown even after it has ended.
     target = context.kernel.target
     state = target.state()
-    stop_note = target.connection.stop_note() if state is MachineState.STOPPED else None
+    stop_note = None
+    if state is MachineState.STOPPED:
+        stop_note = target.connection.stop_note()
     errors: list[str] = []
     generation = None
     try:
@@ -69,8 +74,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         errors += [
             f"{name} is missing from the debug info: {hidden}" for name in generation.missing
         ]
-    has_memory = state is not MachineState.GONE and target.memory_problem is None
-    log = read_kernel_log(target, LOG_RECORDS) if has_memory else KernelLog()
+    log = KernelLog()
+    if state is not MachineState.GONE and target.memory_problem is None:
+        log = read_kernel_log(target, LOG_RECORDS)
     report, newest = find_report(log.records), log.records[-_NEWEST:]
     row = {
         "target": target.name,

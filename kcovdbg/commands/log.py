@@ -39,10 +39,13 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    chooses = args.since is not None or args.level is not None
-    log = read_kernel_log(context.target, None if chooses else args.n)
+    limit = args.n
+    if args.since is not None or args.level is not None:
+        # The newest of the chosen records may be old.
+        limit = None
+    log = read_kernel_log(context.target, limit)
     if not log.records:
-        raise KcovdbgError(log.remarks[0] if log.remarks else "the kernel's log is empty")
+        raise KcovdbgError(next(iter(log.remarks), "the kernel's log is empty"))
     found = list(log.records)
     if args.since is not None:
         found = [record for record in found if record.time >= args.since * 1e9]

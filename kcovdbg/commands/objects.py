@@ -138,7 +138,9 @@ def _run(context: Context, args: Namespace) -> Table:
 
 
 def _label(kcov: Kcov) -> str:
-    return "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov")
+    if kcov.address is None:
+        return "kcov"
+    return name_kcov(kcov.address, kcov.device or "kcov")
 
 
 COMMAND: Final = Command(

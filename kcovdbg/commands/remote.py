@@ -33,7 +33,9 @@ from kcovdbg.model.state import Part
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:
     def value(entry: RemoteHandle) -> object:
-        return None if entry.handle is None else getattr(decode_handle(entry.handle), name)
+        if entry.handle is None:
+            return None
+        return getattr(decode_handle(entry.handle), name)
 
     return value
 

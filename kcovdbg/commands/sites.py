@@ -44,19 +44,21 @@ class _SiteRow(NamedTuple):
 
     @property
     def subsystem(self) -> str | None:
-        return None if self.site.subsystem is None else name_subsystem(self.site.subsystem)
+        if self.site.subsystem is None:
+            return None
+        return name_subsystem(self.site.subsystem)
 
     @property
     def handle(self) -> int | None:
-        return None if self.registration is None else self.registration.handle
+        return self.registration and self.registration.handle
 
     @property
     def pid(self) -> int | None:
-        return None if self.registration is None else self.registration.pid
+        return self.registration and self.registration.pid
 
     @property
     def comm(self) -> str | None:
-        return None if self.registration is None else self.registration.comm
+        return self.registration and self.registration.comm
 
 
 _COLUMNS: Final = (
@@ -142,14 +144,21 @@ def _run(context: Context, args: Namespace) -> Table:
         return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
     lack = context.target.memory_problem
     found = context.kernel.points.find_remote_sites()
-    problem = None if lack is None else f"which handles are registered is unknown: {lack}"
-    handles = context.state(Part.REMOTE).handles if problem is None else ()
-    notes = context.notes if problem is None else (problem,)
+    problem = None
+    handles: Sequence[RemoteHandle] = ()
+    own_errors: tuple[str, ...] = ()
+    if lack is None:
+        handles = context.state(Part.REMOTE).handles
+        notes = context.notes
+    else:
+        problem = f"which handles are registered is unknown: {lack}"
+        notes = (problem,)
+        if context.format is not Format.TEXT:
+            own_errors = notes
     rows = _rows(found, sorted(handles, key=lambda entry: entry.handle or 0), problem)
     chosen, missed = select_rows(rows, args.patterns, _matches)
     if missed and not chosen:
         context.status = 2
-    own_errors = () if problem is None or context.format is Format.TEXT else (problem,)
     empty = "nothing in this kernel announces a remote handle"
     if args.patterns:
         empty = "no such site"

@@ -172,7 +172,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
             "slice: cannot write JSON or CSV to standard output",
             hint="add -o FILE; then --json describes the file",
         )
-    stream = binary_stdout(context.terminal.stdout) if to_stdout else None
+    stream = None
+    if to_stdout:
+        stream = binary_stdout(context.terminal.stdout)
     from kcovdbg.target.drgn.target import DrgnTarget
 
     target = context.target

@@ -112,7 +112,9 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
             f"{files[0]} is debug info alone",
             hint=f"name the image as well: symbols build {files[0]} IMAGE",
         )
-    return debug, None if code == debug else code, ids.pop()
+    if code == debug:
+        return debug, None, ids.pop()
+    return debug, code, ids.pop()
 
 
 def _build(context: Context, files: Sequence[str], output: str | None) -> _TableRow:
@@ -137,17 +139,21 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
     """Yield the tables that are named, directly or by their images; without names, all tables of
     the cache.
     """
-    for path in () if files else find_table_files():
-        with contextlib.suppress(OSError, TableError):
-            yield LocationTable(path)
+    if not files:
+        for path in find_table_files():
+            with contextlib.suppress(OSError, TableError):
+                yield LocationTable(path)
     for name in files:
+        key = table = None
         try:
             with ElfFile(name) as elf:
-                key = None if elf.build_id is None else find_table_key(name)
+                if elf.build_id is not None:
+                    key = find_table_key(name)
         except NotElfError:
             yield open_table_file(name, None)
             continue
-        table = None if key is None else open_table(key)
+        if key is not None:
+            table = open_table(key)
         if table is None:
             raise KcovdbgError(f"no table of {name} has been built", hint=f"symbols build {name}")
         yield table

@@ -40,7 +40,9 @@ def _syscall_column(state: State) -> Column:
 
     def text(task: Task) -> str | None:
         call = find(task)
-        return None if call is None else syscall_text(call)
+        if call is None:
+            return None
+        return syscall_text(call)
 
     return Column(
         "syscall", SYSCALL, value=find, text=text, elastic=12, priority=2, hide_empty=True
@@ -157,19 +159,23 @@ def _run(context: Context, args: Namespace) -> Table:
     for device in context.state(Part.DEVICES).devices:
         for session in device.sessions:
             sessions.setdefault(session.task, []).append(session)
-    tasks: Sequence[Task] = (
-        context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
-    )
+    tasks: Sequence[Task]
+    if every:
+        others, parts = "no task", Part.ALL_TASKS
+        tasks = context.state(parts).all_tasks
+    else:
+        others, parts = _NO_TASK, Part.TASKS
+        tasks = _with_state(context, sessions)
     remarks: list[str] = []
     empty = "no task" if args.all else _NO_TASK
     if args.mode:
         empty = "no such task"
     if args.tasks:
         tasks, missed = select_rows(tasks, args.tasks, _matches)
-        others = "no task" if every else _NO_TASK
-        parts = Part.ALL_TASKS if every else Part.TASKS
         for word in missed:
-            said = f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'"
+            said = f"{others} matches '{word}'"
+            if word.isdecimal():
+                said = f"no task {word}"
             remarks.append(context.state(parts).say_absent(said, parts))
         if missed and not every:
             remarks.append("tasks -a also lists tasks without KCOV state")
@@ -190,7 +196,10 @@ def _run(context: Context, args: Namespace) -> Table:
     unknown = [call.error for call in state.syscalls.values() if call.error is not None]
     if unknown and context.format is Format.TEXT:
         # One line about all of them; JSON has each task's own.
-        remarks.append(f"{unknown[0]} ({len(unknown)} tasks)" if len(unknown) > 1 else unknown[0])
+        remark = unknown[0]
+        if len(unknown) > 1:
+            remark += f" ({len(unknown)} tasks)"
+        remarks.append(remark)
     return Table(
         (*TASK_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,

@@ -118,7 +118,9 @@ _PIECE_COLUMNS: Final = (
 def _comparison(name: str) -> Callable[[_Step], Any]:
     def value(step: _Step) -> object:
         comparison = step.row.record.comparison
-        return None if comparison is None else getattr(comparison, name)
+        if comparison is None:
+            return None
+        return getattr(comparison, name)
 
     return value
 
@@ -272,7 +274,9 @@ def _pieces(
     end = part.ending.end
 
     def group(pc: int) -> object:
-        return names.symbol(pc) if pc and names[pc].frames else pc
+        if not pc or not names[pc].frames:
+            return pc
+        return names.symbol(pc)
 
     runs = list(find_runs(part.pcs, group, max(0, end - _RECORDS), end))
     for position, run in enumerate(runs):
@@ -378,8 +382,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         state = context.state(Part.TASKS | Part.CURRENT)
         if state.extent(Part.TASKS) is Extent.NONE or not args.all:
             context.status = 2
-        absent = state.say_absent("no task with KCOV state", Part.TASKS)
-        said.append(absent if args.all else "could not read any CPU's current task")
+        absent = "could not read any CPU's current task"
+        if args.all:
+            absent = state.say_absent("no task with KCOV state", Part.TASKS)
+        said.append(absent)
     yield Lines(_crash_lines(crashed, context.width))
     yield Lines(_lines(context, found, limit), data=data, remarks=said)
     yield Lines(end_lines(crashed.log[-_LOG_LINES:], context.width))

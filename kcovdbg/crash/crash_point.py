@@ -41,7 +41,9 @@ def find_fault(stack: Sequence[StackFrame], *, is_clean: bool = False) -> int | 
     :param is_clean: whether the stack begins at the crash, without functions that handle it.
     """
     names = [frame.function for frame in stack]
-    return find_origin(names) if is_clean or CrashRole.CRASH in roles_of(names) else None
+    if not is_clean and CrashRole.CRASH not in roles_of(names):
+        return None
+    return find_origin(names)
 
 
 def find_crash_point(
@@ -101,7 +103,7 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
             index for index in indices if index + 1 < len(names) and is_handling(names[index + 1])
         ]
         if number == fault:
-            return (adjacent[-1] if adjacent else indices[-1]) + 1, True
+            return (adjacent or indices)[-1] + 1, True
         following = (
             index for index in range(indices[-1] + 1, len(names)) if is_handling(names[index])
         )

@@ -85,7 +85,9 @@ def summarize_crash(
     """
     task, error = crashed.task, crashed.error
     if task is None or syscall is None:
-        problem = f"crashed task unknown: {error}" if error else "no task crashed"
+        problem = "no task crashed"
+        if error:
+            problem = f"crashed task unknown: {error}"
         return CrashSummary(errors=(problem,))
     errors: list[str] = []
     fields = task.fields
@@ -108,7 +110,9 @@ def summarize_crash(
     if syscall.call is not None:
         name = syscall.call.name or str(syscall.call.number)
         text = syscall_text(syscall.call)
-    role = None if task.role is None else task.role.value
+    role = None
+    if task.role is not None:
+        role = task.role.value
     return CrashSummary(fields.pid, fields.comm, role, function, file, line, name, text, errors)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``batch``: commands on many dumps and traces, with one data set as the result."""
+"""``batch``: run commands on many dumps and traces, and write their rows to one data set."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kcovdbg.farm.batch_run import (
     RUN_OPTIONS,
     BatchJob,
     Outcome,
+    count_text,
     find_debug_info,
     find_digests,
     make_output,
@@ -89,10 +90,9 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
-    """Return the absolute paths of files, and of those in directories that are dumps by their
-    contents or name.
+    """Return the absolute paths of named files, and of the dumps in named directories.
 
-    :param traces: return those that are neither dumps nor programs nor JSON, instead.
+    :param traces: instead of dumps, return files that are neither dumps nor programs nor JSON.
     """
     found: list[Path] = []
     for name in names:
@@ -100,8 +100,8 @@ def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
         if not named.is_dir():
             found.append(named)
             continue
-        files = (path for path in sorted(named.rglob("[!.]*")) if path.is_file())
-        found += (path for path in files if _is_input(path, traces=traces))
+        files = filter(Path.is_file, sorted(named.rglob("[!.]*")))
+        found += [path for path in files if _is_input(path, traces=traces)]
     return tuple(dict.fromkeys(found))
 
 
@@ -113,10 +113,10 @@ def _is_input(path: Path, *, traces: bool) -> bool:
         return True
     if traces:
         return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
+    if kind.is_dump:
+        return True
     # Files that were not extracted, or not from their start, are listed as well.
-    return kind.is_dump or (
-        kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None
-    )
+    return kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None
 
 
 def _run(context: Context, args: Namespace) -> Lines:
@@ -143,9 +143,10 @@ def _run(context: Context, args: Namespace) -> Lines:
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
     damaged = [outcome for outcome in outcomes if outcome.problem is not None]
-    files = "1 file" if len(outcomes) == 1 else f"{len(outcomes)} files"
-    before = f", {earlier} of them earlier" if earlier else ""
-    yield (("", f"{files}{before}: {rows} rows in {escape(str(output))}"),)
+    files = count_text(len(outcomes), "file", "files")
+    if earlier:
+        files += f", {earlier} of them earlier"
+    yield (("", f"{files}: {rows} rows in {escape(str(output))}"),)
     for outcome in damaged[:_LONGEST_LIST]:
         problem = escape(outcome.problem or "")
         yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", problem))

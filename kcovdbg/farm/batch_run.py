@@ -41,7 +41,7 @@ WORKER: Final = "kcovdbg.farm.batch_worker"
 CRASHED: Final = "{crashed}"
 """Stands for the crashed task's thread id, in commands whose text goes to files."""
 COVERED: Final = "{covered}"
-"""The same, for a command that needs the task's buffer."""
+"""Stands for the same id, in a command that needs the task's buffer."""
 SHOW_REPORT: Final = "sym -"
 """The command on a kernel's report, which is its standard input."""
 _MAX_ERROR: Final = 400
@@ -163,7 +163,9 @@ def find_outcome(job: BatchJob) -> Outcome | None:
             return None
     except (OSError, LimitError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return outcome if outcome.failed or all(Path(name).is_file() for name in job.files) else None
+    if not outcome.failed and not all(Path(name).is_file() for name in job.files):
+        return None
+    return outcome
 
 
 def run_job(job: BatchJob) -> Outcome:
@@ -189,7 +191,9 @@ def run_job(job: BatchJob) -> Outcome:
             error = f"ended by signal {-done.returncode}"
         elif done.returncode > 0:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
+            error = f"ended with status {done.returncode}"
+            if said:
+                error = said[-1][:_MAX_ERROR]
     except subprocess.TimeoutExpired as expired:
         output, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
     outcome = Outcome(job.path)
@@ -211,15 +215,16 @@ def run_job(job: BatchJob) -> Outcome:
 
 def _decode(kept: Mapping[str, Any]) -> Outcome:
     lines = tuple(LineOutcome(**line) for line in kept["lines"])
-    if not all(
-        isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int)
-        for line in lines
-    ):
-        raise TypeError("values of other types")
-    crash = None if kept["crash"] is None else CrashSummary(**kept["crash"])
-    return Outcome(
-        **{**kept, "damage": tuple(map(str, kept["damage"])), "lines": lines, "crash": crash}
-    )
+    for line in lines:
+        if not isinstance(line.line, str):
+            raise TypeError("a command that is not text")
+        if not isinstance(line.status, int) or not isinstance(line.rows, int):
+            raise TypeError("a status or a count that is not a number")
+    crash = None
+    if kept["crash"] is not None:
+        crash = CrashSummary(**kept["crash"])
+    damage = tuple(map(str, kept["damage"]))
+    return Outcome(**{**kept, "damage": damage, "lines": lines, "crash": crash})
 
 
 RUN_OPTIONS: Final = (
@@ -245,10 +250,11 @@ def run_batch(
     :param args: the values of :data:`RUN_OPTIONS`.
     """
     outcomes: dict[BatchJob, Outcome] = {}
-    for job in () if args.again else jobs:
-        found = find_outcome(job)
-        if found is not None and not (args.retry and found.failed):
-            outcomes[job] = found
+    if not args.again:
+        for job in jobs:
+            found = find_outcome(job)
+            if found is not None and not (args.retry and found.failed):
+                outcomes[job] = found
     earlier = len(outcomes)
     left = [job for job in jobs if job not in outcomes]
     if left:
@@ -264,6 +270,12 @@ def _run_jobs(
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     stream = context.terminal.stderr
+
+    def show(progress: str) -> None:
+        if stream.isatty():
+            stream.write(f"\r{progress}\x1b[K")
+            stream.flush()
+
     outcomes = {}
     # Each thread waits for the process of a job.
     with ThreadPoolExecutor(args.jobs or len(os.sched_getaffinity(0))) as executor:
@@ -271,14 +283,15 @@ def _run_jobs(
         try:
             for number, future in enumerate(as_completed(futures), 1):
                 outcomes[futures[future]] = future.result()
-                if stream.isatty():
-                    progress = f"{number} of {len(jobs)} " if number < len(jobs) else ""
-                    stream.write(f"\r{progress}\x1b[K")
-                    stream.flush()
+                if number < len(jobs):
+                    show(f"{number} of {len(jobs)} ")
+                else:
+                    show("")
         except KeyboardInterrupt:
-            if stream.isatty():
-                stream.write("\r\x1b[K")
-            again = "the same command without --again" if args.again else "the same command"
+            show("")
+            again = "the same command"
+            if args.again:
+                again += " without --again"
             remark = f"stopped: files that are done are kept; {again} does the others"
             write_remarks(context.terminal, (remark,))
             raise
@@ -297,14 +310,16 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     :param more: further files.
     :raises TargetError: when one cannot be read.
     """
-    named = [
-        name
-        for name in context.workspace.inputs.named_files
-        if Path(name).is_dir()
-        or (Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF)
-    ]
+
+    def may_have_images(name: str) -> bool:
+        path = Path(name)
+        if path.is_file():
+            return dumpfile.identify(name) is dumpfile.FileKind.ELF
+        return path.is_dir()
+
+    named = args.symbols or filter(may_have_images, context.workspace.inputs.named_files)
     found: list[tuple[str | None, str]] = []
-    for name in [*(args.symbols or named), *more]:
+    for name in (*named, *more):
         for file in list_debug_files(name):
             plain = dumpfile.unpack(file).path
             build_id = None
@@ -312,9 +327,17 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
             with contextlib.suppress(ElfError), ElfFile(plain) as elf:
                 # A module may be of any of the kernels: it is matched with the loaded modules when
                 # a dump is opened.
-                build_id = None if elf.is_relocatable else elf.build_id
+                if not elf.is_relocatable:
+                    build_id = elf.build_id
             found.append((build_id, str(plain.absolute())))
     return tuple(found)
+
+
+def count_text(number: int, noun: str, plural: str) -> str:
+    """Return a number of things in words: ``1 crash``, ``2 crashes``."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {plural}"
 
 
 def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
@@ -343,10 +366,15 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
     passed, links = _pass(path)
     for given in inputs:
         real = Path(os.path.realpath(given))
-        home = real if real.is_dir() else Path(os.path.realpath(given.parent))
-        holds = folder in (*real.parents, *home.parents) or folder == home != real
-        if holds or real in passed or home in links:
-            relation = "holds" if holds else "is reached through"
+        home = real
+        if not real.is_dir():
+            home = Path(os.path.realpath(given.parent))
+        relation = None
+        if folder in (*real.parents, *home.parents) or folder == home != real:
+            relation = "holds"
+        elif real in passed or home in links:
+            relation = "is reached through"
+        if relation is not None:
             raise UsageError(
                 f"{command}: '{name}' {relation} the input '{given}'",
                 hint="-o takes a directory for the results alone: -o DIR",
@@ -374,8 +402,8 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
 
 
 def _pass(path: Path) -> tuple[set[Path], set[Path]]:
-    """Return the directories on the way to a path, which is among them, and those in which the way
-    follows a link.
+    """Return the directories that lead to a path, with the path itself, and those that hold a link
+    on the way.
     """
     passed: set[Path] = set()
     links: set[Path] = set()

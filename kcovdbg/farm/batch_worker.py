@@ -101,10 +101,8 @@ def write_parquet(
                 writer = stack.enter_context(
                     arrow.parquet.ParquetWriter(stream, schema, compression="zstd")
                 )
-            rows = (
-                {**_fit(arrow, row, arrow.struct(schema), "")[0], **constants}
-                for row in encode_rows(table)
-            )
+            kind = arrow.struct(schema)
+            rows = (_fit(arrow, row, kind, "")[0] | constants for row in encode_rows(table))
             while some := list(islice(rows, _ROWS)):
                 writer.write_table(arrow.Table.from_pylist(some, schema=schema))
                 number += len(some)
@@ -112,8 +110,8 @@ def write_parquet(
 
 
 def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
-    """Return the columns with types: addresses and words are text, as in JSON; values without a
-    type are JSON in text.
+    """Return the fields of columns: addresses and words are text, as in JSON; values without a
+    type are JSON as text.
     """
     text, number, real = arrow.string(), arrow.int64(), arrow.float64()
     types = {
@@ -137,10 +135,9 @@ def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
 
 
 def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
-    """Return a value of JSON with a type of Arrow's, None for a number that does not fit, and what
-    does not fit in it.
+    """Return a value of JSON for a type of Arrow's, and the problems with it.
 
-    In a row that is noted among its errors.
+    A number that does not fit becomes None. A row with ``errors`` gets the problems added to them.
     """
     types = arrow.types
     if isinstance(value, dict) and types.is_struct(kind):
@@ -163,8 +160,9 @@ def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
         return items, problems
     if types.is_int64(kind) and value is not None and abs(value) > _LARGEST:
         return None, [f"{path.lstrip('.')}: {value} does not fit a signed 64-bit number"]
-    is_text = value is None or isinstance(value, str) or not types.is_string(kind)
-    return value if is_text else json.dumps(value), []
+    if types.is_string(kind) and value is not None and not isinstance(value, str):
+        value = json.dumps(value)
+    return value, []
 
 
 def _open(job: BatchJob) -> tuple[Target | None, Outcome]:
@@ -192,11 +190,7 @@ def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
     # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in
     # v5.9).
     wanted = dumpfile.read_dump_vmcoreinfo(unpacked.path).get("BUILD-ID")
-    paths = [
-        path
-        for build_id, path in job.symbols
-        if build_id is None or wanted is None or build_id == wanted
-    ]
+    paths = [path for build_id, path in job.symbols if wanted is None or build_id in (None, wanted)]
     if job.symbols and not paths:
         raise KcovdbgError(
             "; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}"))
@@ -212,12 +206,16 @@ def _open_trace(job: BatchJob) -> tuple[Target | None, Outcome]:
     """
     read_trace(job.path)
     header = read_header(Path(job.path))
-    build_id = None if header is None or header.build_id is None else header.build_id.lower()
     images = {known for known, _ in job.symbols if known is not None}
-    if build_id is None and len(images) == 1:
+    build_id = None
+    if header is not None and header.build_id is not None:
+        build_id = header.build_id.lower()
+    elif len(images) == 1:
         (build_id,) = images
-    paths = [path for known, path in job.symbols if known in (None, build_id)]
-    target = open_target(TargetOptions(symbols=paths, image=True)) if build_id in images else None
+    target = None
+    if build_id in images:
+        paths = [path for known, path in job.symbols if known in (None, build_id)]
+        target = open_target(TargetOptions(symbols=paths, image=True))
     return target, Outcome(job.path, build_id=build_id)
 
 
@@ -228,12 +226,10 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     target, outcome = _open(job)
     # Known even if the process dies of the first command.
     yield outcome
-    kernel = (
-        Kernel(KernelOptions(is_named=False))
-        if target is None
-        else Kernel(KernelOptions(lambda: target))
-    )
-    workspace = Workspace(import_module(_COMMANDS).COMMANDS, UserInputs(kernel))
+    options = KernelOptions(is_named=False)
+    if target is not None:
+        options = KernelOptions(lambda: target)
+    workspace = Workspace(import_module(_COMMANDS).COMMANDS, UserInputs(Kernel(options)))
     crashed = CrashedTask(None)
     if job.files and job.lines[0] != SHOW_REPORT:
         context = make_context(
@@ -301,17 +297,23 @@ def _write_text(
     # Whole words alone: a path may have any name.
     words = [word.text for word in parse_line(line).words]
     if task is None and (CRASHED in words or COVERED in words):
-        missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
+        missing = "no task crashed"
+        if crashed.error:
+            missing = f"crashed task unknown: {crashed.error}"
     elif task is not None and COVERED in words and not has_buffer(task):
         missing = f"{name_task(task.fields)} had no coverage"
     else:
-        tid = "" if task is None else str(task.fields.pid)
+        if task is not None:
+            tid = str(task.fields.pid)
+            words = [tid if word in (CRASHED, COVERED) else word for word in words]
         with contextlib.ExitStack() as stack:
             if line == SHOW_REPORT:
                 sys.stdin = io.TextIOWrapper(stack.enter_context(dumpfile.open_file(opened.path)))
-            command = " ".join(tid if word in (CRASHED, COVERED) else quote(word) for word in words)
+            command = " ".join(map(quote, words))
             status = run_line(workspace, f"{command} > {quote(path)}")
-    notes = (*filter(None, [missing]), *(f"note: {note}" for note in opened.damage))
+    notes = [f"note: {note}" for note in opened.damage]
+    if missing is not None:
+        notes.insert(0, missing)
     with open_text(path, append=missing is None) as stream:
         stream.writelines(f"{escape(note)}\n" for note in notes)
     return status
@@ -332,8 +334,10 @@ def main() -> int:
                 sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         problem = explain(error)
-        hint = f"; {problem.hint}" if problem.hint else ""
-        print(f"{problem}{hint}", file=sys.stderr)  # noqa: T201 - the parent reads it
+        text = str(problem)
+        if problem.hint:
+            text += f"; {problem.hint}"
+        print(text, file=sys.stderr)  # noqa: T201 - the parent reads it
         return 2
     return 0
 

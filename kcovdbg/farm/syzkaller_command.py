@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller``: answers about each dump in a manager's working directory, and a table of all
-crashes, with and without one.
-"""
+"""``syzkaller``: list the crashes in a manager's working directory, and answer about each dump."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.check.runner import UNJUDGED
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import (
     BOOL,
@@ -43,6 +40,7 @@ from kcovdbg.farm.batch_run import (
     BatchJob,
     DebugInfo,
     Outcome,
+    count_text,
     find_debug_info,
     find_digests,
     make_output,
@@ -78,27 +76,35 @@ class _Row(NamedTuple):
 
 def _of_crash(name: str) -> Callable[[_Row], Any]:
     def value(row: _Row) -> object:
-        return None if row.outcome.crash is None else getattr(row.outcome.crash, name)
+        if row.outcome.crash is None:
+            return None
+        return getattr(row.outcome.crash, name)
 
     return value
 
 
 def _violations(row: _Row) -> bool | None:
-    """Return whether check found violations, None where it was not run, or could not judge every
-    rule and found none.
+    """Return whether check found violations; None if it did not run, or found none and could not
+    judge every rule.
     """
-    statuses = (
-        line.status for line in row.outcome.lines if line.line == "check" and line.error is None
-    )
-    return {0: False, 1: True}.get(next(statuses, UNJUDGED))
+    status = _find_status(row, "check")
+    if status not in (0, 1):
+        return None
+    return status == 1
 
 
 def _slice(row: _Row) -> Path | None:
-    if row.answers is None or not any(
-        line.line.startswith("slice ") and line.error is None for line in row.outcome.lines
-    ):
+    if row.answers is None or _find_status(row, "slice") is None:
         return None
     return row.answers / _SLICE
+
+
+def _find_status(row: _Row, command: str) -> int | None:
+    """Return the exit status of a command; None if it did not run, or failed."""
+    for line in row.outcome.lines:
+        if line.line.partition(" ")[0] == command and line.error is None:
+            return line.status
+    return None
 
 
 _COLUMNS: Final = (
@@ -141,7 +147,7 @@ _COLUMNS: Final = (
         value=lambda row: str(row.crash.path),
         meaning="directory of the crash, or its one file",
     ),
-    Column("dump", PATH, value=lambda row: None if row.dump is None else row.dump.path),
+    Column("dump", PATH, value=lambda row: row.dump and row.dump.path),
     Column("build_id", TEXT, value="outcome.build_id"),
     Column("answers", PATH, meaning="directory with the answers", null="there is none"),
     Column("slice", PATH, value=_slice, meaning="path of the slice", null="it was not written"),
@@ -170,7 +176,7 @@ _COLUMNS: Final = (
     Column(
         "seconds",
         SECONDS,
-        value=lambda row: None if row.dump is None else round(row.outcome.seconds, 3),
+        value=lambda row: row.dump and round(row.outcome.seconds, 3),
     ),
 )
 
@@ -212,8 +218,11 @@ def _make_job(
     :param answers: the directory of its answers, made if it does not exist.
     """
     answers.mkdir(parents=True, exist_ok=True)
-    of_dump = (*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt"))
-    lines, names = zip(*of_dump if is_dump else ((SHOW_REPORT, _REPORT),), strict=True)
+    wanted: Sequence[tuple[str, str]] = ((SHOW_REPORT, _REPORT),)
+    if is_dump:
+        slice_line = f"slice -o {quote(str(answers / _SLICE))}"
+        wanted = (*_ANSWERS, (slice_line, "slice.txt"))
+    lines, names = zip(*wanted, strict=True)
     files = tuple(str(answers / name) for name in names)
     return BatchJob(str(source), lines, str(output), symbols, timeout, files, digests)
 
@@ -230,7 +239,9 @@ def _make_dump_row(
     reader: WorkdirReader, crash: Crash, dump: Dump, answers: Path, outcome: Outcome
 ) -> _Row:
     crashed = outcome.crash
-    errors = (*(() if crashed is None else crashed.errors), *crash.remarks)
+    errors = crash.remarks
+    if crashed is not None:
+        errors = (*crashed.errors, *errors)
     row = _Row(crash, dump, answers, outcome, dump.log, None, errors)
     if dump.log is None or crashed is None or crashed.comm is None or crashed.pid is None:
         return row
@@ -247,21 +258,26 @@ def _make_dump_row(
 
 
 def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
-    """Return what the files of a crash without a dump say.
+    """Return the row of a crash without a dump, from its report and log.
 
-    :param outcome: that of its report with source lines, None where there is no image.
+    :param outcome: of the job that wrote the report with source lines; None if there is no image.
     """
     found = outcome or Outcome(str(crash.path))
-    has_answer = outcome is not None and not outcome.failed
+    located = None
+    if outcome is not None and not outcome.failed:
+        located = answers / _REPORT
     try:
-        texts = reader.read_crash(crash, answers / _REPORT if has_answer else None)
+        texts = reader.read_crash(crash, located)
     except KcovdbgError as error:
         found = replace(found, error=f"log: {error}")
         return _Row(crash, None, None, found, errors=crash.remarks)
-    problems = [] if crash.report is not None else ["no log"]
-    problems += [*texts.summary.errors, *crash.remarks]
+    problems = [*texts.summary.errors, *crash.remarks]
+    if crash.report is None:
+        problems.insert(0, "no log")
     found = replace(found, crash=texts.summary)
-    row = _Row(crash, None, None if outcome is None else answers, found, crash.log)
+    row = _Row(crash, None, None, found, crash.log)
+    if outcome is not None:
+        row = row._replace(answers=answers)
     if texts.program is not None:
         if texts.is_last:
             problems.append(f"{_PROGRAM} has the program that was started last")
@@ -287,12 +303,13 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
         _find_output(manager, args.output),
         [manager.workdir, *(crash.path for crash in crashes)],
     )
-    found = [
-        (crash, dump, output / "crashes" / crash.path.name / dump.path.name)
-        for crash in crashes
-        for dump in crash.dumps
-    ]
-    others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
+    found: list[tuple[Crash, Dump, Path]] = []
+    others: list[tuple[Crash, Path]] = []
+    for crash in crashes:
+        answers = output / "crashes" / crash.path.name
+        found += [(crash, dump, answers / dump.path.name) for dump in crash.dumps]
+        if not crash.dumps:
+            others.append((crash, answers))
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
     shared = (output, symbols, find_digests(symbols), args.timeout)
     jobs = [_make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
@@ -303,11 +320,11 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
                 jobs.append(_make_job(crash.report, answers, *shared, is_dump=False))
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
-    rows = [_make_dump_row(reader, *one, of_path[str(one[1].path)]) for one in found]
-    rows += [
-        _make_row(reader, crash, answers, of_path.get(str(crash.report)))
-        for crash, answers in others
-    ]
+    rows = []
+    for crash, dump, answers in found:
+        rows.append(_make_dump_row(reader, crash, dump, answers, of_path[str(dump.path)]))
+    for crash, answers in others:
+        rows.append(_make_row(reader, crash, answers, of_path.get(str(crash.report))))
     if any(row.outcome.failed for row in rows):
         context.status = 1
     return Table(
@@ -323,10 +340,10 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
 
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
-    before = f"; {earlier} were read earlier" if earlier else ""
-    crashes_text = "1 crash" if len(rows) == 1 else f"{len(rows)} crashes"
-    dumps_text = "1 dump" if dumps == 1 else f"{dumps} dumps"
-    yield f"{crashes_text}, {dumps_text}{before}"
+    text = f"{count_text(len(rows), 'crash', 'crashes')}, {count_text(dumps, 'dump', 'dumps')}"
+    if earlier:
+        text += f"; {earlier} were read earlier"
+    yield text
     if any(row.answers is not None for row in rows):
         yield f"answers: {output}/crashes/CRASH/"
     if dumps and not has_image:

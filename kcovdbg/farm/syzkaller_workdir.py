@@ -43,6 +43,7 @@ from kcovdbg.user_folder import expand_user, is_home
 _OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
 # The title is in the last line of such a file, after such a line.
 _OLD_TITLE: Final = b"after running for "
+_C_REPRODUCER: Final = "repro.cprog"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
@@ -99,11 +100,12 @@ class Crash(NamedTuple):
     @property
     def log(self) -> Path | None:
         """The log of the newest crash that has a report."""
-        number = None if not self.reports else _number(REPORT_NAME, self.reports[0].name)
-        same = (
-            log for log in self.logs if number is not None and _number(LOG_NAME, log.name) == number
-        )
-        return next(iter((*same, *self.logs)), None)
+        if self.reports:
+            number = _number(REPORT_NAME, self.reports[0].name)
+            for log in self.logs:
+                if number is not None and _number(LOG_NAME, log.name) == number:
+                    return log
+        return next(iter(self.logs), None)
 
 
 class Manager(NamedTuple):
@@ -126,28 +128,29 @@ class Manager(NamedTuple):
         """
         real = Path(os.path.realpath(self.workdir))
         if self.crash is not None:
-            return (
-                _read_crash(self.crash, real) if self.crash.is_dir() else _read_report(self.crash),
-            )
+            if self.crash.is_dir():
+                return (_read_crash(self.crash, real),)
+            return (_read_report(self.crash),)
         top = self.workdir / CRASHES
         try:
             # Whoever writes the directory must not choose which other files are read.
             # Unlike Path.resolve(), realpath() takes links in a loop.
             inside = os.path.realpath(top)
-            paths = [
-                path
-                for path in top.iterdir()
-                if Path(os.path.realpath(path)).is_relative_to(inside)
-            ]
+            paths = [path for path in top.iterdir() if _is_inside(path, inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
-        crashes = [_read_crash(path, real) for path in paths if path.is_dir()]
-        crashes += [
-            _read_old_crash(path)
-            for path in paths
-            if _OLD_CRASH.fullmatch(path.name) and path.is_file()
-        ]
+        crashes = []
+        for path in paths:
+            if path.is_dir():
+                crashes.append(_read_crash(path, real))
+            elif _OLD_CRASH.fullmatch(path.name) and path.is_file():
+                crashes.append(_read_old_crash(path))
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
+
+
+def _is_inside(path: Path, folder: str | Path) -> bool:
+    """Return whether a path, with its links followed, is in a directory."""
+    return Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
@@ -239,9 +242,8 @@ def names_another_task(log: bytes, pid: int, comm: str) -> bool:
     ``max_crash_logs``.
     """
     printed = find_tasks(log.decode("utf-8", "replace"))
-    return bool(printed) and not any(
-        task.pid == pid and task.comm.startswith(comm) for task in printed
-    )
+    is_named = any(task.pid == pid and task.comm.startswith(comm) for task in printed)
+    return bool(printed) and not is_named
 
 
 def find_program(log: bytes, comm: str | None) -> str | None:
@@ -259,8 +261,9 @@ def find_program(log: bytes, comm: str | None) -> str | None:
         if (run.number is not None) == is_numbered and (comm is None or comm in run.task_names):
             program = run.program
     lines = program.decode("utf-8", "replace").split("\n")
-    # Without what the console printed among them.
-    return "\n".join(line for line in lines if _CALL.match(line) and line.endswith(")")) or None
+    # The console prints among them.
+    calls = [line for line in lines if _CALL.match(line) and line.endswith(")")]
+    return "\n".join(calls) or None
 
 
 class _Run(NamedTuple):
@@ -330,14 +333,18 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     names = _list_names(path)
     logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
     found = [path / name for name in names if DUMP_NAME.fullmatch(name) and (path / name).is_file()]
-    dumps = [dump for dump in found if Path(os.path.realpath(dump)).is_relative_to(workdir)]
+    dumps = [dump for dump in found if _is_inside(dump, workdir)]
     outside = [dump for dump in found if dump not in dumps]
     tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
+    c_reproducer = None
+    if _C_REPRODUCER in names:
+        c_reproducer = path / _C_REPRODUCER
     title = _read_text(path / DESCRIPTION)
     if title is None and reports:
         # Patch fuzzing saves no description.
         lines = split_log(_read_text(reports[0]) or "")
-        title = (lines[0].message.strip() if lines else None) or None
+        if lines:
+            title = lines[0].message.strip() or None
     return Crash(
         path,
         title,
@@ -345,7 +352,7 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
         logs,
         reports,
         next(iter(_sort(path, REPRODUCER_NAME, names)), None),
-        path / "repro.cprog" if "repro.cprog" in names else None,
+        c_reproducer,
         _read_text(next(iter(tags), None)) or None,
         next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
         tuple(f"{dump.name}: a link out of the working directory, not read" for dump in outside),
@@ -358,8 +365,9 @@ def _read_report(path: Path) -> Crash:
     with contextlib.suppress(OSError):
         text = read_log(path).decode("utf-8", "replace")
     title = find_title(text)
-    is_log = "executing program" in text
-    return Crash(path, title, logs=(path,) if is_log else (), reports=() if is_log else (path,))
+    if "executing program" in text:
+        return Crash(path, title, logs=(path,))
+    return Crash(path, title, reports=(path,))
 
 
 def _read_old_crash(path: Path) -> Crash:
@@ -373,7 +381,9 @@ def _read_old_crash(path: Path) -> Crash:
 
 def _number(pattern: re.Pattern[str], name: str) -> str | None:
     match = pattern.fullmatch(name)
-    return None if match is None else match["number"]
+    if match is None:
+        return None
+    return match["number"]
 
 
 def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple[Path, ...]:
@@ -401,13 +411,13 @@ def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
         times = {log: log.stat().st_mtime for log in numbered}
     except OSError:
         return None
-    same = (log for log in numbered if _number(LOG_NAME, log.name) == number)
-    later = (log for log in numbered if times[log] >= complete)
-    return (
-        next(same, None)
-        or min(later, key=times.__getitem__, default=None)
-        or next(iter(numbered), None)
-    )
+    for log in numbered:
+        if _number(LOG_NAME, log.name) == number:
+            return log
+    later = [log for log in numbered if times[log] >= complete]
+    if later:
+        return min(later, key=times.__getitem__)
+    return next(iter(numbered), None)
 
 
 def _nearby(workdir: Path) -> Iterator[Path]:
@@ -419,13 +429,13 @@ def _nearby(workdir: Path) -> Iterator[Path]:
 
 
 def _resolve(configuration: Path, named: object) -> Sequence[Path]:
-    """Return what a path in a configuration can be: a relative one is relative to where the manager
-    ran.
+    """Return the paths that a path in a configuration can mean: a relative one is relative to the
+    directory where the manager ran, which is not known.
     """
-    folders = (
-        (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
-    )
-    return tuple(dict.fromkeys((base / str(named)).resolve() for base in folders))
+    if not isinstance(named, str) or not named:
+        return ()
+    folders = (Path.cwd(), configuration.resolve().parent)
+    return tuple(dict.fromkeys((base / named).resolve() for base in folders))
 
 
 def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
@@ -464,32 +474,32 @@ def _add_images(
 
     :param named: where the user lets images be looked for, without links.
     """
-    folder = Path(os.path.realpath(configuration)).parent
-    places = [
-        Path(os.path.realpath(manager.workdir)),
-        *([] if is_home(folder) else [folder]),
-        *named,
-    ]
-    modules = settings.get("module_obj")
+    home = Path(os.path.realpath(configuration)).parent
+    places = [Path(os.path.realpath(manager.workdir)), *named]
+    if not is_home(home):
+        places.append(home)
     objects = _resolve(configuration, settings.get("kernel_obj"))
     folders = dict.fromkeys(objects)
-    for name in modules if isinstance(modules, list) else ():
-        folders |= dict.fromkeys(_resolve(configuration, name))
-    searched = [
-        folder for folder in folders if any(folder.is_relative_to(place) for place in places)
-    ]
-    vmlinux = (folder / "vmlinux" for folder in objects if folder in searched)
-    image = next((path for path in vmlinux if _is_plain(path)), None)
-    found = {path for folder in searched for path in _list_modules(folder) if _has_debug_info(path)}
-    remarks = tuple(
-        f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s "
-        f"{shlex.quote(str(folder))}"
-        for folder in folders
-        if folder not in searched and folder.is_dir()
-    )
-    return manager._replace(
-        images=(*(() if image is None else (image,)), *sorted(found)), remarks=remarks
-    )
+    modules = settings.get("module_obj")
+    if isinstance(modules, list):
+        for name in modules:
+            folders |= dict.fromkeys(_resolve(configuration, name))
+    searched: list[Path] = []
+    remarks: list[str] = []
+    for folder in folders:
+        if any(folder.is_relative_to(place) for place in places):
+            searched.append(folder)
+        elif folder.is_dir():
+            remarks.append(
+                f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s "
+                f"{shlex.quote(str(folder))}"
+            )
+    images = [folder / "vmlinux" for folder in objects if folder in searched]
+    found: set[Path] = set()
+    for folder in searched:
+        found.update(filter(_has_debug_info, _list_modules(folder)))
+    image = list(filter(_is_plain, images))[:1]
+    return manager._replace(images=(*image, *sorted(found)), remarks=tuple(remarks))
 
 
 def _is_plain(path: Path) -> bool:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reading of a work directory in another process: whoever made it must not keep this one from going
-on.
-"""
+"""Read a work directory in another process, so that no work directory can stop this one."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class WorkdirReader:
     def find(self, name: str, named: Sequence[str]) -> tuple[Manager, list[Crash]]:
         """Return a manager's files and its crashes.
 
-        :param name: what find_manager() takes.
+        :param name: the working directory or the configuration, as for find_manager().
         :param named: files and directories of images that the user named.
         :raises KcovdbgError: when it cannot be read, or not in time.
         """
@@ -86,7 +84,7 @@ class WorkdirReader:
 
         :raises KcovdbgError: when it cannot be read, or not in time.
         """
-        return DumpLog(**self._call("read_dump_log", str(log), pid, comm))
+        return DumpLog(**self._call("read_dump_log", log, pid, comm))
 
     def read_crash(self, crash: Crash, located: Path | None) -> CrashTexts:
         """Return what the report and the log of a crash say.
@@ -94,8 +92,7 @@ class WorkdirReader:
         :param located: the report with source lines, which was written about it.
         :raises KcovdbgError: when one cannot be read, or not in time.
         """
-        paths = (None if path is None else str(path) for path in (crash.report, crash.log, located))
-        found = self._call("read_crash", *paths)
+        found = self._call("read_crash", crash.report, crash.log, located)
         summary = CrashSummary(**{**found["summary"], "errors": tuple(found["summary"]["errors"])})
         return CrashTexts(summary, found["program"], found["is_last"])
 
@@ -103,20 +100,24 @@ class WorkdirReader:
         process = self._start()
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
+            request = json.dumps([name, *arguments], default=os.fspath)
+            process.stdin.write(request.encode() + b"\n")
             process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._receive(process))
         except (TimeoutError, EOFError, BrokenPipeError) as error:
             self._end()
-            is_late = isinstance(error, TimeoutError)
-            hint = "--timeout SECONDS gives it more time" if is_late else None
+            hint = None
+            if isinstance(error, TimeoutError):
+                hint = "--timeout SECONDS gives it more time"
             raise KcovdbgError(f"could not read the work directory: {error}", hint=hint) from None
         except BaseException:
-            # What comes next would be the answer to another call.
+            # Otherwise the next call would receive the answer to this one.
             self._end()
             raise
         if "error" in answer:
-            kind = UsageError if answer["is_usage"] else KcovdbgError
+            kind = KcovdbgError
+            if answer["is_usage"]:
+                kind = UsageError
             raise kind(answer["error"][:_MAX_ERROR], hint=answer["hint"])
         result: dict[str, Any] = answer["result"]
         return result
@@ -187,4 +188,6 @@ def _decode_crash(
 
 
 def _decode_path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)
+    if name is None:
+        return None
+    return Path(name)

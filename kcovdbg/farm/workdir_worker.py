@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reads a work directory in a process of its own, which its parent ends when that takes too long:
+"""Read a work directory in a process of its own, which its parent ends when that takes too long:
 ``python -m kcovdbg.farm.workdir_worker``.
 
 Each line of standard input is a JSON array: the name of a function and its arguments. Each line of
@@ -38,8 +38,9 @@ def _find(name: str, named: list[str]) -> dict[str, object]:
 def _read_dump_log(log: str, pid: int, comm: str) -> dict[str, object]:
     """Return what a log says about the task that a dump shows to have crashed."""
     text = read_log(Path(log))
-    is_other = names_another_task(text, pid, comm)
-    return {"is_other": is_other, "program": None if is_other else find_program(text, comm)}
+    if names_another_task(text, pid, comm):
+        return {"is_other": True, "program": None}
+    return {"is_other": False, "program": find_program(text, comm)}
 
 
 def _read_crash(report: str | None, log: str | None, located: str | None) -> dict[str, object]:
@@ -47,31 +48,35 @@ def _read_crash(report: str | None, log: str | None, located: str | None) -> dic
 
     :param located: the report with source lines, which was written about it.
     """
-    text = None if log is None else read_log(Path(log))
-    summary = CrashSummary() if report is None else _summarize(report)
+    summary = CrashSummary()
+    if report is not None:
+        summary = _summarize(report)
     if located is not None:
         found = _summarize(located)
         if found.function == summary.function and found.file is not None:
             summary = replace(summary, file=found.file, line=found.line)
-    program = None if text is None else find_program(text, summary.comm)
-    is_last = program is None and text is not None
-    if is_last and text is not None:
-        program = find_program(text, None)
+    program = None
+    is_last = False
+    if log is not None:
+        text = read_log(Path(log))
+        program = find_program(text, summary.comm)
+        is_last = program is None
+        if is_last:
+            program = find_program(text, None)
     return {"summary": asdict(summary), "program": program, "is_last": is_last}
 
 
 def _summarize(report: str) -> CrashSummary:
     found = summarize_report(decode_log(report, read_log(Path(report))))
     task, origin = found.task, found.origin
-    return CrashSummary(
-        pid=None if task is None else task.pid,
-        comm=None if task is None else task.comm,
-        function=None if origin is None else origin.function,
-        file=None if origin is None else origin.file,
-        line=None if origin is None else origin.line,
-        syscall=found.syscall,
-        errors=() if found.problem is None else (found.problem,),
-    )
+    summary = CrashSummary(syscall=found.syscall)
+    if task is not None:
+        summary = replace(summary, pid=task.pid, comm=task.comm)
+    if origin is not None:
+        summary = replace(summary, function=origin.function, file=origin.file, line=origin.line)
+    if found.problem is not None:
+        summary = replace(summary, errors=(found.problem,))
+    return summary
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {
