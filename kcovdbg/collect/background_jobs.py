@@ -92,7 +92,9 @@ class BackgroundJob:
         """Exit status of ``collect``, which is that of its command; None while it runs."""
         status = self._process.poll()
         # A negative status is the signal that ended it.
-        return 128 - status if status is not None and status < 0 else status
+        if status is not None and status < 0:
+            return 128 - status
+        return status
 
     @property
     def buffers(self) -> list[str]:
@@ -285,9 +287,9 @@ def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
     files = job.files
     if not files:
         errors = [line for line in job.lines if line.startswith(("kcovdbg:", "hint:", "  "))]
-        ended = (
-            f"ended by signal {status - 128}" if status > 128 else f"failed with status {status}"
-        )
+        ended = f"failed with status {status}"
+        if status > 128:
+            ended = f"ended by signal {status - 128}"
         yield f"{head}{ended}, nothing was collected: {job.title}"
         yield from (f"  {line}" for line in errors[:_SHOWN_LINES] or job.lines[-_SHOWN_LINES:])
         return

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``collect``: coverage of a command on this machine."""
+"""``collect``: run a command on this machine, and show or write its coverage."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -90,9 +91,9 @@ def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
     """
     found: list[int] = []
     common: int | None = None
-    for word in ",".join(words).split(",") if words else ():
+    for word in itertools.chain.from_iterable(option.split(",") for option in words):
         try:
-            value = 0 if word == _AUTO else handles.parse_handle(word)
+            value = _parse_remote_handle(word)
         except ValueError:
             hint = f"usb:1, common:0x42, {_AUTO}"
             raise WordError(f"'{word}' is not a remote handle", word, hint=hint) from None
@@ -109,39 +110,56 @@ def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
     return tuple(found), common
 
 
+def _parse_remote_handle(word: str) -> int:
+    """Return a handle; 0 for any free common one.
+
+    :raises ValueError: when it is not a handle.
+    """
+    if word == _AUTO:
+        return 0
+    return handles.parse_handle(word)
+
+
 def _make_request(context: Context, args: Namespace) -> Request:
     from kcovdbg.collect.command_run import Request
 
     if not args.command:
         hint = "collect -- COMMAND ARG…, for instance collect -- ls /"
         raise WordError("collect: missing command", None, hint=hint)
-    is_old = plain_mode_name(args.mode) in ("PC", "CMP")
-    features = None if is_old else context.running_features
+    features = None
+    if plain_mode_name(args.mode) not in ("PC", "CMP"):
+        # A posted series may be needed.
+        features = context.running_features
+    size = DEFAULT_SIZE
+    if args.buffer_size is not None:
+        size = parse_size(args.buffer_size)
     found, common = parse_remote(args.remote or ())
-    is_data = context.format is not Format.TEXT or args.output == STDOUT
+    stdout = None
+    if context.format is not Format.TEXT or args.output == STDOUT:
+        # Standard output is for the answer alone, which a program reads.
+        stdout = 2
     return Request(
         argv=tuple(args.command),
         mode=find_mode(args.mode, features),
-        size=DEFAULT_SIZE if args.buffer_size is None else parse_size(args.buffer_size),
+        size=size,
         syscalls=args.syscall,
         handles=found,
         common_handle=common,
-        # Standard output is for the answer alone, which a program reads.
-        stdout=2 if is_data else None,
+        stdout=stdout,
     )
 
 
 def _find_holder(context: Context, handle: int) -> str | None:
-    """Return who holds a remote handle, None where this kernel cannot be inspected or nobody
-    does.
-    """
+    """Return who holds a remote handle; None if nobody does, or this kernel cannot be inspected."""
     target = context.kernel.memory.optional_target
     if target is None or not is_this_machine(target):
         return None
     with contextlib.suppress(KcovdbgError):
         for entry in context.state(Part.REMOTE).handles:
             if entry.handle == handle:
-                kcov = "an unknown object" if entry.kcov is None else name_kcov(entry.kcov)
+                kcov = "an unknown object"
+                if entry.kcov is not None:
+                    kcov = name_kcov(entry.kcov)
                 if entry.pid is None:
                     return f"{kcov} holds it"
                 return f"{name_task(entry)} holds it with {kcov}"
@@ -176,7 +194,7 @@ def _collect(context: Context, args: Namespace, request: Request) -> tuple[Colle
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    # Before the kernel is opened, for nothing is collected without it.
+    # Nothing is collected without the compiled module: report that before the kernel is opened.
     load_native()
     request = _make_request(context, args)
     if args.repeat is not None and args.repeat < 1:
@@ -269,13 +287,9 @@ def _write(
     parts: Sequence[CollectedPart],
     remarks: Sequence[str],
 ) -> Renderable:
-    call = args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller")
-    length = CALL_LENGTHS.get(platform.machine(), 0) if call else 0
-    if call and not length:
-        raise CollectError(
-            f"the length of a call instruction on {platform.machine()} is unknown",
-            hint="use --pc raw",
-        )
+    length = 0
+    if args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller"):
+        length = _find_call_length()
     _check_number(args, has_several=len(parts) > 1)
 
     def text(part: CollectedPart) -> bytes:
@@ -286,8 +300,11 @@ def _write(
     if args.output == STDOUT:
         if is_trace:
             remarks.append("no side file: standard output has none")
+            data = trace_bytes(parts[0].buffer)
+        else:
+            data = text(parts[0])
         stream = binary_stdout(context.terminal.stdout)
-        stream.write(trace_bytes(parts[0].buffer) if is_trace else text(parts[0]))
+        stream.write(data)
         stream.flush()
         write_remarks(context.terminal, remarks)
         return Lines(())
@@ -315,8 +332,23 @@ def _write(
     return Table(_FILE_COLUMNS, rows, remarks=remarks)
 
 
+def _find_call_length() -> int:
+    machine = platform.machine()
+    if machine not in CALL_LENGTHS:
+        raise CollectError(
+            f"the length of a call instruction on {machine} is unknown", hint="use --pc raw"
+        )
+    return CALL_LENGTHS[machine]
+
+
 def _name_part(path: Path, label: str) -> Path:
-    return path.with_name(f"{path.stem}.{label}{path.suffix}") if label else path
+    """Return the path of a part's file.
+
+    :param label: of the part; empty if there is one part.
+    """
+    if not label:
+        return path
+    return path.with_name(f"{path.stem}.{label}{path.suffix}")
 
 
 COMMAND: Final = Command(

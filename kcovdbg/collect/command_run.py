@@ -81,7 +81,7 @@ class Request:
     @property
     def device_path(self) -> str:
         """Path of the device's file."""
-        return device_path(self.mode) if self.path is None else self.path
+        return self.path or device_path(self.mode)
 
     @property
     def has_remote(self) -> bool:
@@ -153,7 +153,9 @@ class Collected:
     def buffers(self) -> list[Buffer]:
         """All collected buffers, remote coverage last."""
         found = [task.buffer for task in self.tasks if task.problem is None]
-        return found if self.remote is None else [*found, self.remote]
+        if self.remote is not None:
+            found.append(self.remote)
+        return found
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +208,7 @@ class _Run:
         self.is_random = is_random
         self.ffi, self.lib = load_native()
         self.find_holder = find_holder
-        self.device = self.ffi.NULL if request.device is None else request.device
+        self.device = request.device or self.ffi.NULL
         self.keep: list[Any] = []
         self.command = self._make_command()
         self.native = self.ffi.gc(self.lib.kcovdbg_run_new(self.command), self.lib.kcovdbg_run_free)
@@ -425,7 +427,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
 
 def _exit_status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
+    if code < 0:
+        return 128 - code
+    return code
 
 
 # linux/fanotify.h and linux/fcntl.h

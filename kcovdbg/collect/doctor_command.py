@@ -70,7 +70,9 @@ def _check_kernel(_context: Context) -> Diagnosis:
             answer += f", without {_COMPARISONS}: no cmp mode"
         return Diagnosis(True, answer)
     if config is None:
-        fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
+        fix = f"mount debugfs and check for {DEVICE}"
+        if is_there is None:
+            fix = "run kcovdbg as root"
         return Diagnosis(None, "no kernel configuration found", fix)
     if config.get("CONFIG_KCOV") == "y":
         return Diagnosis(True, f"{running_release()}: CONFIG_KCOV=y")
@@ -86,9 +88,11 @@ _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in M
 
 def _check_points(context: Context) -> Diagnosis:
     target = context.kernel.memory.optional_target
-    lines = None if target is None or not is_this_machine(target) else target.lines
-    image = None if lines is None else lines.image
-    found = None if image is None else find_calls(image)
+    image = found = None
+    if target is not None and is_this_machine(target) and target.lines is not None:
+        image = target.lines.image
+    if image is not None:
+        found = find_calls(image)
     if found is not None:
         calls, size = found
         if not calls:

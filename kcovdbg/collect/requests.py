@@ -44,13 +44,17 @@ class CollectMode(NamedTuple):
 
         :param size: of the buffer, in words.
         """
-        return 0 if self.request.prefix_words is None else self.request.prefix_words(size)
+        if self.request.prefix_words is None:
+            return 0
+        return self.request.prefix_words(size)
 
     @property
     def second(self) -> CollectMode | None:
-        """Mode in which the second buffer is read, None if there is none."""
+        """Mode in which the second buffer is read; None if there is no second buffer."""
         second = self.request.second
-        return None if second is None else self._replace(name=second.name, codec=second.codec)
+        if second is None:
+            return None
+        return self._replace(name=second.name, codec=second.codec)
 
     def decode(
         self, name: str, data: bytes, size: int, pid: int | None = None, comm: str | None = None
@@ -141,7 +145,9 @@ DEVICE: Final = "/sys/kernel/debug/kcov"
 def device_path(mode: CollectMode) -> str:
     """Return the path of the file that a mode is collected with."""
     device = mode.request.device
-    return DEVICE if device is None else str(Path(DEVICE).with_name(device.file))
+    if device is None:
+        return DEVICE
+    return str(Path(DEVICE).with_name(device.file))
 
 
 DEFAULT_SIZE: Final = 1 << 19
@@ -167,9 +173,9 @@ _MACHINES_64: Final = frozenset(
 def kernel_word_size() -> int:
     """Return the size of the running kernel's ``unsigned long`` in bytes."""
     machine = platform.machine()
-    if machine in _MACHINES_64:
-        return 8
-    return 4 if os.sysconf("SC_LONG_BIT") == 32 else 8
+    if machine not in _MACHINES_64 and os.sysconf("SC_LONG_BIT") == 32:
+        return 4
+    return 8
 
 
 def request_number(ioctl: Ioctl) -> int:
@@ -238,7 +244,9 @@ def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
         lib.kcovdbg_close(kcov)
     if error == 0:
         return EnableRefusal.MODE
-    return EnableRefusal.FILE if error == errno.EINVAL else EnableRefusal.UNKNOWN
+    if error == errno.EINVAL:
+        return EnableRefusal.FILE
+    return EnableRefusal.UNKNOWN
 
 
 def _try_enable(ffi: Any, lib: Any, kcov: Any, request: int, argument: int) -> int:
@@ -252,7 +260,7 @@ def _try_enable(ffi: Any, lib: Any, kcov: Any, request: int, argument: int) -> i
 
 
 FindHolder: TypeAlias = Callable[[int], "str | None"]
-"""Says who holds a remote handle; None where nobody is found."""
+"""Returns who holds a remote handle; None if nobody is found."""
 
 ENOTSUPP: Final = 524
 """The kernel's internal errno for "not supported", which libc does not know; EOPNOTSUPP is 95."""
@@ -451,9 +459,9 @@ def explain_errno(
     :param path: path of KCOV's file.
     :param size: size of the buffer in words.
     :param handles: remote handles that were requested.
-    :param find_holder: says who holds a remote handle; None where the kernel cannot be inspected.
+    :param find_holder: returns who holds a remote handle; None if the kernel cannot be inspected.
     :param command: command that was to be run.
-    :param refusal: reason for EINVAL from KCOV_ENABLE, if it is known.
+    :param refusal: reason for EINVAL from KCOV_ENABLE; None if unknown.
     :param mode: mode that was to be enabled.
     """
     if (step, number) in ((Step.OPEN, errno.ENOENT), (Step.OPEN, errno.ENOTDIR)):
@@ -463,15 +471,18 @@ def explain_errno(
     if (step, number) == (Step.REMOTE_ENABLE, errno.EINVAL):
         return _explain_bad_handle(handles)
     if step == Step.EXEC:
-        is_missing = number == errno.ENOENT
-        problem = "command not found" if is_missing else os.strerror(number)
-        return CollectError(f"{command}: {problem}", status=127 if is_missing else 126)
+        if number == errno.ENOENT:
+            return CollectError(f"{command}: command not found", status=127)
+        return CollectError(f"{command}: {os.strerror(number)}", status=126)
     found = _EXPLANATIONS.get((step, number))
+    reason: int | str = number
     if refusal is not None:
         found = _REFUSALS.get(refusal, found)
+        reason = refusal.value
+    mode_name = ""
     if mode is not None:
-        reason = number if refusal is None else refusal.value
         found = mode.request.errors.get((Step(step).name, reason), found)
+        mode_name = mode.name
     if found is None:
         text = f"{errno.errorcode.get(number, number)} ({os.strerror(number)})"
         if number == ENOTSUPP:
@@ -479,7 +490,7 @@ def explain_errno(
         return CollectError(
             f"{_CALL_NAMES[Step(step)]}: {text}", hint="kcovdbg doctor checks what collecting needs"
         )
-    named = {"path": path, "size": size, "mode": "" if mode is None else mode.name}
+    named = {"path": path, "size": size, "mode": mode_name}
     message, hint = (text.format_map(named) for text in found)
     return CollectError(message, hint=hint)
 
@@ -512,10 +523,12 @@ def _explain_taken_handle(handles: Sequence[int], find_holder: FindHolder | None
         name = f"handle {decode_handle(handle)}"
         if list(handles).count(handle) > 1:
             return CollectError(f"{name}: given twice", hint="give each handle once")
-        holder = None if find_holder is None else find_holder(handle)
+        holder = find_holder and find_holder(handle)
         if holder is not None:
             return CollectError(f"{name}: {holder}", hint="kcovdbg remote lists all handles")
-    which = "handle" if len(handles) == 1 else "one of the handles"
+    which = "handle"
+    if len(handles) > 1:
+        which = "one of the handles"
     return CollectError(
         f"{which} {_name_handles(handles)}: already registered (EEXIST)",
         hint="kcovdbg remote shows who holds it, on a kernel with debug info",

@@ -67,8 +67,8 @@ class Trace:
         self._mode = find_mode(mode, features)
         self._size = size
         self._word_size = kernel_word_size()
-        self._path = device_path(self._mode) if path is None else path
-        self._device = self._ffi.NULL if device is None else device
+        self._path = path or device_path(self._mode)
+        self._device = device or self._ffi.NULL
         self._kcov: Any = None
         self._enable = make_native_mode(self._mode, size)
         self._thread: int | None = None
@@ -104,7 +104,9 @@ class Trace:
     @property
     def fd(self) -> int:
         """The descriptor of KCOV's file; -1 while there is none."""
-        return -1 if self._kcov is None else int(self._kcov.fd)
+        if self._kcov is None:
+            return -1
+        return int(self._kcov.fd)
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -117,11 +119,9 @@ class Trace:
         error = self._lib.kcovdbg_enable(self._kcov, self._enable)
         if error:
             self._thread = None
-            refusal = (
-                find_refusal(self._path, self._enable, self._size, self._device)
-                if error == -errno.EINVAL
-                else None
-            )
+            refusal = None
+            if error == -errno.EINVAL:
+                refusal = find_refusal(self._path, self._enable, self._size, self._device)
             raise explain_errno(
                 Step.ENABLE,
                 -error,

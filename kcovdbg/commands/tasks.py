@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
@@ -147,6 +147,15 @@ def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Ta
     )
 
 
+def _unknown_calls(state: State) -> Iterator[str]:
+    """Yield one remark on all tasks whose system calls are unknown."""
+    errors = [call.error for call in state.syscalls.values() if call.error is not None]
+    if len(errors) == 1:
+        yield errors[0]
+    elif errors:
+        yield f"{errors[0]} ({len(errors)} tasks)"
+
+
 def _run(context: Context, args: Namespace) -> Table:
     modes = sorted(context.layout.mode_names)
     if args.mode is not None and modes and args.mode not in modes:
@@ -193,13 +202,9 @@ def _run(context: Context, args: Namespace) -> Table:
             return task.errors
         return (*task.errors, error)
 
-    unknown = [call.error for call in state.syscalls.values() if call.error is not None]
-    if unknown and context.format is Format.TEXT:
-        # One line about all of them; JSON has each task's own.
-        remark = unknown[0]
-        if len(unknown) > 1:
-            remark += f" ({len(unknown)} tasks)"
-        remarks.append(remark)
+    if context.format is Format.TEXT:
+        # JSON has the error of each task.
+        remarks += _unknown_calls(state)
     return Table(
         (*TASK_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,

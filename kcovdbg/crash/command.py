@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``last``: what tasks executed last, beside their stacks."""
+"""``last``: show what tasks executed last, beside their stacks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _LastSteps(NamedTuple):
 
     task: Task
     is_stuck: bool
-    """Whether another task or CPU reported that it hangs or stalls, and crashed the kernel."""
+    """Whether another task or CPU reported that the task hangs, and crashed the kernel."""
     stack: Sequence[StackFrame]
     parts: Sequence[_BufferPart]
     remarks: Sequence[tuple[str, str]]
@@ -174,10 +174,7 @@ def _choose(
         tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context.inputs, word))
         return [state.find_task(tid) for tid in tids], []
     if args.all:
-        tasks = context.state(Part.TASKS).tasks
-        return [
-            task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote
-        ], []
+        return list(filter(_has_state, context.state(Part.TASKS).tasks)), []
     if crashed.task is not None:
         return [crashed.task], []
     # Stacks that are unavailable are reported with each task.
@@ -188,6 +185,10 @@ def _choose(
     by_address = {task.fields.address: task for task in state.all_tasks}
     current = filter(None, map(by_address.get, state.current.values()))
     return list(current), remarks
+
+
+def _has_state(task: Task) -> bool:
+    return bool(task.role is not Role.NONE or task.saved or task.owns_remote)
 
 
 def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastSteps:
@@ -281,13 +282,16 @@ def _pieces(
     runs = list(find_runs(part.pcs, group, max(0, end - _RECORDS), end))
     for position, run in enumerate(runs):
         indexes = range(run.first, run.first + run.length)
-        numbers = [number for index in indexes for number in part.ending.meets.get(index, ())]
+        numbers: list[int] = []
+        for index in indexes:
+            numbers += part.ending.meets.get(index, ())
         # However long ago, the last pass through each function of the stack is part of the path.
         if position < len(runs) - limit and not numbers:
             continue
-        pc = next((part.pcs[index] for index in reversed(indexes) if part.pcs[index]), None)
+        pcs = list(filter(None, part.pcs[run.first : indexes.stop]))
         function, where = NO_ADDRESS, None
-        if pc is not None:
+        if pcs:
+            pc = pcs[-1]
             function = f"{pc:#x}"
             if names[pc].frames:
                 function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
@@ -317,9 +321,8 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)
             elif ending.end:
-                yield from table_lines(
-                    Table(_PIECE_COLUMNS, [*_pieces(part, last, names, limit)]), context.width
-                )
+                pieces = list(_pieces(part, last, names, limit))
+                yield from table_lines(Table(_PIECE_COLUMNS, pieces), context.width)
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
                 crash = escape(_crash_text(ending, rest, last.is_stuck))

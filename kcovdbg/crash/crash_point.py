@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The end of a crashed task's coverage, and the records of functions on its stack.
+"""Find the end of a crashed task's coverage, and the records of functions on its stack.
 
 A crashing kernel keeps executing: panic() and its output leave tens of thousands of records in the
 buffer. The stack shows in which function the crash began; the records up to there led to it.
@@ -88,8 +88,10 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
     """
     handling = {plain_function(frame.function) for frame in stack[:fault]}
 
-    def is_handling(name: str) -> bool:
-        return bool(name) and (name in handling or role_of(name) in HANDLING)
+    def is_handled_at(index: int) -> bool:
+        if index == len(names) or not names[index]:
+            return False
+        return names[index] in handling or role_of(names[index]) in HANDLING
 
     for number in range(fault, len(stack)):
         wanted = plain_function(stack[number].function)
@@ -99,14 +101,10 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
             continue
         # Crash handling may call the function again: prefer its last record that is directly
         # followed by crash handling.
-        adjacent = [
-            index for index in indices if index + 1 < len(names) and is_handling(names[index + 1])
-        ]
+        adjacent = [index for index in indices if is_handled_at(index + 1)]
         if number == fault:
             return (adjacent or indices)[-1] + 1, True
-        following = (
-            index for index in range(indices[-1] + 1, len(names)) if is_handling(names[index])
-        )
+        following = filter(is_handled_at, range(indices[-1] + 1, len(names)))
         return next(following, len(names)), False
     return len(names), False
 

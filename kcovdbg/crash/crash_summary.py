@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The task that crashed, its function and system call."""
+"""Find the task that crashed, and sum up its function and system call."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class CrashedTask(NamedTuple):
     """The task that crashed."""
 
     task: Task | None
-    """None where no task crashed, or that is unknown."""
+    """None if no task crashed, or the task is unknown."""
     error: str | None = None
-    """Why it is unknown."""
+    """Why the task is unknown."""
     report: CrashReport = CrashReport()
-    """The kernel's log about it."""
+    """The kernel's report of the crash."""
     log: tuple[LogRecord, ...] = ()
-    """Its last records, oldest first; none where no task crashed."""
+    """The last records of the kernel's log, oldest first; none if no task crashed."""
     reporter: Task | None = None
-    """The task that crashed the kernel because this one hangs or stalls; None where it crashed
-    itself.
+    """The task that crashed the kernel because this one hangs or stalls; None if this task crashed
+    by itself.
     """
 
 
