@@ -22,10 +22,10 @@ from kcovdbg.farm.batch_run import (
     RUN_OPTIONS,
     BatchJob,
     Outcome,
-    count_text,
     find_debug_info,
     find_digests,
     make_output,
+    plural_text,
     run_batch,
 )
 from kcovdbg.farm.batch_worker import import_arrow
@@ -143,7 +143,7 @@ def _run(context: Context, args: Namespace) -> Lines:
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
     damaged = [outcome for outcome in outcomes if outcome.problem is not None]
-    files = count_text(len(outcomes), "file", "files")
+    files = plural_text(len(outcomes), "file", "files")
     if earlier:
         files += f", {earlier} of them earlier"
     yield (("", f"{files}: {rows} rows in {escape(str(output))}"),)

@@ -333,7 +333,7 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     return tuple(found)
 
 
-def count_text(number: int, noun: str, plural: str) -> str:
+def plural_text(number: int, noun: str, plural: str) -> str:
     """Return a number of things in words: ``1 crash``, ``2 crashes``."""
     if number == 1:
         return f"1 {noun}"

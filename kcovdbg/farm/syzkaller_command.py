@@ -40,10 +40,10 @@ from kcovdbg.farm.batch_run import (
     BatchJob,
     DebugInfo,
     Outcome,
-    count_text,
     find_debug_info,
     find_digests,
     make_output,
+    plural_text,
     run_batch,
 )
 from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
@@ -340,7 +340,7 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
 
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
-    text = f"{count_text(len(rows), 'crash', 'crashes')}, {count_text(dumps, 'dump', 'dumps')}"
+    text = f"{plural_text(len(rows), 'crash', 'crashes')}, {plural_text(dumps, 'dump', 'dumps')}"
     if earlier:
         text += f"; {earlier} were read earlier"
     yield text

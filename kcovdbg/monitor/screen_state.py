@@ -144,7 +144,7 @@ def _per_second(row: Any) -> float | None:
     return float(row.rate.per_second)
 
 
-def _count_text(row: TaskActivity) -> str:
+def _records_text(row: TaskActivity) -> str:
     count = row.task.count
     if count is None:
         return " " * _COUNT
@@ -206,7 +206,7 @@ TASKS: Final = MonitorList(
             text=lambda row: f"{bar_text(row.task.fill, row.task.full):<{_BAR}}",
             style=_bar_style,
         ),
-        Column("records", NUMBER, value=attrgetter("task.count"), text=_count_text, priority=1),
+        Column("records", NUMBER, value=attrgetter("task.count"), text=_records_text, priority=1),
         Column(
             "rate",
             NUMBER,
