@@ -128,7 +128,7 @@ class CodeQuestion:
                 return
             if found.state is BlockState.UNKNOWN:
                 answer = f"whether {subject.name} ran is unknown: {found.reason}"
-                yield Answer("unknown", answer, {}, named, notes, path=path)
+                yield Answer("unknown", answer, shown, named, notes, path=path)
                 return
             ways = list(self._explain_ways(subject))
             if any(way.path for way in ways):

@@ -65,6 +65,11 @@ class ExplainedCode(NamedTuple):
     remarks: Sequence[str] = ()
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing of it is known."""
+        return all(answer.code == "unknown" for answer in self.answers)
+
+    @property
     def has_run(self) -> bool:
         """Whether it ran."""
         return any(answer.code in ("code-executed", "function-covered") for answer in self.answers)

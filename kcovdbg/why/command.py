@@ -260,7 +260,7 @@ def _answer_code(context: Context, question: CodeName) -> Lines:
             names.append(subject.trace)
     answers: list[Answer] = []
     for subject in subjects:
-        answers += (answer for answer in subject.answers if answer.code != "coverage")
+        answers += subject.answers
     explained = ExplainedCode(question.text, ())
     try:
         explained = explain_code(context, question, names)
@@ -270,6 +270,9 @@ def _answer_code(context: Context, question: CodeName) -> Lines:
             raise
         remark = f"whether {question.text} can be covered is unknown: {error}"
         explained = explained._replace(remarks=[remark])
+    if not explained.is_unknown:
+        # That there is coverage explains nothing more.
+        answers = [answer for answer in answers if answer.code != "coverage"]
     answers += explained.answers
     if question.is_function and not explained.has_run:
         answers += _explain_others(context, question.text, subjects)

@@ -20,7 +20,7 @@ from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.why.code_name import find_address
-from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
+from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, Values, find_interrupt
 
 PCS: Final = frozenset({PointKind.PC, PointKind.ENTRY})
 """The kinds of points of ordinary traces."""
@@ -65,7 +65,7 @@ def _explain_points(function: str, points: Sequence[int], trace: TraceRecords | 
     if shown["covered"]:
         return Answer("function-covered", f"{function}() is covered", shown, named)
     if not trace.quality & Quality.COMPLETE:
-        return _doubt(function)
+        return _doubt(function, shown)
     answer = f"{function}() is instrumented, and the trace has none of its points"
     return Answer("function-not-covered", answer, shown, named)
 
@@ -75,9 +75,9 @@ def count_covered(points: Iterable[int], trace: TraceRecords) -> int:
     return sum(trace.counts.get(pc, 0) > 0 for pc in points)
 
 
-def _doubt(function: str) -> Answer:
+def _doubt(function: str, shown: Values) -> Answer:
     answer = f"whether {function}() is covered is unknown: the trace is incomplete"
-    return Answer("unknown", answer, named={"function": function})
+    return Answer("unknown", answer, shown, {"function": function})
 
 
 def _explain_module_records(context: Context, function: str, trace: TraceRecords) -> Answer:
@@ -93,10 +93,11 @@ def _explain_module_records(context: Context, function: str, trace: TraceRecords
     address = find_address(context, function)
     if address is None:
         return _explain_absent(function)
+    shown: Values = {"covered": 0, "address": address}
     if not trace.quality & Quality.COMPLETE:
-        return _doubt(function)
+        return _doubt(function, shown)
     answer = f"{function}() is in a module, and the trace has none of its points"
-    return Answer("function-not-covered", answer, {"covered": 0, "address": address}, named)
+    return Answer("function-not-covered", answer, shown, named)
 
 
 def _explain_absent(function: str) -> Answer:

@@ -47,7 +47,7 @@ class Puzzled(NamedTuple):
         found = [
             shown
             for shown in self.answers[str(question)].values()
-            if shown[0].partition("=")[0] == first
+            if shown and shown[0].partition("=")[0] == first
         ]
         assert len(found) == 1, (first, self.answers[str(question)])
         return found[0]
@@ -343,7 +343,7 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
         shown = [
             one
             for one in answers[f"{section['pid']} {function}"].values()
-            if one[0].startswith("frame=")
+            if one and one[0].startswith("frame=")
         ]
         # The interrupt itself, and the function that runs in it.
         assert len(shown) == 2, function
