@@ -470,6 +470,15 @@ def test_function_of_a_task_of_the_demo_that_does_not_collect(capsys):
     assert rows[-1]["path"][-1] == "vfs_read"
 
 
+def test_code_of_which_nothing_is_known(capsys):
+    """An open trace without a stack does not say whether a function was being entered."""
+    assert main(["--demo", "why", "82", "hub_event", "--json"]) == 0
+    rows = {row["code"]: row for row in json.loads(capsys.readouterr().out)}
+    assert "coverage" in rows
+    assert rows["unknown"]["values"]["covered"] == 0 < rows["unknown"]["values"]["points"]
+    assert not {"code-not-executed", "code-executed"} & rows.keys()
+
+
 def test_function_that_other_tasks_ran(capsys):
     assert main(["--demo", "why", "34", "getname_flags", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
