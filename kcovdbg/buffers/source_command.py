@@ -96,7 +96,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     if rows:
         least = "at least " if counted.is_incomplete else ""
         remarks.append(f"{least}{_count(rows)}, in {len(found.files)} files")
-    empty = "no records" if args.place is None else f"nothing of '{args.place}' is covered"
+    empty = "no records"
+    if args.place is not None:
+        empty = f"nothing of '{args.place}' is covered"
     if counted.is_incomplete:
         empty += " in what could be read"
     data = Table(_COLUMNS, rows, errors=partial(_errors, is_incomplete=counted.is_incomplete))

@@ -125,7 +125,10 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
 
 def _find_hint(context: Context, word: str) -> str | None:
     """Return what to type for a word that is a file's name."""
-    return None if context.workspace.inputs.confinement is not None else find_hint(word)
+    # Another program must not ask what is at a path.
+    if context.workspace.inputs.confinement is not None:
+        return None
+    return find_hint(word)
 
 
 def _parse_words(context: Context, given: Sequence[str]) -> list[CodeWord]:

@@ -51,7 +51,9 @@ class _Row(NamedTuple):
 def _function_text(row: _Row) -> str:
     if row.function is None:
         return f"{row.pc:#x}"
-    return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
+    if row.location.approximate:
+        return f"{row.function} {APPROXIMATE}"
+    return row.function
 
 
 def _errors(row: _Row) -> tuple[str, ...]:

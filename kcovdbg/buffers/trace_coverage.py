@@ -206,7 +206,9 @@ def _find_executed(
 def _state_of_missing(trace: TraceRecords) -> LineState:
     """Return the state of lines in functions that have no record in a trace."""
     knows = Quality.COMPLETE | Quality.ENDED
-    return LineState.NOT_EXECUTED if trace.quality & knows == knows else LineState.UNDECIDED
+    if trace.quality & knows == knows:
+        return LineState.NOT_EXECUTED
+    return LineState.UNDECIDED
 
 
 def _is_of_files(files: Collection[str], frame: Frame) -> bool:

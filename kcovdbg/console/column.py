@@ -67,7 +67,9 @@ def to_json(value: object) -> object:
 
 
 def _any_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(to_json(value))
+    if isinstance(value, str):
+        return value
+    return json.dumps(to_json(value))
 
 
 _HEX: Final = {"type": "string", "pattern": "^0x[0-9a-f]+$"}

@@ -278,7 +278,9 @@ def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
         words = (index.words.get(value, ()) for value in (Value.BUFFER, Value.BUFFER_NAME))
         yield from find_matching((*chain.from_iterable(words), *_BUFFER_PREFIXES), prefix)
         return
-    found = _files(rest) if name == "file" else find_matching(index.words.get(f"{name}:", ()), rest)
+    found = find_matching(index.words.get(f"{name}:", ()), rest)
+    if name == "file":
+        found = _files(rest)
     yield from (Candidate(f"{name}:{entry.text}", entry.meta) for entry in found)
 
 

@@ -168,7 +168,9 @@ def _task_meta(task: Task) -> str:
 
 
 def _object_meta(kcov: Kcov) -> str:
-    owner = "" if kcov.pid is None else f"  {kcov.pid} {escape(kcov.comm or '')}"
+    owner = ""
+    if kcov.pid is not None:
+        owner = f"  {kcov.pid} {escape(kcov.comm or '')}"
     return f"{kcov.mode or '?'}{_count_meta(kcov)}{owner}"
 
 

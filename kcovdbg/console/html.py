@@ -182,8 +182,10 @@ def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
             continue
         yield f'<tr><th scope="row">{text(column.heading)}</th><td>{text(shown)}</td></tr>'
     yield "</tbody></table></div>"
-    errors = fields.errors(fields.row) if fields.errors is not None else ()
-    yield from notes_markup([*fields.remarks, *errors])
+    notes = [*fields.remarks]
+    if fields.errors is not None:
+        notes += fields.errors(fields.row)
+    yield from notes_markup(notes)
 
 
 def notes_markup(remarks: Iterable[str]) -> Iterator[str]:

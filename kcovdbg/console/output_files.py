@@ -183,7 +183,9 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
     from kcovdbg.child_process import child_environment
 
     # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
-    shell = ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
+    shell = ["sh", "-c"]
+    if shutil.which("bash"):
+        shell = ["bash", "--posix", "-o", "pipefail", "-c"]
 
     with (
         _stdout_file(stdout) as file,

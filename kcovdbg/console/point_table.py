@@ -46,4 +46,6 @@ def find_early_points(context: Context, function: str) -> Sequence[FunctionPoint
     if table is None or not table.is_awaited or not is_watched:
         return ()
     wait_for_table(context.terminal, table, _MOMENTS)
-    return context.kernel.points.find_in_function(function) if table.is_awaited else ()
+    if not table.is_awaited:
+        return ()
+    return context.kernel.points.find_in_function(function)

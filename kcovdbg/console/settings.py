@@ -64,7 +64,9 @@ class Settings:
 
     def origin(self, name: str) -> str:
         """Return where a setting comes from: the file or :data:`DEFAULT`."""
-        return str(self.path) if name in self.given else DEFAULT
+        if name in self.given:
+            return str(self.path)
+        return DEFAULT
 
     def expand(self, words: Sequence[str]) -> list[str]:
         """Return the words of a command with its alias replaced; an alias within an alias is

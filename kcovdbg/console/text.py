@@ -37,7 +37,9 @@ def _is_safe(text: str) -> bool:
 
 def escape_all(texts: Sequence[str]) -> Sequence[str]:
     """Return texts that are safe for a terminal, each on one line."""
-    return texts if _is_safe("".join(texts)) else list(map(escape, texts))
+    if _is_safe("".join(texts)):
+        return texts
+    return list(map(escape, texts))
 
 
 def escape(text: str) -> str:

@@ -129,10 +129,9 @@ class LocatedCall(NamedTuple):
         """The name of the function; of an inlined one that of the caller, where there is no debug
         info.
         """
-        frames = self.location.frames
-        if not frames:
-            return None
-        return frames[0].function if self.is_inlined else frames[-1].function
+        if self.is_inlined:
+            return self.location.innermost.function
+        return self.location.outermost.function
 
 
 def locate_calls(calls: Iterable[Call], names: LocationCache) -> Iterator[LocatedCall]:

@@ -72,7 +72,9 @@ def _state_of_points(points: int, covered: int) -> LineState:
     """Return the state of a line of which only points are known."""
     if not covered:
         return LineState.UNDECIDED
-    return LineState.EXECUTED if covered == points else LineState.PARTLY
+    if covered < points:
+        return LineState.PARTLY
+    return LineState.EXECUTED
 
 
 def join_code(

@@ -174,11 +174,9 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     if reason is not None and not _CONSEQUENCE.match(reason):
         return CrashReport(None, reason)
     # Of several CPUs that report something, the crash is that of the one that died.
-    died = (
-        end
-        if panic is not None
-        else next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
-    )
+    died: int | None = end
+    if panic is None:
+        died = next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
     if died is None:
         return CrashReport()
     every = [index for index in range(end) if TITLE.match(texts[index])]
@@ -248,7 +246,9 @@ def _find_task(message: str) -> ReportedTask | None:
         or _TASK_OF_LEAK.match(message)
         or _TASK_OF_WARNING.match(message)
     )
-    return None if match is None else ReportedTask(int(match["pid"]), match["comm"].strip())
+    if match is None:
+        return None
+    return ReportedTask(int(match["pid"]), match["comm"].strip())
 
 
 def summarize_report(text: str) -> ReportSummary:

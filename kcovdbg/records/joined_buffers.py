@@ -134,5 +134,7 @@ def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
     )
     hints = (fit.hint for fit in fits if fit.hint is not None)
     fit = ListFit(points, judged, remark, next(hints, None))
-    remarks = (remark, *merged.remarks) if fit.is_low else merged.remarks
-    return replace(merged, fit=fit, remarks=remarks)
+    merged = replace(merged, fit=fit)
+    if fit.is_low:
+        merged = replace(merged, remarks=(remark, *merged.remarks))
+    return merged

@@ -543,14 +543,18 @@ def quality_of(buffer: Buffer) -> Quality:
     incomplete.
     """
     if buffer.encoding.codec.is_exact:
-        return EXECUTED_CODE if buffer.listed_code is None else ALL_EXECUTED_CODE
+        if buffer.listed_code is None:
+            return EXECUTED_CODE
+        return ALL_EXECUTED_CODE
     is_plain = (
         buffer.mode in (None, _PLAIN_MODE)
         and not buffer.encoding.codec.has_operands
         and buffer.bits_set is None
     )
     if not is_plain or buffer.full or buffer.was_full or buffer.is_incomplete or buffer.gaps:
-        return INCOMPLETE & ~Quality.ENDED if buffer.is_open else INCOMPLETE
+        if buffer.is_open:
+            return INCOMPLETE & ~Quality.ENDED
+        return INCOMPLETE
     if buffer.is_open:
         return OPEN
     # A list without an order has each PC once.

@@ -285,7 +285,9 @@ def find_convention(
     if not words or not points:
         return PcReading(words)
     search = _Search(words, points, call_length, kaslr_offset, modules)
-    return search.survey() if len(search.distinct) < least else search.run()
+    if len(search.distinct) < least:
+        return search.survey()
+    return search.run()
 
 
 def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Convention | None:

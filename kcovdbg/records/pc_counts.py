@@ -54,7 +54,9 @@ class PcCounts(Mapping[int, int]):
         :class:`Mapping`.
         """
         index = bisect_left(self.pcs, pc)
-        return self.records[index] if index < len(self.pcs) and self.pcs[index] == pc else default
+        if index < len(self.pcs) and self.pcs[index] == pc:
+            return self.records[index]
+        return default
 
     def records_of(self, pcs: Sequence[int]) -> array[int]:
         """Return the number of records of ascending PCs, 0 for one that was not recorded."""

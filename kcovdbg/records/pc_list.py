@@ -279,7 +279,9 @@ def interpret(
     offset = options.kaslr_offset or 0
     if named is not None:
         shifted = _shift(buffer, named.correction(call_length) - offset)
-        return _judge(shifted, points, named.value) if points else shifted
+        if not points:
+            return shifted
+        return _judge(shifted, points, named.value)
     buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
     assumed = None if is_buffer else options.assumed

@@ -141,7 +141,9 @@ class WordLookup:
                 yield row._replace(errors=(*row.errors, *errors))
 
     def _to_pc(self, address: int) -> int:
-        return pc_of(address, self._target.kaslr_offset) if self._is_running else address
+        if self._is_running:
+            return pc_of(address, self._target.kaslr_offset)
+        return address
 
     def _make_start(
         self, word: CodeWord, start: FunctionStart, errors: tuple[str, ...], *, is_other_build: bool
@@ -242,4 +244,6 @@ def _find_choices(lookup: WordLookup, word: CodeWord) -> Sequence[WrittenLocatio
     if word.is_torn:
         return ()
     choices = tuple(lookup.find(word))
-    return () if any(row.is_cut for row in choices) else choices
+    if any(row.is_cut for row in choices):
+        return ()
+    return choices
