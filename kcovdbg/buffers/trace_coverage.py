@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from posixpath import normpath
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, fill_lines, find_lines, join_code
+from kcovdbg.records.coverage import FileCoverage, fill_lines, find_lines, join_code, mark_calls
+from kcovdbg.records.function_places import find_starts, group_functions
 from kcovdbg.records.line_states import (
     CodeLine,
     LineState,
@@ -109,7 +111,7 @@ class LineFinder:
                         f"the records contradict the code of {states.contradictions} functions: "
                         f"is this trace of another kernel?"
                     )
-            joined.append(join_code(points, code))
+            joined.append(self._judge_calls(join_code(points, code), code))
             all_remarks.append((*self._remarks, *remarks))
         if len(traces) > 1:
             # Code was inlined there, in functions that this trace did not execute.
@@ -150,6 +152,23 @@ class LineFinder:
         states = self._finder.find_lines(trace, functions, files={file})
         code = self._add_modules(states.files, trace, [trace], None, {file})
         return {line.line: line for line in code.get(file, ())}
+
+    def _judge_calls(
+        self, files: Sequence[FileCoverage], code: Mapping[str, Sequence[CodeLine]]
+    ) -> list[FileCoverage]:
+        """Return lines with the states of those at which code was inlined.
+
+        :param code: lines with code of their own, by file.
+        """
+        starts = find_starts(self._table) if code else {}
+        return [
+            mark_calls(
+                file,
+                {line.line for line in code.get(file.file, ())},
+                group_functions(starts.get(normpath(file.file), {})),
+            )
+            for file in files
+        ]
 
     def _find_functions(self, traces: Sequence[TraceRecords], place: str | None) -> list[int]:
         """Return the numbers of the functions that any of the traces executed, of a place."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
+from kcovdbg.records.function_places import FunctionGroup, find_unexecuted
 from kcovdbg.records.line_states import CodeLine, LineState
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
@@ -115,6 +116,35 @@ def _join_line(file: str, line: CodeLine, known: LineCoverage | None) -> LineCov
     if state.was_executed:
         hits = max(line.hits, hits)
     return LineCoverage(file, line.line, state, hits, known.points, known.covered)
+
+
+def mark_calls(
+    file: FileCoverage, with_code: Collection[int], groups: Sequence[FunctionGroup]
+) -> FileCoverage:
+    """Return lines of which those at which code was inlined that has no record were not executed if
+    nothing of their function was.
+
+    :param with_code: lines with code of their own.
+    :param groups: functions of the file.
+    """
+    calls: list[int] = []
+    missed: list[int] = []
+    others: list[int] = []
+    for line, state, points, covered in zip(
+        file.lines, file.states, file.points, file.covered, strict=True
+    ):
+        if points and not covered and line not in with_code:
+            calls.append(line)
+        elif state == LineState.NOT_EXECUTED:
+            missed.append(line)
+        elif state != LineState.NOT_INSTRUMENTED:
+            others.append(line)
+    unexecuted = set(find_unexecuted(calls, groups, missed, others))
+    states = bytes(
+        LineState.NOT_EXECUTED if line in unexecuted else state
+        for line, state in zip(file.lines, file.states, strict=True)
+    )
+    return file._replace(states=states)
 
 
 def fill_lines(

@@ -12,13 +12,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, compress, pairwise, repeat
-from operator import and_, attrgetter
+from operator import and_
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
+from kcovdbg.model.location import KIND_MASK, Frame
+from kcovdbg.records.function_places import (
+    FunctionGroup,
+    find_starts,
+    find_unexecuted,
+    group_functions,
+)
 from kcovdbg.records.line_states import (
     BranchState,
     FunctionState,
@@ -28,16 +34,17 @@ from kcovdbg.records.line_states import (
     TraceRecords,
     make_finder,
 )
-from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
+from kcovdbg.records.native_loops import Numbering, find_chains, flatten_chains
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_locations import pair_words
-from kcovdbg.symbols.location_table import LocationTable, TableColumns
+from kcovdbg.records.pc_locations import low_halves, pair_words
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
 
 # By the numbers of states.
 _DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
 _UNKNOWN: Final = bytes(state.is_unknown for state in LineState).ljust(256, b"\0")
 
+_OUTSIDE: Final = bytes(state == LineState.NOT_INSTRUMENTED for state in range(256))
 _LAST_LINE: Final = 1 << 32
 
 
@@ -46,13 +53,11 @@ class FunctionCoverage(NamedTuple):
 
     name: str
     line: int
-    """Where it is defined; where debug info does not say that, where its code begins, and of one
-    that has only inlined copies, where its first coverage point is.
-    """
+    """Where it is defined; where debug info does not say that, where its code begins."""
     hits: int | None
-    """How often it was entered, 0 if never; 1 where it follows from its lines that it was; None
-    where it is unknown whether it was. Of a function that has only inlined copies the most records
-    of one of its points."""
+    """How often it was entered, 0 if never; None where it is unknown whether it was. Of a function
+    that was executed in inlined copies alone the hits of its first line that was executed.
+    """
 
 
 class BranchCoverage(NamedTuple):
@@ -202,18 +207,6 @@ class CodeCoverage(NamedTuple):
 
 
 _Wanted: TypeAlias = Callable[[Frame], bool]
-_Place: TypeAlias = "tuple[str, str]"
-"""The path and the name of a function."""
-
-
-class _Functions(NamedTuple):
-    """All functions with code, by path and name."""
-
-    hits: Mapping[_Place, int | None]
-    """None where it is unknown whether it was executed."""
-    lines: Mapping[_Place, int]
-    inlined: Collection[_Place]
-    """The functions with inlined copies, whose code may be in blocks that began before it."""
 
 
 def find_source_coverage(
@@ -235,56 +228,36 @@ def _find_coverage(
 ) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else "" for name in columns.names]
-    if trace.quality & Quality.EXACT:
-        functions = _find_entered(table, columns, paths)
-    else:
-        functions = _find_functions(table, trace, columns, paths)
-    functions = _place_definitions(functions, table)
-    by_path: defaultdict[str, list[FunctionCoverage]] = defaultdict(list)
-    for (path, name), hits in functions.hits.items():
-        by_path[path].append(FunctionCoverage(name, functions.lines[path, name], hits))
+    starts = find_starts(table)
+    entries = _find_entries(table, columns, paths, starts)
+    recorded: Mapping[str, Mapping[int, int]] = {}
+    calls: Mapping[str, Collection[int]] = {}
+    if not trace.quality & Quality.EXACT:
+        recorded = _find_recorded(table, trace)
+        calls = _find_calls(table)
     branches = _group_branches(columns, paths)
     parts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for path, part in _split_files(columns, paths):
         parts[path].append(part)
     files = []
-    for path in sorted({*parts, *by_path}):
-        lines = _join_lines(columns, parts[path])
-        own = sorted(by_path[path], key=attrgetter("line", "name"))
-        if wanted is not None:
-            lines = _select_lines(lines, path, own, wanted)
-            own = [function for function in own if wanted(Frame(function.name, path, None, None))]
-        file = SourceCoverage(path, lines.numbers, lines.hits, own, (), lines.unknown)
-        own = [
-            _decide_function(found, (path, found.function.name) in functions.inlined)
-            for found in find_function_lines(file)
+    for path in sorted(parts):
+        groups = group_functions(starts.get(path, {}))
+        own = _join_lines(columns, parts[path])
+        lines = _add_calls(own, groups, calls.get(path, ()), recorded.get(path, {}))
+        functions = [
+            function
+            for group in groups
+            for function in _judge_functions(group, lines, entries.get(path, {}))
         ]
-        of_lines = _choose_branches(branches.get(path, {}), lines)
-        if lines.numbers or own or lines.unknown:
-            files.append(file._replace(all_functions=own, branches=of_lines))
+        if wanted is not None:
+            functions = [one for one in functions if wanted(Frame(one.name, path, None, None))]
+            lines = _select_lines(lines, path, groups, wanted)
+        of_lines = _choose_branches(columns, branches.get(path, ()), lines)
+        if lines.numbers or functions or lines.unknown:
+            files.append(
+                SourceCoverage(path, lines.numbers, lines.hits, functions, of_lines, lines.unknown)
+            )
     return CodeCoverage(files, columns.contradictions, columns.unmatched)
-
-
-def _place_definitions(functions: _Functions, table: LocationTable) -> _Functions:
-    """Return functions where they are defined, with those that have no point: they are inlined
-    everywhere.
-    """
-    hits, lines = dict(functions.hits), dict(functions.lines)
-    inlined = set(functions.inlined)
-    for path, definitions in table.definitions.items():
-        before: dict[_Place, int] = {}
-        for definition in definitions:
-            place = path, definition.name
-            code = functions.lines.get(place)
-            # Of several of one name, which units define differently, the last one before its code.
-            if place in before and code is not None and definition.line > code:
-                continue
-            before[place] = definition.line
-        for place in before.keys() - hits.keys():
-            hits[place] = 0
-            inlined.add(place)
-        lines.update(before)
-    return _Functions(hits, lines, inlined)
 
 
 def select_reachable(
@@ -398,29 +371,59 @@ def _join_hits(one: int | None, other: int | None) -> int | None:
     return one + other
 
 
-def _decide_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
-    """Return a function with what its lines say of it: it was executed if one of them was.
+class _Entry(NamedTuple):
+    """What is known of a function's own code."""
 
-    It is unknown where only its points say that it was not: a copy that is inlined may have none,
-    and its lines may have been executed.
+    hits: int
+    """How often all copies were entered."""
+    is_unknown: bool
+    """Whether it is unknown of one whether it was."""
 
-    :param has_inlined: whether there are inlined copies.
+
+_NO_ENTRY: Final = _Entry(0, False)
+
+
+def _judge_functions(
+    group: FunctionGroup,
+    lines: _Lines,
+    entries: Mapping[tuple[int, str], _Entry],
+) -> list[FunctionCoverage]:
+    """Return the functions of a group that have lines.
+
+    A function was executed if one of its lines was, in its own code or in an inlined copy. Of
+    several on one line those count that are not known to have been skipped.
+
+    :param entries: by line and name.
     """
-    function, hits = found.function, found.function.hits
-    if not found.lines:
-        # lcov 2 refuses a function without a line.
-        hits = None
-    elif found.executed_lines:
-        hits = max(hits or 0, 1)
-    elif hits or (has_inlined and found.unknown_lines):
-        hits = None
-    return function._replace(hits=hits)
+    line, end, names = group
+    first, last = bisect_left(lines.numbers, line), bisect_left(lines.numbers, end)
+    unknown = bisect_left(lines.unknown, line) < bisect_left(lines.unknown, end)
+    if first == last and not unknown:
+        return []
+    most = next(filter(None, lines.hits[first:last]), 0)
+    found: dict[str, int | None] = {}
+    for name in names:
+        entry = entries.get((line, name))
+        hits, is_unknown = entry or _NO_ENTRY
+        if most and (hits or is_unknown or entry is None):
+            found[name] = hits or most
+        elif most or not (unknown or is_unknown or hits or first == last):
+            found[name] = 0
+        else:
+            found[name] = None
+    if most and not any(found.values()):
+        found = dict.fromkeys(names, most)
+    return [FunctionCoverage(name, line, found[name]) for name in sorted(found)]
 
 
 class _Lines(NamedTuple):
+    """The lines of a file that have code, ascending."""
+
     numbers: array[int]
     hits: array[int]
     unknown: array[int]
+    outside: array[int]
+    """Those in functions without points."""
 
 
 def _split_files(
@@ -442,12 +445,11 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
         start, end = parts[0]
         states, numbers = columns.line_state[start:end], columns.line[start:end]
         decided = states.translate(_DECIDED)
-        unknown = states.translate(_UNKNOWN)
-        hits = columns.line_hits[start:end]
         return _Lines(
             array("I", compress(numbers, decided)),
-            array("Q", compress(hits, decided)),
-            array("I", compress(numbers, unknown)),
+            array("Q", compress(columns.line_hits[start:end], decided)),
+            array("I", compress(numbers, states.translate(_UNKNOWN))),
+            array("I", compress(numbers, states.translate(_OUTSIDE))),
         )
     states_of: defaultdict[int, set[LineState]] = defaultdict(set)
     most: defaultdict[int, int] = defaultdict(int)
@@ -457,312 +459,210 @@ def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lin
             states_of[line].add(state)
             if state.was_executed:
                 most[line] = max(most[line], columns.line_hits[index])
-    joined = _Lines(array("I"), array("Q"), array("I"))
-    for line in sorted(states_of):
-        if line in most or states_of[line] == {LineState.NOT_EXECUTED}:
-            joined.numbers.append(line)
-            joined.hits.append(most.get(line, 0))
-        elif states_of[line] != {LineState.NOT_INSTRUMENTED}:
-            joined.unknown.append(line)
-    return joined
-
-
-def _select_lines(
-    lines: _Lines, path: str, functions: Sequence[FunctionCoverage], wanted: _Wanted
-) -> _Lines:
-    """Return the lines that are in wanted functions: each is in those that begin last before it.
-
-    :param functions: of the file, by line.
-    """
-    names: defaultdict[int, list[str]] = defaultdict(list)
-    for function in functions:
-        names[function.line].append(function.name)
-    starts = list(names)
-    flags = [
-        any(wanted(Frame(name, path, None, None)) for name in names[start]) for start in starts
-    ]
-    is_outside_wanted = wanted(Frame(None, path, None, None))
-
-    def choose(numbers: array[int]) -> bytes:
-        found = bytearray()
-        for number in numbers:
-            at = bisect_right(starts, number)
-            found.append(flags[at - 1] if at else is_outside_wanted)
-        return bytes(found)
-
-    chosen, chosen_unknown = choose(lines.numbers), choose(lines.unknown)
+    missed = {line for line, states in states_of.items() if states == {LineState.NOT_EXECUTED}}
+    outside = {line for line, states in states_of.items() if states == {LineState.NOT_INSTRUMENTED}}
+    known = sorted(missed.union(most))
+    unknown = sorted(states_of.keys() - outside - missed - most.keys())
     return _Lines(
-        array("I", compress(lines.numbers, chosen)),
-        array("Q", compress(lines.hits, chosen)),
-        array("I", compress(lines.unknown, chosen_unknown)),
+        array("I", known),
+        array("Q", [most.get(line, 0) for line in known]),
+        array("I", unknown),
+        array("I", sorted(outside)),
     )
 
 
-_Branch: TypeAlias = "tuple[int, int, int, int]"
-"""The number of the function, the state, and how often it was left by each side."""
+def _add_calls(
+    lines: _Lines,
+    groups: Sequence[FunctionGroup],
+    calls: Collection[int],
+    recorded: Mapping[int, int],
+) -> _Lines:
+    """Return the lines of a file with those that have no code of their own, but at which other code
+    was inlined.
+
+    :param groups: the functions of the file.
+    :param calls: all lines at which code with points was inlined.
+    :param recorded: those with records, and how many.
+    """
+    new = set(calls).difference(lines.numbers, lines.unknown, lines.outside)
+    pending = sorted(new.difference(recorded))
+    rows = dict(zip(lines.numbers, lines.hits, strict=True))
+    # Of the others, the own code was not executed, but what was inlined there.
+    executed = [line for line in recorded if line in new or rows.get(line) == 0]
+    rows.update((line, recorded[line]) for line in executed if line)
+    missed = [line for line in lines.numbers if not rows[line]]
+    others = sorted({*rows, *lines.unknown}.difference(missed))
+    unexecuted = find_unexecuted(pending, groups, missed, others)
+    rows.update(dict.fromkeys(unexecuted, 0))
+    numbers = sorted(rows)
+    unknown = sorted({*lines.unknown, *pending}.difference(unexecuted))
+    return _Lines(
+        array("I", numbers),
+        array("Q", map(rows.__getitem__, numbers)),
+        array("I", unknown),
+        lines.outside,
+    )
 
 
-def _group_branches(
-    columns: StateColumns, paths: Sequence[str]
-) -> Mapping[str, Mapping[int, Sequence[_Branch]]]:
-    """Return the branches of each file and line, in the order of their code."""
-    lines: defaultdict[tuple[int, int], list[_Branch]] = defaultdict(list)
-    hits = columns.branch_hits
-    rows = zip(columns.branch_function, columns.branch_state, hits[::2], hits[1::2], strict=True)
-    for file, line, branch in zip(columns.branch_file, columns.branch_line, rows, strict=True):
-        lines[file, line].append(branch)
-    found: defaultdict[str, dict[int, list[_Branch]]] = defaultdict(dict)
-    for (file, line), branches in lines.items():
+def _select_lines(
+    lines: _Lines, path: str, groups: Sequence[FunctionGroup], wanted: _Wanted
+) -> _Lines:
+    """Return the lines that are in wanted functions."""
+    first_lines = [group.line for group in groups]
+    flags = [any(wanted(Frame(name, path, None, None)) for name in group.names) for group in groups]
+    is_outside_wanted = wanted(Frame(None, path, None, None))
+
+    def choose(numbers: array[int]) -> bytes:
+        places = (bisect_right(first_lines, number) - 1 for number in numbers)
+        return bytes(flags[at] if at >= 0 else is_outside_wanted for at in places)
+
+    chosen, unknown = choose(lines.numbers), choose(lines.unknown)
+    return _Lines(
+        array("I", compress(lines.numbers, chosen)),
+        array("Q", compress(lines.hits, chosen)),
+        array("I", compress(lines.unknown, unknown)),
+        lines.outside,
+    )
+
+
+def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str, list[int]]:
+    """Return the branches of each file by line, those of a line in the order of their code."""
+    words = pair_words(columns.branch_file, columns.branch_line)
+    order = sorted(range(len(words)), key=words.__getitem__)
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    start = 0
+    while start < len(order):
+        file = columns.branch_file[order[start]]
+        end = bisect_left(order, file + 1 << 32, start, key=words.__getitem__)
         if file < len(paths) and paths[file]:
-            found[paths[file]].setdefault(line, []).extend(branches)
+            found[paths[file]] += order[start:end]
+        start = end
     return found
 
 
 def _choose_branches(
-    branches: Mapping[int, Sequence[_Branch]], lines: _Lines
+    columns: StateColumns, branches: Sequence[int], lines: _Lines
 ) -> list[BranchCoverage]:
     """Return the decided branches of lines.
 
     Inlined code has them in each copy, of which an execution takes one.
+
+    :param branches: of the file, by number.
     """
     found = []
     executed = dict(zip(lines.numbers, lines.hits, strict=True))
-    for line in sorted(executed.keys() & branches.keys()):
-        wanted = BranchState.EXECUTED if executed[line] else BranchState.NOT_EXECUTED
-        copies = branches[line]
-        first = copies[0][0]
-        for number, (function, state, next_hits, other_hits) in enumerate(copies):
-            if not executed[line] and function != first:
-                break
-            if state == wanted:
-                found.append(
-                    BranchCoverage(line, number, executed[line] > 0, (next_hits, other_hits))
-                )
+    states, functions, sides = columns.branch_state, columns.branch_function, columns.branch_hits
+    last = number = first = 0
+    hits: int | None = None
+    # Several spellings of a name have parts of their own.
+    for index in sorted(branches, key=columns.branch_line.__getitem__):
+        line = columns.branch_line[index]
+        number += 1
+        if line != last:
+            last, number, first = line, 0, functions[index]
+            hits = executed.get(line)
+        if hits is None or (not hits and functions[index] != first):
+            continue
+        wanted = BranchState.EXECUTED if hits else BranchState.NOT_EXECUTED
+        if states[index] == wanted:
+            taken = sides[2 * index], sides[2 * index + 1]
+            found.append(BranchCoverage(line, number, hits > 0, taken))
     return found
 
 
-_Word: TypeAlias = int
-"""The function and the file of a frame: the numbers of their strings."""
-
-
-class _Points:
-    """The points of an image, with the functions of their frames.
-
-    :param columns: of its table.
+def _find_recorded(table: LocationTable, trace: TraceRecords) -> Mapping[str, Mapping[int, int]]:
+    """Return the lines of the frames of points with records, by path, and the most records of a
+    point of each.
     """
-
-    def __init__(self, columns: TableColumns) -> None:
-        self._frames = columns.frames
-        frames = columns.frames
-        # The frames that chains refer to are there: the table was checked.
-        self._words = pair_words(frames.function, frames.file)
-
-    def _words_of(self, numbers: Iterable[int]) -> Iterator[_Word]:
-        """Iterate over the functions of frames."""
-        return map(self._words.__getitem__, numbers)
-
-    def compiled_into(self, chains: Sequence[int]) -> list[_Word]:
-        """Return the functions that points were compiled into."""
-        outermost = find_outermost(self._frames, array("Q", chains))
-        # Points without a location have no frame.
-        return [0 if number == NO_ID else self._words[number] for number in outermost]
-
-    def find_inlined(self, chains: Iterable[int]) -> set[_Word]:
-        """Return the functions that are inlined at points."""
-        inner = array("Q", map(_without_outermost, set(chains)))
-        _, numbers = flatten_chains(self._frames, inner)
-        return set(self._words_of(set(numbers)))
-
-    def find_lines(self) -> dict[_Word, int]:
-        """Return the functions of all frames, and the first line of each."""
-        lines = self._frames.line
-        ascending = sorted(range(len(lines)), key=lines.__getitem__)
-        known = ascending[bisect_right(ascending, 0, key=lines.__getitem__) :]
-        known.reverse()
-        # The last one is the first line.
-        return dict(zip(self._words_of(known), map(lines.__getitem__, known), strict=True))
-
-    def count_inlined(self, chains: Iterable[int], records: Iterable[int]) -> dict[_Word, int]:
-        """Return the functions that are inlined at points, and the most records of one of these
-        points.
-
-        :param records: of each.
-        """
-        most: dict[int, int] = {}
-        for word, count in zip(map(_without_outermost, chains), records, strict=True):
-            most[word] = max(count, most.get(word, 0))
-        ascending = sorted((count, word) for word, count in most.items())
-        lengths, numbers = flatten_chains(self._frames, array("Q", [word for _, word in ascending]))
-        counts = chain.from_iterable(map(repeat, (count for count, _ in ascending), lengths))
-        # The last one is the largest.
-        return dict(zip(self._words_of(numbers), counts, strict=True))
-
-    def find_places(self, words: Iterable[_Word]) -> dict[_Word, _Place]:
-        """Return the paths and the names of functions, without those of which one is unknown."""
-        strings = self._frames.strings
-        paths: dict[int, str] = {}
-        names: dict[int, str] = {}
-        found = {}
-        for word in words:
-            function, file = word >> 32, word & NO_ID
-            if file not in paths:
-                paths[file] = normpath(strings[file] or "")
-            if function not in names:
-                names[function] = strip_clone_suffix(strings[function] or "")
-            if strings[file] and names[function]:
-                found[word] = paths[file], names[function]
-        return found
+    frames, counts = table.columns.frames, as_counts(trace.counts)
+    chains = find_chains(counts.pcs, table.columns).chains
+    rows = sorted(
+        (count, word)
+        for count, word in zip(counts.records, chains, strict=True)
+        if word & KIND_MASK in trace.kinds
+    )
+    lengths, numbers = flatten_chains(frames, array("Q", [word for _, word in rows]))
+    most = chain.from_iterable(map(repeat, (count for count, _ in rows), lengths))
+    lines: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    # The last one is the largest.
+    for number, hits in dict(zip(numbers, most, strict=True)).items():
+        file, line = frames.strings[frames.file[number]], frames.line[number]
+        if file is not None and line:
+            of_file = lines[normpath(file)]
+            of_file[line] = max(hits, of_file.get(line, 0))
+    return lines
 
 
-def _without_outermost(word: int) -> int:
-    """Return a chain without the function that it was compiled into."""
-    return word - (1 << KIND_BITS) if word >> KIND_BITS & MAX_DEPTH else word
-
-
-class _OwnCode(NamedTuple):
-    """Functions with code of their own, and where the points are."""
-
-    parts: Sequence[int]
-    """The part of the code that each begins with, by number."""
-    functions: Sequence[_Word]
-    missed: Sequence[int]
-    """The chains of points in functions that were not executed."""
-    others: Sequence[int]
-    """The chains of points in others."""
-
-
-def _find_own_code(
-    table: LocationTable, points: _Points, kinds: Iterable[int], columns: StateColumns
-) -> _OwnCode:
-    """Return the functions with code of their own.
-
-    :param kinds: of points that the trace can have.
-    """
-    assert table.blocks is not None
-    base, offsets, chains = table.columns.base, table.columns.offset, table.columns.chain
-    of_kinds = frozenset(kinds)
-    cold = {symbol.address - base for symbol in table.find_functions(lambda name: ".cold" in name)}
-    missed: list[int] = []
-    others: list[int] = []
-    parts: list[int] = []
-    firsts: list[int] = []
-    for part, (start, size) in enumerate(
-        zip(table.blocks.part_start, table.blocks.part_size, strict=True)
-    ):
-        state = columns.entry_state[part]
-        # A point is the address after its call.
-        first, end = bisect_right(offsets, start), bisect_right(offsets, start + size)
-        own = [word for word in chains[first:end] if word & KIND_MASK in of_kinds]
-        if state == FunctionState.NOT_INSTRUMENTED or not own:
-            continue
-        (missed if state == FunctionState.NOT_EXECUTED else others).extend(own)
-        if start not in cold:
-            parts.append(part)
-            firsts.append(own[0])
-    return _OwnCode(parts, points.compiled_into(firsts), missed, others)
+def _find_calls(table: LocationTable) -> Mapping[str, Collection[int]]:
+    """Return the lines of the frames of all points, by path."""
+    frames = table.columns.frames
+    words = Numbering().number(pair_words(frames.file, frames.line))
+    lines = low_halves(words)
+    calls: defaultdict[str, set[int]] = defaultdict(set)
+    start = 0
+    while start < len(words):
+        file = words[start] >> 32
+        end = bisect_left(words, file + 1 << 32, start)
+        name = frames.strings[file]
+        if name is not None:
+            calls[normpath(name)].update(lines[start:end])
+        start = end
+    return calls
 
 
 def _path_of(file: int, paths: Sequence[str]) -> str | None:
     return paths[file] if file < len(paths) else None
 
 
-def _find_own_places(
+def _find_entries(
     table: LocationTable,
-    own: _OwnCode,
-    places: Mapping[_Word, _Place],
     columns: StateColumns,
     paths: Sequence[str],
-) -> dict[int, _Place]:
-    """Return path and name of the functions with code of their own, by the number of the part.
-
-    A function's first point may be of a line of another file, and so may its first instruction: it
-    is in the file of the one that is the compilation unit, if that is not the one of both.
-    """
+    starts: dict[str, dict[int, list[str]]],
+) -> Mapping[str, Mapping[tuple[int, str], _Entry]]:
+    """Return the functions with code of their own, by path, line and name."""
     assert table.blocks is not None
-    units = {symbol.address - table.columns.base: symbol.unit for symbol in table.functions()}
-    found = {}
-    for part, word in zip(own.parts, own.functions, strict=True):
-        if word not in places:
+    places: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for path, lines in starts.items():
+        for line, names in lines.items():
+            for name in names:
+                places[name].append((path, line))
+    symbols = {symbol.address - table.columns.base: symbol for symbol in table.functions()}
+    found: defaultdict[str, dict[tuple[int, str], _Entry]] = defaultdict(dict)
+    for part, start in enumerate(table.blocks.part_start):
+        symbol, state = symbols.get(start), columns.entry_state[part]
+        if symbol is None or ".cold" in symbol.name or state == FunctionState.NOT_INSTRUMENTED:
             continue
-        path, name = places[word]
-        unit = units.get(table.blocks.part_start[part])
-        entry = _path_of(columns.entry_file[part], paths)
-        if entry is not None and entry != path and unit is not None and entry == normpath(unit):
-            path = entry
-        found[part] = path, name
+        name = strip_clone_suffix(demangle(symbol.name))
+        entry_path = _path_of(columns.entry_file[part], paths)
+        place = _choose_place(places.get(name, ()), entry_path, symbol.unit)
+        if place is None:
+            if not entry_path:
+                continue
+            # As in assembly.
+            place = entry_path, columns.entry_line[part]
+            names = starts.setdefault(entry_path, {}).setdefault(place[1], [])
+            if name not in names:
+                names.append(name)
+        entries, key = found[place[0]], (place[1], name)
+        hits, is_unknown = entries.get(key, _NO_ENTRY)
+        is_unknown |= state == FunctionState.UNKNOWN
+        entries[key] = _Entry(hits + columns.entry_hits[part], is_unknown)
     return found
 
 
-def _find_entered(table: LocationTable, columns: StateColumns, paths: Sequence[str]) -> _Functions:
-    """Return the functions with code of their own, for executed addresses: those need no point.
+def _choose_place(
+    places: Sequence[tuple[str, int]], path: str | None, unit: str | None
+) -> tuple[str, int] | None:
+    """Return the path and line of a function; several files have functions of one name.
 
-    Each is where its first instruction is.
+    :param path: of its first instruction.
+    :param unit: the source file that it was compiled from.
     """
-    assert table.blocks is not None
-    names = {symbol.address - table.columns.base: symbol.name for symbol in table.functions()}
-    hits: dict[_Place, int | None] = {}
-    lines: dict[_Place, int] = {}
-    for part, start in enumerate(table.blocks.part_start):
-        path, name = _path_of(columns.entry_file[part], paths), names.get(start)
-        if not path or name is None or ".cold" in name:
-            continue
-        place = path, strip_clone_suffix(demangle(name))
-        line = columns.entry_line[part]
-        lines[place] = min(line, lines.get(place, line))
-        found: int | None = columns.entry_hits[part]
-        if columns.entry_state[part] == FunctionState.UNKNOWN:
-            found = None
-        before = hits.get(place, 0)
-        # Copies have the sum; one that is unknown leaves open whether any was executed.
-        if found is None or before is None:
-            hits[place] = found or before or None
-        else:
-            hits[place] = before + found
-    return _Functions(hits, lines, frozenset())
-
-
-def _find_functions(
-    table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]
-) -> _Functions:
-    """Return the functions with a point.
-
-    An inlined copy was executed if a point of it was. It was not if the function was not that it is
-    in; else that is unknown, as code in front of its first point may be in a block of the caller's.
-    """
-    points = _Points(table.columns)
-    own = _find_own_code(table, points, trace.kinds, columns)
-    counts = as_counts(trace.counts)
-    recorded = find_chains(counts.pcs, table.columns)
-    inlined = points.count_inlined(recorded.chains, counts.records)
-    unknown = points.find_inlined(own.others)
-    known = unknown | points.find_inlined(own.missed)
-    first_lines = points.find_lines()
-    places = points.find_places(known.union(own.functions))
-    own_places = _find_own_places(table, own, places, columns, paths)
-    lines: dict[_Place, int] = {}
-    # Files with several spellings have functions with several words.
-    inlined_places = {places[word] for word in known if word in places}
-    entered: dict[_Place, int] = dict.fromkeys(inlined_places, 0)
-    undecided = {places[word] for word in unknown if word in places}
-    for word, place in places.items():
-        line = first_lines.get(word)
-        if line is not None:
-            lines[place] = min(line, lines.get(place, line))
-        if place in entered:
-            entered[place] = max(entered[place], inlined.get(word, 0))
-    of_copies: defaultdict[_Place, int] = defaultdict(int)
-    for part, place in own_places.items():
-        entered.setdefault(place, 0)
-        of_copies[place] += columns.entry_hits[part]
-        if columns.entry_state[part] == FunctionState.UNKNOWN:
-            undecided.add(place)
-        if _path_of(columns.entry_file[part], paths) == place[0]:
-            line = columns.entry_line[part]
-            lines[place] = min(line, lines.get(place, line))
-    found: dict[_Place, int | None] = {}
-    for place, hits in entered.items():
-        total = max(hits, of_copies.get(place, 0))
-        # One without a line cannot be shown.
-        if place in lines:
-            found[place] = None if not total and place in undecided else total
-    return _Functions(found, lines, inlined_places)
+    if len(places) == 1:
+        return places[0]
+    for wanted in (path, unit):
+        for place in places:
+            if place[0] == wanted:
+                return place
+    return None

@@ -357,6 +357,28 @@ def test_incomplete_trace_has_executed_lines_alone(program, tmp_path):
         assert all(count for found in read.values() for _, count in found.functions.values())
 
 
+def test_source_has_the_states_of_the_export(program):
+    read = read_lcov(program.export())
+    words = "-s", program.image, "source", f"file:{program.trace}", "--pc", "raw", "--json"
+    decided = {"executed": True, "partly": True, "not-executed": False}
+    states = {
+        (Path(row["file"]).name, row["line"]): decided.get(row["state"])
+        for row in json.loads(run_kcovdbg(*words, status=0).stdout)
+        if row["state"] != "no-code"
+    }
+    exported = {
+        (Path(path).name, line): hits > 0
+        for path, found in read.items()
+        for line, hits in found.lines.items()
+    }
+    assert len(states) > 10
+    assert {place: exported.get(place) for place in states} == states
+    text = SOURCE.splitlines()
+    # It has no code of its own, but what is inlined there.
+    call = text.index("		return unused_clamp(1);") + 1
+    assert exported["work.c", call] is False
+
+
 def find_sums(printed: str) -> dict[str, tuple[int, int]]:
     """Return what lcov and genhtml say of lines, functions and branches."""
     found = re.findall(r"(lines|functions|branches)\.+ *: *[\d.]+% \((\d+) of (\d+)", printed)
