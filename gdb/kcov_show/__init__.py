@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def greet() -> None:
-    """Wait for the process, and define the user's aliases; C-c leaves that to the first command."""
+    """Wait for the process; C-c leaves that to the first command."""
     import contextlib
 
     from . import commands

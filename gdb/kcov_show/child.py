@@ -108,16 +108,15 @@ class Child:
         self._socket = ours
         self._buffer = bytearray()
         self.python = python
-        self.aliases: Optional[Dict[str, str]] = None
-        """The user's: the command that each stands for; None before the process has told them."""
+        self._is_ready = False
 
-    def greet(self, patience: float = _PATIENCE) -> Dict[str, str]:
-        """Wait until the process serves; return the user's aliases.
+    def greet(self, patience: float = _PATIENCE) -> None:
+        """Wait until the process serves.
 
         :param patience: in seconds.
         :raises gdb.GdbError: when it cannot be used, or does not serve in time.
         """
-        if self.aliases is None:
+        if not self._is_ready:
             if not self._wait(patience):
                 raise gdb.GdbError(
                     "kcovdbg: '%s' does not answer yet\n  the next command waits for it again"
@@ -136,8 +135,7 @@ class Child:
                     "kcovdbg: '%s' has another version of kcovdbg than %s\n  %s"
                     % (self.python, _HERE, _HINT)
                 )
-            self.aliases = fields["aliases"]
-        return self.aliases
+            self._is_ready = True
 
     def _wait(self, seconds: Optional[float] = None) -> bool:
         """Wait until there is something to receive; return whether there is."""

@@ -17,7 +17,7 @@ from .lender import Lender
 NAME = "kcov-show"
 # Lets the machine run, as its user asks.
 _RUNS = "catch"
-# Seconds that source waits for the process: the user's aliases are completed from then on.
+# Seconds that source waits for the process: what is wrong with it is said before any command.
 _PATIENCE = 10.0
 _HELP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "commands.json")
 
@@ -106,7 +106,7 @@ class _Show(gdb.Command):
 
 
 class _Subcommand(gdb.Command):
-    """One command, under one of its names or an alias of the user's.
+    """One command, under one of its names.
 
     :param command: the name of the command.
     """
@@ -231,21 +231,12 @@ def define(lender: Lender) -> None:
 
 
 def greet(lender: Lender) -> None:
-    """Wait a moment for the process, and define the user's aliases in GDB."""
+    """Wait a moment for the process."""
     try:
-        aliases = lender.greet(_PATIENCE)
+        lender.greet(_PATIENCE)
     except gdb.GdbError as error:
         # Each command tries again.
         sys.stderr.write("%s\n" % error)
-        return
-    known = _read_help()
-    names = {
-        name: command for command, about in known.items() for name in [command] + about["aliases"]
-    }
-    for name, first in aliases.items():
-        # GDB takes only words as names of commands.
-        if name.replace("-", "").replace("_", "").isalnum() and first in names:
-            _Subcommand(lender, name, names[first], known[names[first]]["help"])
 
 
 def _read_help() -> Dict[str, Dict[str, Any]]:

@@ -11,7 +11,7 @@ import atexit
 import os
 import re
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import gdb
 
@@ -187,14 +187,13 @@ class Lender:
             self._child = Child()
         return self._child
 
-    def greet(self, patience: Optional[float] = None) -> Dict[str, str]:
-        """Wait until the process serves; return the user's aliases.
+    def greet(self, patience: float) -> None:
+        """Wait until the process serves.
 
-        :param patience: in seconds; by default as long as it may take.
+        :param patience: in seconds.
         :raises gdb.GdbError: when it cannot be used, or does not serve in time.
         """
-        child = self.start()
-        return child.greet() if patience is None else child.greet(patience)
+        self.start().greet(patience)
 
     def _end(self) -> None:
         if self._child is not None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -68,8 +67,6 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         yield _Row("symbol-tables", path, settings.origin("symbol-tables"))
     for command, columns in settings.columns.items():
         yield _Row(f"columns.{command}", ",".join(columns), settings.origin("columns"))
-    for alias, words in settings.aliases.items():
-        yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin("aliases"))
     for name, limit in LIMITS.items():
         value = find_limit(name)
         decided = DEFAULT
@@ -106,7 +103,7 @@ COMMAND: Final = Command(
     description=(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default "
         "~/.config/kcovdbg/config.toml: color, pager, keys (auto, emacs, vi), source-dirs, "
-        "symbol-tables, and the tables substitute-paths, columns, aliases and limits. Options of "
+        "symbol-tables, and the tables substitute-paths, columns and limits. Options of "
         "the command line take precedence. FROM is the file, a variable of the environment, the "
         "command line, or default. A setting that is wrong is not used, and shown with its "
         "problem. Limits of one input: "

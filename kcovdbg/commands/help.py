@@ -41,9 +41,7 @@ def _run(context: Context, args: Namespace) -> CommandResult:
     if args.command == BUFFERS_TOPIC and not args.schema:
         options = (option for command in context.workspace.commands for option in command.options)
         return buffers_help(options, context.width)
-    # Of an alias, help for the command that it stands for.
-    (name, *_) = context.workspace.settings.expand((args.command,))
-    command = context.workspace.commands.find(name)
+    command = context.workspace.commands.find(args.command)
     if args.schema:
         return command_schema(command)
     return command_help(command, context.width)

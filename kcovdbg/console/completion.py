@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from itertools import chain, islice
 from operator import attrgetter
@@ -89,13 +89,8 @@ _BUFFER_PREFIXES: Final = (
 _DIRECTORY_SCAN: Final = 5000
 
 
-def find_candidates(
-    cursor: Cursor, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
-) -> list[Candidate]:
-    """Return the candidates for the word at the cursor; each replaces the whole word.
-
-    :param aliases: the user's: the words that each stands for.
-    """
+def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> list[Candidate]:
+    """Return the candidates for the word at the cursor; each replaces the whole word."""
     if cursor.context is CursorContext.NONE:
         return []
     if cursor.context is CursorContext.FILE:
@@ -103,11 +98,9 @@ def find_candidates(
     elif cursor.context is CursorContext.PROGRAM:
         found = _programs(cursor.prefix)
     elif cursor.words:
-        first, *others = cursor.words
-        words = (*aliases.get(first, (first,)), *others)
-        found = _in_command(words, cursor.prefix, commands, index)
+        found = _in_command(cursor.words, cursor.prefix, commands, index)
     else:
-        found = chain(_command_names(cursor.prefix, commands), _alias_names(cursor.prefix, aliases))
+        found = _command_names(cursor.prefix, commands)
     unique: dict[str, Candidate] = {}
     for entry in found:
         unique.setdefault(entry.text, entry)
@@ -116,15 +109,7 @@ def find_candidates(
     return list(unique.values())
 
 
-def _alias_names(prefix: str, aliases: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
-    for name, words in aliases.items():
-        if name.startswith(prefix):
-            yield Candidate(name, " ".join(map(quote, words)))
-
-
-def complete_word(
-    line: str, word: str, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
-) -> list[str]:
+def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
     """Return what may take the place of the end of a line, for programs that replace only that.
 
     :param line: up to the cursor.
@@ -134,7 +119,7 @@ def complete_word(
     typed = line[cursor.column :]
     if not typed.endswith(word):
         return []
-    found = [entry.text for entry in find_candidates(cursor, commands, index, aliases)]
+    found = [entry.text for entry in find_candidates(cursor, commands, index)]
     head = len(typed) - len(word)
     # The program types what its words have in common: words that begin otherwise would shorten the
     # line.

@@ -210,7 +210,6 @@ def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, N
 
     :raises UsageError: when they are wrong.
     """
-    words = workspace.settings.expand(words)
     command = workspace.commands.find(words[0])
     with _failing_as(command):
         # Errors and usage have the name that the user typed.
@@ -395,9 +394,7 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
-    """Return the column of the wrong word, of the alias that stands for it, or the end of the line
-    for a missing one.
-    """
+    """Return the column of the wrong word, or the end of the line for a missing one."""
     if wrong is None:
         return len(line.source.rstrip())
     for word in line.words[1:]:

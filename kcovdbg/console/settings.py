@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, suggest
 from kcovdbg.limits import parse_limit
@@ -56,8 +55,6 @@ class Settings:
     """The columns in text of a command, by its name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits for inputs, by their names in :mod:`kcovdbg.limits`, in bytes or seconds."""
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The words that an alias stands for, by its name."""
     given: frozenset[str] = frozenset()
     """The settings in the file."""
     problems: tuple[Problem, ...] = ()
@@ -67,12 +64,6 @@ class Settings:
         if name in self.given:
             return str(self.path)
         return DEFAULT
-
-    def expand(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a command with its alias replaced; an alias within an alias is
-        not.
-        """
-        return [*self.aliases.get(words[0], (words[0],)), *words[1:]]
 
 
 def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Settings:
@@ -139,7 +130,6 @@ def _read(
     table_readers: Mapping[str, Callable[[str, str, Any], Any]] = {
         "substitute-paths": lambda name, _, value: _text(name, value),
         "columns": partial(_columns, commands),
-        "aliases": partial(_alias, commands),
         "limits": lambda _, limit, value: parse_limit(limit, str(value)),
     }
 
@@ -181,19 +171,6 @@ def _columns(commands: CommandTable, name: str, word: str, value: Any) -> tuple[
     if word not in commands:
         raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
     return _texts(name, value)
-
-
-def _alias(commands: CommandTable, name: str, alias: str, value: Any) -> tuple[str, ...]:
-    line = parse_line(_text(name, value))
-    words = tuple(word.text for word in line.words)
-    if alias in commands:
-        raise KcovdbgError(f"alias '{alias}' is the name of a command")
-    if not words or line.pipeline or line.redirection or line.is_background:
-        raise KcovdbgError(
-            f"alias '{alias}': expected a command with arguments, without pipe or redirection"
-        )
-    commands.find(words[0])
-    return words
 
 
 def _text(name: str, value: Any) -> str:

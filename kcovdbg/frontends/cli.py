@@ -81,7 +81,7 @@ def _run(
     open_target: Callable[[target_options.TargetOptions], Target],
 ) -> int:
     settings = read_settings(commands, os.environ)
-    options = parse_options(arguments, commands, settings.aliases)
+    options = parse_options(arguments, commands)
     set_limits({**settings.limits, **options.limits})
     color = settings.color if options.color is None else options.color
     write_remarks(find_terminal(color), [f"not used: {problem}" for problem in _refuse_folders()])

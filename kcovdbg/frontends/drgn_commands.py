@@ -70,7 +70,7 @@ def complete_in_drgn(prog: Program, line: str, word: str) -> list[str]:
         harvest.refresh()
     except KcovdbgError:
         return []
-    return complete_word(line, word, workspace.commands, harvest.index, workspace.settings.aliases)
+    return complete_word(line, word, workspace.commands, harvest.index)
 
 
 def run_in_drgn(prog: Program, source: str) -> int:

@@ -184,15 +184,12 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-def parse_options(
-    arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()
-) -> Options:
+def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
     """Parse the program's arguments.
 
-    :param aliases: the user's names for commands.
     :raises UsageError: when they are wrong.
     """
-    start = _find_command(arguments, lambda word: word in aliases or word in commands)
+    start = _find_command(arguments, commands)
     parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
         add_argument(parser, option, partial(_read_word, option))
@@ -207,7 +204,7 @@ def parse_options(
         for name, value in vars(args).items()
         if value is not None
     }
-    files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands, aliases)
+    files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands)
     if args.script is None and scripts:
         given |= {"script": scripts[0], "is_script_named": False}
     elif args.script is not None:
@@ -242,7 +239,7 @@ def parse_options(
     return Options(target, words=words, inputs=tuple(inputs), **given)
 
 
-def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
+def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
     """Return the index of the command's name: all words after it are the command's."""
     takes_value = {
         name for option in OPTIONS if option.value is not Value.FLAG for name in option.names
@@ -259,7 +256,7 @@ def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> i
             if is_cluster and all(f"-{letter}" in flags for letter in word[1:-1]):
                 word = f"-{word[-1]}"
             index += 2 if word in takes_value else 1
-        elif is_name(word):
+        elif word in commands:
             return index
         else:
             index += 1
@@ -282,12 +279,9 @@ class _SortedPaths(NamedTuple):
     inputs: list[NamedInput]
 
 
-def _sort_paths(
-    paths: Sequence[str], commands: CommandTable, aliases: Collection[str]
-) -> _SortedPaths:
+def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
     """Return paths sorted by the kind of file.
 
-    :param aliases: the user's names for commands.
     :raises UsageError: when a path does not exist.
     :raises KcovdbgError: when a file cannot be read.
     """
@@ -311,7 +305,7 @@ def _sort_paths(
             sorted_paths.files.append(path)
         elif found.kind is InputKind.SCRIPT:
             # Whoever writes a log writes its first line as well.
-            lines = _find_kind_of_script(path, [*commands.names, *aliases])
+            lines = _find_kind_of_script(path, commands.names)
             if lines is None:
                 sorted_paths.scripts.append(path)
             else:

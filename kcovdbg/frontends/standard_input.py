@@ -82,8 +82,7 @@ def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
     if not start.strip():
         return None
     if not is_named:
-        names = [*workspace.commands.names, *workspace.settings.aliases]
-        found = find_kind_of_lines(start, names)
+        found = find_kind_of_lines(start, workspace.commands.names)
         if found is not None:
             return _answer(workspace, found, is_packed=find_packing(start) is not None)
     workspace.reads_only = not is_named

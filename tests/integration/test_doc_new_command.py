@@ -16,7 +16,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.completion import find_candidates, find_cursor
 from kcovdbg.console.completion_index import Index
 for line in ("mo", "modes --"):
-    for entry in find_candidates(find_cursor(line), COMMANDS, Index(), {}):
+    for entry in find_candidates(find_cursor(line), COMMANDS, Index()):
         print(entry.text, entry.meta)
 """
 DRGN = (

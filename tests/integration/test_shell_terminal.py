@@ -274,11 +274,10 @@ def test_the_list_of_rules_keeps_its_sentences():
     )
 
 
-def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
+def test_the_configuration_sets_keys_and_pager(tmp_path):
     (tmp_path / "kcovdbg").mkdir()
     (tmp_path / "kcovdbg" / "config.toml").write_text(
-        'keys = "vi"\npager = "sed s/^/MINE/"\n[aliases]\nlong = "check '
-        '--list"\n[columns]\ntasks = ["comm", "pid"]\n'
+        'keys = "vi"\npager = "sed s/^/MINE/"\n[columns]\ntasks = ["comm", "pid"]\n'
     )
     options = {
         "XDG_CONFIG_HOME": str(tmp_path),
@@ -293,6 +292,5 @@ def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
         screen.wait(lambda screen: screen.lines[-1].split()[-1:] == ["vi"])
         screen.type("tasks 82\r", "COMM        PID")
         screen.wait(at_prompt)
-        screen.type("lon\t", "kcovdbg> long")
-        screen.type(" --wid\t", "kcovdbg> long --wide")
+        screen.type("check --list --wid\t", "kcovdbg> check --list --wide")
         screen.type("\r", lambda screen: any(line.startswith("MINE") for line in screen.lines))

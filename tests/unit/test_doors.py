@@ -112,7 +112,6 @@ ENVIRONMENT = {
     "kcovdbg.frontends.drgn_commands._find_workspace": "passed to readers of settings",
     "kcovdbg.frontends.gdb.server.Server._prepare": "passed to readers of settings",
     "kcovdbg.frontends.gdb.server.Server._run": SETTINGS,
-    "kcovdbg.frontends.gdb.server.Server.greet": "passed to readers of settings",
     "kcovdbg.frontends.shell.run_interactively": "passed to readers of settings and to "
     "child_environment()",
     "kcovdbg.limits._read_environment": SETTINGS,

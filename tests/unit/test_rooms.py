@@ -33,7 +33,7 @@ for module in pkgutil.walk_packages(kcovdbg.__path__, "kcovdbg."):
         importlib.import_module(module.name)
 names = [command.name for command in COMMANDS]
 assert sorted(names) == sorted(MODULES)
-assert {found.text for found in find_candidates(find_cursor(""), COMMANDS, Index(), {})} >= set(names)
+assert {found.text for found in find_candidates(find_cursor(""), COMMANDS, Index())} >= set(names)
 for name in names:
     assert main(["help", name]) == 0
 assert main(["--demo", "-e", "tasks kc-pc", "-e", "check --list", "-e", "top 34 -n 3"]) == 0

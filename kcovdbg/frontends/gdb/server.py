@@ -130,14 +130,8 @@ class Server:
         self._is_told = False
 
     def greet(self, version: int) -> None:
-        """Report to GDB that the process is up, and the user's aliases."""
-        try:
-            known = read_settings(COMMANDS, os.environ).aliases
-            aliases = {name: words[0] for name, words in known.items()}
-        except KcovdbgError:
-            # Commands report it.
-            aliases = {}
-        self._link.send(op="hello", version=version, aliases=aliases)
+        """Report to GDB that the process is up."""
+        self._link.send(op="hello", version=version)
 
     def serve(self) -> None:
         """Answer until GDB ends."""
@@ -293,13 +287,7 @@ class Server:
             with contextlib.suppress(KcovdbgError):
                 self._harvest.refresh()
         # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
-        words = complete_word(
-            request["line"],
-            request["word"],
-            INSIDE,
-            self._harvest.index,
-            workspace.settings.aliases,
-        )
+        words = complete_word(request["line"], request["word"], INSIDE, self._harvest.index)
         return {"words": words}
 
     def _call(self, request: Fields) -> Fields:

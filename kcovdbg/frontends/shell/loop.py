@@ -275,6 +275,6 @@ def _is_endless(workspace: Workspace, line: str) -> bool:
     with contextlib.suppress(KcovdbgError):
         for command in split_commands(line):
             words = [word.text for word in parse_line(command).words]
-            if words and workspace.commands.find(workspace.settings.expand(words)[0]).endless:
+            if words and workspace.commands.find(words[0]).endless:
                 return True
     return False

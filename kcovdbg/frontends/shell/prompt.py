@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -213,14 +213,10 @@ class LineCompleter(Completer):
 
     :param commands: the table.
     :param harvest: has the index.
-    :param aliases: the user's: the words that each stands for.
     """
 
-    def __init__(
-        self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]
-    ) -> None:
+    def __init__(self, commands: CommandTable, harvest: Harvest) -> None:
         self._commands = commands
-        self._aliases = aliases
         self._harvest = harvest
 
     def get_completions(
@@ -233,7 +229,7 @@ class LineCompleter(Completer):
         if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not is_asked:
             # Reading a directory can be slow: only on request.
             return
-        for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
+        for entry in find_candidates(cursor, self._commands, self._harvest.index):
             if entry.text == cursor.prefix and not is_asked:
                 # Nothing to add: Enter should run the line.
                 continue
@@ -348,7 +344,7 @@ def make_reader(
         output=screen,
         history=history,
         auto_suggest=AutoSuggestFromHistory(),
-        completer=LineCompleter(workspace.commands, harvest, workspace.settings.aliases),
+        completer=LineCompleter(workspace.commands, harvest),
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
         lexer=LineLexer(workspace.commands),

@@ -11,10 +11,7 @@ from tests.integration.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
 from tests.support.table_writer import write_one
 
-TEXT = (
-    '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks '
-    '= "tasks"\n'
-)
+TEXT = '[columns]\ntasks = ["comm", "pid"]\n'
 
 
 @pytest.fixture
@@ -30,25 +27,16 @@ def ask(path: Path, lines: list[str], made: Demo | None = None) -> Said:
     return run_gdb(*files, ask=lines, environment={"XDG_CONFIG_HOME": str(path.parent.parent)})
 
 
-def test_columns_aliases_and_changes(demo: Demo, path: Path) -> None:
+def test_columns_and_changes(demo: Demo, path: Path) -> None:
     """GDB's parameters go before the file, which is read again when it changes."""
     change = f"""python open({str(path)!r}, "w").write('color = "always"\\n[columns]\\ntasks = ["comm"]\\n')"""
-    asked = ["tasks", "full", change, "tasks", "set kcov color never", "tasks"]
-    said = ask(
-        path, [f"kcov-show {line}" if line in ("tasks", "full") else line for line in asked], demo
-    )
-    whole, full, _, colored, _, plain = said.answers
-    for answer in (whole, full):
-        assert answer.split()[:2] == ["COMM", "PID"], said.stderr
-    assert 1 < len(full.splitlines()) < len(whole.splitlines())
+    tasks = "kcov-show tasks"
+    said = ask(path, [tasks, change, tasks, "set kcov color never", tasks], demo)
+    chosen, _, colored, _, plain = said.answers
+    assert chosen.split()[:2] == ["COMM", "PID"], said.stderr
     assert "\x1b[" in colored
     assert "\x1b[" not in plain
     assert (plain.split()[0], plain.split()[1] != "PID") == ("COMM", True)
-
-
-def test_aliases_are_completed(path: Path) -> None:
-    said = ask(path, ["complete kcov-show fu", "complete kcov-show newest-tasks --wid"])
-    assert said.answers == ["kcov-show full", "kcov-show newest-tasks --wide"]
 
 
 def test_an_error_names_the_file(path: Path) -> None:

@@ -47,7 +47,7 @@ def index(kernel):
 
 
 def complete(line, index=Index()):  # noqa: B008
-    return find_candidates(find_cursor(line), COMMANDS, index, {})
+    return find_candidates(find_cursor(line), COMMANDS, index)
 
 
 def texts(line, index=Index()):  # noqa: B008
@@ -293,24 +293,9 @@ def test_a_kernel_that_cannot_be_walked_leaves_commands(kernel):
     assert (texts("tasks --mo", index), texts("tasks 4", index)) == (["--mode"], [])
 
 
-def test_aliases_of_the_user(index):
-    aliases = {"fuzzers": ("tasks", "--mode", "trace-pc"), "b": ("buffer",)}
-
-    def found(line):
-        return {
-            entry.text: entry.meta
-            for entry in find_candidates(find_cursor(line), COMMANDS, index, aliases)
-        }
-
-    assert found("fuz") == {"fuzzers": "tasks --mode trace-pc"}
-    assert {"fuzzers", "b", "tasks"} <= set(found(""))
-    assert "--wide" in found("fuzzers --")
-    assert "kcov:" in found("b ")
-
-
 def test_programs_that_replace_only_the_end_of_a_word(code):
     def complete_end(line, word):
-        return complete_word(line, word, COMMANDS, code, {})
+        return complete_word(line, word, COMMANDS, code)
 
     assert complete_end("ta", "ta") == ["tasks"]
     assert complete_end("tasks --js", "js") == ["json", "jsonl"]
