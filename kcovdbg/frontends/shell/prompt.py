@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The prompt on a terminal: completion, suggestions, history, status line."""
+"""Read lines at a prompt on a terminal, with completion, suggestions, history and a status line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Key(NamedTuple):
     """The key's name in help."""
     help: str
     short: str = ""
-    """The action in the status line; empty where it is not shown."""
+    """The action in the status line; empty if it is not shown there."""
 
 
 KEYS: Final = (
@@ -122,13 +122,17 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
     def _help(event: KeyPressEvent) -> None:
         pieces = split_pieces(event.current_buffer.text)
         words = [unquote(piece.text) for piece in pieces if piece.kind == "word"]
-        topic = words[0] if words and words[0] in workspace.commands else None
+        topic = None
+        if words and words[0] in workspace.commands:
+            topic = words[0]
         run_in_terminal(lambda: show_help(topic))
 
     @bindings.add("f4")
     def _switch(event: KeyPressEvent) -> None:
-        is_vi = event.app.editing_mode is EditingMode.VI
-        event.app.editing_mode = EditingMode.EMACS if is_vi else EditingMode.VI
+        if event.app.editing_mode is EditingMode.VI:
+            event.app.editing_mode = EditingMode.EMACS
+        else:
+            event.app.editing_mode = EditingMode.VI
 
     return bindings
 
@@ -187,10 +191,9 @@ def make_history_command(history: History) -> Command:
     def run(context: Context, args: Namespace) -> Table:  # noqa: ARG001 - a handler's arguments
         # The latest line comes first.
         lines = list(history.load_history_strings())[::-1]
-        first = max(len(lines) - args.count, 0) if args.count is not None else 0
-        rows = [
-            {"number": number, "line": line} for number, line in enumerate(lines[first:], first + 1)
-        ]
+        rows = [{"number": number, "line": line} for number, line in enumerate(lines, 1)]
+        if args.count is not None:
+            rows = rows[max(len(rows) - args.count, 0) :]
         return Table(_COLUMNS, rows, empty="no line was typed")
 
     return Command(
@@ -241,7 +244,7 @@ class LineCompleter(Completer):
             )
 
 
-# By what a word begins with.
+# The styles of words, by their beginning.
 _WORD_STYLES: Final = (
     (re.compile("-"), "class:line.option"),
     (re.compile("@"), "class:line.name"),
@@ -267,9 +270,13 @@ class LineLexer(Lexer):
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """Return the function from a line's number to its styled text."""
-        return lambda number: [
-            part for line in document.lines[number : number + 1] for part in self._styled(line)
-        ]
+
+        def lex(number: int) -> StyleAndTextTuples:
+            if number >= len(document.lines):
+                return []
+            return list(self._styled(document.lines[number]))
+
+        return lex
 
     def _styled(self, line: str) -> Iterator[tuple[str, str]]:
         is_first = True
@@ -281,7 +288,9 @@ class LineLexer(Lexer):
         if piece.kind != "word":
             return _STYLES.get(piece.kind, "")
         if is_first:
-            return "class:line.command" if unquote(piece.text).rstrip("?") in self._commands else ""
+            if unquote(piece.text).rstrip("?") in self._commands:
+                return "class:line.command"
+            return ""
         return next((style for start, style in _WORD_STYLES if start.match(piece.text)), "")
 
 
@@ -322,19 +331,20 @@ def make_reader(
     :param screen: where the prompt goes; by default standard output, or standard error where that
         is the terminal.
     """
-    keys = create_input() if keys is None else keys
+    if keys is None:
+        keys = create_input()
     if screen is None:
-        screen = create_output(stdout=sys.stdout if is_terminal(sys.stdout) else sys.stderr)
-    depth: ColorDepth | None = ColorDepth.DEPTH_1_BIT
-    if wants_color(workspace.color, terminal=True, environment=environment):
-        # With None, prompt_toolkit would apply NO_COLOR again.
-        depth = ColorDepth.DEPTH_4_BIT if environment.get("NO_COLOR") else None
+        stream = sys.stdout
+        if not is_terminal(stream):
+            stream = sys.stderr
+        screen = create_output(stdout=stream)
 
     def show_help(topic: str | None) -> None:
-        line = "help" if topic is None else f"help {topic}"
-        run_in_shell(workspace, line, environment, transcript)
-        if topic is None:
-            workspace.terminal().show(key_lines())
+        if topic is not None:
+            run_in_shell(workspace, f"help {topic}", environment, transcript)
+            return
+        run_in_shell(workspace, "help", environment, transcript)
+        workspace.terminal().show(key_lines())
 
     history = open_history(environment)
     workspace.commands = workspace.commands.with_commands(make_history_command(history))
@@ -356,20 +366,33 @@ def make_reader(
         enable_suspend=True,
         enable_open_in_editor=True,
         enable_system_prompt=True,
-        color_depth=depth,
+        color_depth=_find_color_depth(workspace, environment),
         style=_STYLE,
     )
     prompt.app.ttimeoutlen = _ESCAPE_SECONDS
     return prompt.prompt
 
 
+def _find_color_depth(workspace: Workspace, environment: Mapping[str, str]) -> ColorDepth | None:
+    """Return the color depth of the prompt; None for what prompt_toolkit finds."""
+    if not wants_color(workspace.color, terminal=True, environment=environment):
+        return ColorDepth.DEPTH_1_BIT
+    if environment.get("NO_COLOR"):
+        # prompt_toolkit would apply NO_COLOR again.
+        return ColorDepth.DEPTH_4_BIT
+    return None
+
+
 def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> EditingMode:
     """Return the keys that the user set, or vi keys if the user's editor is vi, as zsh does."""
-    if keys != "auto":
-        return EditingMode.VI if keys == "vi" else EditingMode.EMACS
-    editor = environment.get("VISUAL") or environment.get("EDITOR") or ""
-    words = editor.split()
-    return EditingMode.VI if words and Path(words[0]).name in _VI_EDITORS else EditingMode.EMACS
+    is_vi = keys == "vi"
+    if keys == "auto":
+        editor = environment.get("VISUAL") or environment.get("EDITOR") or ""
+        words = editor.split()
+        is_vi = bool(words) and Path(words[0]).name in _VI_EDITORS
+    if is_vi:
+        return EditingMode.VI
+    return EditingMode.EMACS
 
 
 def _status_text(workspace: Workspace) -> str:
@@ -386,7 +409,9 @@ def _state_word(target: Target) -> str:
         return "gone"
     if target.live:
         return "live"
-    return "dump" if target.state() is None else "stopped"
+    if target.state() is None:
+        return "dump"
+    return "stopped"
 
 
 def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
