@@ -171,8 +171,10 @@ def _choose(
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
         state = context.state(Part.ALL_TASKS)
-        tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context.inputs, word))
-        return [state.find_task(tid) for tid in tids], []
+        tids: dict[int, None] = {}
+        for word in args.tasks:
+            tids |= dict.fromkeys(find_tids(context.inputs, word))
+        return list(map(state.find_task, tids)), []
     if args.all:
         return list(filter(_has_state, context.state(Part.TASKS).tasks)), []
     if crashed.task is not None:
@@ -373,12 +375,17 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
-    limit = _LINES if args.n is None else args.n
+    limit = _LINES
+    if args.n is not None:
+        limit = args.n
+    texts: list[str] = []
+    for last in found:
+        texts += [text for _, text in last.remarks]
     said = [*context.notes, *remarks, *context.kernel.names.remarks]
     data = Table(
         _COLUMNS,
         _steps(found, limit, context.names),
-        remarks=[text for last in found for _, text in last.remarks],
+        remarks=texts,
         errors=_step_errors,
     )
     if not found:

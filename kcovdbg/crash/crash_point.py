@@ -64,7 +64,10 @@ def find_crash_point(
     :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not
         recorded any crash handling.
     """
-    known = {pc: plain_function(symbol(pc)) if pc else "" for pc in set(pcs)}
+    # Records without a PC belong to no function.
+    known = {0: ""}
+    for pc in set(pcs) - {0}:
+        known[pc] = plain_function(symbol(pc))
     names = [known[pc] for pc in pcs]
     # A dump by kdump of an oops has the registers of the fault: crash_kexec() passes them on.
     has_handling = is_crashed and CrashRole.CRASH in roles_of(known.values())
