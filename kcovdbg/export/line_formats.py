@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -36,7 +37,10 @@ def lcov_lines(
         # Readers split at commas, which names of generic functions have.
         names = [escape(function.name).replace(",", "\\x2c") for function, _ in file.functions]
         for (function, _), text in zip(file.functions, names, strict=True):
-            yield f"FN:{function.line},{text}"
+            # genhtml 2 refuses a function that begins on a line without DA.
+            first = bisect_left(file.lines, function.line)
+            line = next(iter(file.lines[first : first + 1]), function.line)
+            yield f"FN:{line},{text}"
         for (_, hits), text in zip(file.functions, names, strict=True):
             yield f"FNDA:{hits},{text}"
         yield f"FNF:{len(names)}"

@@ -194,7 +194,9 @@ def test_lines_and_functions_are_those_of_gcov(program, truth):
         inlined = {"clamp.h": {"clamp_to": 1, "unused_clamp": 0}, "work.c": {"scale": 1}}
         expected = {**functions, **inlined.get(Path(path).name, {})}
         assert executed == {name: count > 0 for name, count in expected.items()}
-        assert {name: found.functions[name][0] for name in starts} == starts
+        for name, start in starts.items():
+            # genhtml 2 takes a function from its first line that is known.
+            assert found.functions[name][0] == min(line for line in found.lines if line >= start)
         compared += len(both)
         total += len(lines)
     # The first line of a function is that of its name for gcov, and that of its brace for a compiler
