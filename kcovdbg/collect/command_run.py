@@ -180,7 +180,8 @@ def collect_command(
     # Several tries: another process may be taking random handles as well. Two, if another handle
     # may be the one that is taken.
     for _ in range(_NAMED_TRIES if request.handles else _MAX_TRIES):
-        handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311 - need not be hard to guess
+        # It need not be hard to guess.
+        handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311
         try:
             return _Run(replace(request, common_handle=handle), find_holder, is_random=True).run()
         except _TakenError as error:

@@ -415,5 +415,7 @@ def _pass(path: Path) -> tuple[set[Path], set[Path]]:
         if link is None:
             break
         links.add(link.parent)
-        path = Path(os.path.abspath(link.parent / link.readlink() / path.relative_to(link)))  # noqa: PTH100 - one link at a time
+        followed = link.parent / link.readlink() / path.relative_to(link)
+        # Path.resolve() would follow further links, each of which is looked at in turn.
+        path = Path(os.path.abspath(followed))  # noqa: PTH100
     return passed, links

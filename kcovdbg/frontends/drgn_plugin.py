@@ -22,7 +22,8 @@ from drgn.commands.linux import linux_kernel_raw_command
         "*command* shows help for one."
     ),
 )
-def _cmd_kcov(prog: Program, name: str, args: str, **kwargs: Any) -> Any:  # noqa: ARG001 - drgn's signature
+# The signature is drgn's.
+def _cmd_kcov(prog: Program, name: str, args: str, **kwargs: Any) -> Any:  # noqa: ARG001
     from kcovdbg.frontends.drgn_commands import run_in_drgn
 
     run_in_drgn(prog, args)

@@ -67,7 +67,8 @@ class MonitorScreen(ScreenApplication):
                     # The machine ended while it ran.
                     state.refresh()
                     self.application.invalidate()
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (reported by who runs the application)
+        # Whoever runs the application reports it.
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
             if self.application.is_running:
                 self.application.exit(exception=error)
 

@@ -142,7 +142,7 @@ class SourceTree:
         relative = file
         if self._build_directory:
             if absolute is None:
-                absolute = os.path.normpath(os.path.join(self._build_directory, file))  # noqa: PTH118
+                absolute = os.path.normpath(Path(self._build_directory, file))
             elif file.startswith(self._build_directory.rstrip("/") + "/"):
                 relative = file[len(self._build_directory.rstrip("/")) + 1 :]
         if not relative.startswith("/"):

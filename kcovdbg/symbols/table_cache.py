@@ -90,7 +90,9 @@ def cache_folder() -> Path:
 def _spare_folders() -> tuple[Path, ...]:
     """Return the directories for tables where the cache cannot be used: on disk, and in memory."""
     own = f"kcovdbg-{os.geteuid()}"
-    return Path(find_temporary_folder().path or "/tmp", own), Path("/dev/shm", own)  # noqa: S108 - checked to be ours
+    # Whoever uses them checks that they are the user's.
+    temporary = find_temporary_folder().path or "/tmp"  # noqa: S108
+    return Path(temporary, own), Path("/dev/shm", own)  # noqa: S108
 
 
 def find_usable_cache() -> UsableCache:

@@ -118,7 +118,8 @@ class LentWatchpoints(Watchpoints):
             self.cpu = hit["cpu"]
             try:
                 return {"wanted": is_wanted()}
-            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised when GDB has stopped the machine
+            # It is raised when GDB has stopped the machine.
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
                 failures.append(error)
                 return {"wanted": True}
 
