@@ -155,6 +155,7 @@ struct abbreviation {
 	uint16_t tag;
 	bool has_children, is_known;
 	bool is_skipped; /* It has no attribute that matters, and no children. */
+	int32_t size;	 /* Of all attributes; negative where it depends on the entry. */
 };
 
 struct abbreviations {
@@ -512,6 +513,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		struct abbreviation *abbreviation;
 		uint64_t tag = get_uleb(&cursor), attribute, form;
 		uint32_t first = known->field_count;
+		int32_t fixed_size = 0;
 		bool has_children = get(&cursor, 1), is_skipped = !has_children, is_no_return = false, has_code = false;
 
 		if (code > MAX_CODE || tag > UINT16_MAX)
@@ -531,6 +533,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 			size = form_size(form, unit->address_size);
 			if (size == -2)
 				return 1;
+			fixed_size = fixed_size < 0 || size < 0 ? -1 : fixed_size + size;
 			if (is_wanted(tag, attribute, known->are_types)) {
 				is_skipped = false;
 				is_no_return |= attribute == AT_noreturn;
@@ -563,6 +566,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		abbreviation->has_children = has_children;
 		abbreviation->is_known = true;
 		abbreviation->is_skipped = is_skipped;
+		abbreviation->size = fixed_size;
 		known->has_no_return |= is_no_return && has_code;
 	}
 	if (cursor.is_bad)
@@ -1856,9 +1860,17 @@ static void skip_children(const struct kcovdbg_dwarf *dwarf, const struct unit *
 		return;
 	}
 	while (depth && !cursor->is_bad && cursor->at < cursor->end) {
-		if (!get_entry(unit, known, cursor, &child))
+		const struct abbreviation *abbreviation = get_abbreviation(known, cursor);
+
+		if (!abbreviation) {
 			depth--;
-		else if (child.has_children)
+			continue;
+		}
+		if (abbreviation->size >= 0)
+			skip(cursor, abbreviation->size);
+		else
+			get_attributes(unit, known, abbreviation, cursor, &child);
+		if (abbreviation->has_children)
 			depth++;
 	}
 }
