@@ -5,9 +5,9 @@ lines that were executed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from kcovdbg.console.context import Context
@@ -97,14 +97,8 @@ def _find_module_lines(
     wanted: Callable[[Frame], bool] | None,
 ) -> tuple[_Records, int]:
     """Return the executed lines of modules without tables, and the number of PCs that they have."""
-    pcs = as_counts(counts).pcs
-    outside: list[int] = []
-    start = 0
-    # A PC is the address after its call.
-    for text in sorted(text for table in tables for text in table.text_ranges()):
-        outside += pcs[start : bisect_right(pcs, text.start)]
-        start = bisect_right(pcs, text.end)
-    outside += pcs[start:]
+    ranges = chain.from_iterable(table.text_ranges() for table in tables)
+    outside = as_counts(counts).outside((text.start, text.end) for text in ranges)
     names = context.names
     names.prefetch(outside)
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)

@@ -154,7 +154,7 @@ class ExportSource:
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
         found: dict[int, ModulePoint] = {}
-        for pc in self.counts.pcs:
+        for pc in self.counts.outside(_text_spans(self.context)):
             place = self.find_point(pc)
             if place.module is not None:
                 found[pc] = place

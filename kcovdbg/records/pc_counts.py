@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, repeat
 from typing import Any, Final
 
@@ -30,6 +30,20 @@ class PcCounts(Mapping[int, int]):
     def __init__(self, pcs: array[int], records: array[int]) -> None:
         self.pcs = pcs
         self.records = records
+
+    def outside(self, code: Iterable[tuple[int, int]]) -> array[int]:
+        """Return the PCs that are behind calls in none of some ranges of code, ascending.
+
+        :param code: where each starts and ends.
+        """
+        found = array("Q")
+        done = 0
+        for start, end in sorted(code):
+            found.extend(self.pcs[done : max(done, bisect_right(self.pcs, start))])
+            # The PC behind a call at the end of a range is that end.
+            done = max(done, bisect_right(self.pcs, end))
+        found.extend(self.pcs[done:])
+        return found
 
     def __len__(self) -> int:
         """Return the number of PCs."""

@@ -583,13 +583,21 @@ def _find_recorded(table: LocationTable, trace: TraceRecords) -> Mapping[str, Ma
     )
     lengths, numbers = flatten_chains(frames, array("Q", [word for _, word in rows]))
     most = chain.from_iterable(map(repeat, (count for count, _ in rows), lengths))
-    lines: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    by_file: defaultdict[int, dict[int, int]] = defaultdict(dict)
     # The last one is the largest.
     for number, hits in dict(zip(numbers, most, strict=True)).items():
-        file, line = frames.strings[frames.file[number]], frames.line[number]
-        if file is not None and line:
-            of_file = lines[normpath(file)]
-            of_file[line] = max(hits, of_file.get(line, 0))
+        of_file, line = by_file[frames.file[number]], frames.line[number]
+        of_file[line] = max(hits, of_file.get(line, 0))
+    lines: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for file, of_file in by_file.items():
+        name = frames.strings[file]
+        if name is None:
+            continue
+        # Debug info may spell the name of a file in several ways.
+        joined = lines[normpath(name)]
+        for line, hits in of_file.items():
+            if line:
+                joined[line] = max(hits, joined.get(line, 0))
     return lines
 
 

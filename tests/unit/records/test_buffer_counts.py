@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Computations over buffers, compared with the simplest implementation of each."""
 
+from array import array
 from collections import Counter
 from itertools import groupby
 
@@ -14,7 +15,7 @@ from kcovdbg.records.alignment import Mark, ViewRows, align_by_index, align_reco
 from kcovdbg.records.function_trace import find_runs, fold_runs, round_length
 from kcovdbg.records.kept_buffer import keep, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
@@ -222,3 +223,12 @@ def test_recorded_system_calls():
     ]
     assert find_recorded_syscalls(locations) == ("getppid", "ioctl", "ppoll")
     assert find_recorded_syscalls([]) == ()
+
+
+def test_outside():
+    """A PC is behind its call: it is of the code in front of it."""
+    counts = PcCounts(array("Q", [0x100, 0x101, 0x1FF, 0x200, 0x201, 0x500]), array("Q", [1] * 6))
+    code = [(0x300, 0x400), (0x100, 0x200)]
+    assert list(counts.outside(code)) == [0x100, 0x201, 0x500]
+    assert list(counts.outside([*code, (0x100, 0x210)])) == [0x100, 0x500]
+    assert list(counts.outside([])) == list(counts.pcs)
