@@ -192,6 +192,12 @@ class MachineInterface:
         self.child.expect(answer)
         return f"{self.child.before}{self.child.after}"
 
+    def leave(self) -> None:
+        """End GDB, which removes what it has set in the machine's stub."""
+        self.child.sendline("-gdb-exit")
+        self.child.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=20)
+        self.child.close(force=True)
+
     def interrupt(self, answer: str) -> None:
         """Interrupt the machine until an answer comes: QEMU ignores C-c while it is stopped at a
         watchpoint.
@@ -231,7 +237,7 @@ def test_machine_interface(guest: Guest, program: str) -> None:
         gdb.ask("7-break-list", r"7\^done[^\r]*nr_rows=.0")
         gdb.ask("8-kcov-show tasks kc-owner", r"8\^done")
     finally:
-        gdb.child.close(force=True)
+        gdb.leave()
         guest.qmp.execute("cont")
     guest.ask("mode {victim} 0")
 
