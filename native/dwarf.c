@@ -1787,10 +1787,12 @@ static void free_reader(struct reader *reader)
 	free(reader->path);
 }
 
-ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
-			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found)
+typedef int (*unit_function)(struct reader *reader);
+
+/* Read units. Return how many are damaged or of an unknown form; -1 when out of memory. */
+static ptrdiff_t read_units(struct reader *reader, const uint32_t *units, size_t unit_count, unit_function read)
 {
-	struct reader reader = { .dwarf = dwarf, .locations = locations, .found = found };
+	const struct kcovdbg_dwarf *dwarf = reader->dwarf;
 	ptrdiff_t unknown = 0;
 	size_t i;
 
@@ -1798,14 +1800,27 @@ ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *
 		int status = 1;
 
 		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
-			reader.unit = &dwarf->units[units[i]];
-			/* The line table of a unit without code is another one's. */
-			status = reader.unit->has_code ? read_lines(&reader) : 0;
+			reader->unit = &dwarf->units[units[i]];
+			status = read(reader);
 		}
-		unknown = status < 0 || reader.is_full ? -1 : unknown + status;
+		unknown = status < 0 || reader->is_full ? -1 : unknown + status;
 	}
-	free_reader(&reader);
+	free_reader(reader);
 	return unknown;
+}
+
+static int read_own_lines(struct reader *reader)
+{
+	/* The line table of a unit without code is another one's. */
+	return reader->unit->has_code ? read_lines(reader) : 0;
+}
+
+ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
+			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found)
+{
+	struct reader reader = { .dwarf = dwarf, .locations = locations, .found = found };
+
+	return read_units(&reader, units, unit_count, read_own_lines);
 }
 
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
@@ -2011,20 +2026,8 @@ ptrdiff_t kcovdbg_dwarf_definitions(const struct kcovdbg_dwarf *dwarf, const uin
 				    struct kcovdbg_locations *locations)
 {
 	struct reader reader = { .dwarf = dwarf, .locations = locations, .wants_files = true };
-	ptrdiff_t unknown = 0;
-	size_t i;
 
-	for (i = 0; i < unit_count && unknown >= 0; i++) {
-		int status = 1;
-
-		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
-			reader.unit = &dwarf->units[units[i]];
-			status = add_definitions(&reader);
-		}
-		unknown = status < 0 ? -1 : unknown + status;
-	}
-	free_reader(&reader);
-	return unknown;
+	return read_units(&reader, units, unit_count, add_definitions);
 }
 
 struct no_returns {

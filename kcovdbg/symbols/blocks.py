@@ -412,9 +412,7 @@ class SourceRows(NamedTuple):
 
 def read_rows(reader: DwarfReader) -> SourceRows:
     """Return the line tables of all units, ordered."""
-    with ThreadPoolExecutor(core_count()) as pool:
-        # C code runs in parallel.
-        parts = list(pool.map(reader.read_rows, divide_units(reader)))
+    parts = reader.read_all(reader.read_rows)
     numbers: dict[str, int] = {}
     for found in parts:
         for text in found.strings:
@@ -442,21 +440,6 @@ def read_rows(reader: DwarfReader) -> SourceRows:
     for values in (rows.addresses, rows.files, rows.lines):
         del values[total:]
     return rows
-
-
-def divide_units(reader: DwarfReader) -> list[list[int]]:
-    """Return the numbers of all units, in parts of about the same size."""
-    sizes = [reader.unit_size(unit) for unit in range(len(reader))]
-    step = sum(sizes) // (4 * core_count()) + 1
-    parts: list[list[int]] = []
-    filled = step
-    for unit, size in enumerate(sizes):
-        if filled >= step:
-            parts.append([])
-            filled = 0
-        parts[-1].append(unit)
-        filled += size
-    return parts
 
 
 class NativeImage:

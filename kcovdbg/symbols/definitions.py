@@ -6,12 +6,9 @@ last before it, whether that one has code of its own or is inlined everywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from posixpath import normpath
 from typing import NamedTuple
 
-from kcovdbg.symbols.blocks import divide_units
-from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.table_rows import LocationArrays
 
@@ -34,11 +31,8 @@ def read_definitions(reader: DwarfReader) -> list[Definition]:
 
     Functions inside other entries, as Rust has them, are left out.
     """
-    with ThreadPoolExecutor(core_count()) as pool:
-        # C code runs in parallel.
-        parts = list(pool.map(reader.read_definitions, divide_units(reader)))
     found: set[Definition] = set()
-    for part in parts:
+    for part in reader.read_all(reader.read_definitions):
         found.update(_list_definitions(part))
     return sorted(found)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile
@@ -19,7 +20,10 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import CapabilityError
 from kcovdbg.limits import MEMORY, over_limit
+from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
+
+_Part = TypeVar("_Part")
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be
@@ -162,6 +166,29 @@ class DwarfReader:
     def unit_size(self, number: int) -> int:
         """Return the size of a unit's entries in bytes, a measure of the time to read it."""
         return int(self._units[number].size)
+
+    def read_all(self, read: Callable[[Sequence[int]], _Part]) -> list[_Part]:
+        """Return what a function reads of all units, in parts of about the same size, which it
+        reads in parallel.
+
+        :param read: takes numbers of units.
+        """
+        with ThreadPoolExecutor(core_count()) as pool:
+            return list(pool.map(read, self._divide()))
+
+    def _divide(self) -> list[list[int]]:
+        """Return the numbers of all units, in parts of about the same size."""
+        sizes = [self.unit_size(unit) for unit in range(len(self))]
+        step = sum(sizes) // (4 * core_count()) + 1
+        parts: list[list[int]] = []
+        filled = step
+        for unit, size in enumerate(sizes):
+            if filled >= step:
+                parts.append([])
+                filled = 0
+            parts[-1].append(unit)
+            filled += size
+        return parts
 
     def structure(self, name: str) -> Structure | None:
         """Return the first members of a structure, None where debug info has none of this name.
