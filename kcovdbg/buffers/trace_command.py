@@ -202,7 +202,7 @@ def _read_pcs(context: Context, side: TraceSide) -> tuple[array[int], list[str]]
             f"the first {end} of {len(pcs)} records: with the others there are {strangers}"
         )
         pcs = pcs[:end]
-    remarks += recorded_syscall_remarks(names, buffer.name, pcs)
+    remarks += recorded_syscall_remarks(names, pcs)
     require_named_names(context.inputs, names, pcs, f"trace {buffer.name}")
     return pcs, remarks
 

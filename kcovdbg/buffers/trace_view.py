@@ -357,9 +357,8 @@ def make_view(
         pcs = pc_sequence(buffer)
         require_named_names(context.inputs, names.of(buffer), pcs, f"view {buffer.name}")
         remarks += syscall_remarks(context, buffer)
-        remarks += recorded_syscall_remarks(names, buffer.name, pcs)
-        order = order_remarks(buffer)
-        remarks += order if other is None else name_remarks(buffer.name, order)
+        own = [*recorded_syscall_remarks(names, pcs), *order_remarks(buffer)]
+        remarks += own if other is None else name_remarks(buffer.name, own)
     buffers = [side.buffer for side in sides]
     require_comparable("view", buffers)
     # A task may have both buffers.

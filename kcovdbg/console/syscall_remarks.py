@@ -46,13 +46,10 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
     return tuple(lines)
 
 
-def recorded_syscall_remarks(
-    names: LocationCache, name: str, pcs: Iterable[int]
-) -> tuple[str, ...]:
+def recorded_syscall_remarks(names: LocationCache, pcs: Iterable[int]) -> tuple[str, ...]:
     """Return a line that names the system calls that a buffer has records of: its task may have
     left them.
 
-    :param name: of the buffer.
     :param pcs: of its records, in order; 0 where one has none.
     """
     distinct = dict.fromkeys(filter(None, pcs))
@@ -61,4 +58,4 @@ def recorded_syscall_remarks(
     if not calls:
         return ()
     more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
-    return (f"system calls in the records of {name}: {', '.join(calls[:_CALLS])}{more}",)
+    return (f"system calls in the records: {', '.join(calls[:_CALLS])}{more}",)
