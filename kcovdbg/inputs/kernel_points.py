@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from kcovdbg.records.executed_addresses import KernelCode, table_code
 from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.coverage_points import PointKind, find_text_points
+from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
 from kcovdbg.symbols.remote_calls import RemoteSites, find_remote_sites
 
@@ -83,17 +84,40 @@ class KernelPoints:
         return table
 
     def find_sets(self) -> Sequence[PointSet] | None:
-        """Return the PCs that the kernel and its modules can record, None where there is no table
-        of them yet.
+        """Return the PCs that the kernel and its modules can record; None where they are unknown,
+        or not known yet.
         """
-        table = self._names.table
-        if table is None:
+        awaited = self._names.awaited_table
+        if awaited is None or awaited.is_awaited:
             return None
-        image = table_points(table)
+        table = awaited.found
+        image = self._in_code if table is None else table_points(table)
         if image is None:
             return None
         modules = self._code.modules or ()
         return (image, *find_module_sets(modules, self._code.module_files))
+
+    @cached_property
+    def _in_code(self) -> PointSet | None:
+        """The points in the image's code, for a kernel whose debug info makes no table; None where
+        there is no code, or none is found.
+        """
+        if self._code.image is None:
+            return None
+        from kcovdbg.symbols.symbolizer import text_ranges
+        from kcovdbg.symbols.table_builder import merge_points
+
+        try:
+            with open_image(self._code.image, self._code.stripped_image) as elf:
+                texts, rows = text_ranges(elf), merge_points(find_points(elf))
+        except TargetError:
+            return None
+        if not rows.pcs or rows.pcs[-1] - rows.pcs[0] >> 32:
+            return None
+        base = rows.pcs[0]
+        offset = array("I", map((-base).__add__, rows.pcs))
+        code = min(text.start for text in texts), max(text.end for text in texts)
+        return PointSet(base, offset, code, kinds=rows.kinds)
 
     @property
     def of_modules(self) -> Mapping[int, PointKind]:

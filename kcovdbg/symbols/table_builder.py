@@ -290,7 +290,7 @@ def _require_lines(elf: ElfFile, chains: array[int]) -> None:
     if known < len(chains) // 2:
         raise CapabilityError(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
-            hint="it is damaged or in the 64-bit format, which is not read",
+            hint="it is incomplete, damaged, or in the 64-bit format, which is not read",
         )
 
 

@@ -144,3 +144,25 @@ def test_the_first_answer_is_that_of_a_built_table(run, line):
     first = run("--demo", "-q", "-e", f"{line} --json", status=int(line.startswith("diff")))
     assert json.loads(run("symbols", "info", "--json").stdout)
     assert run("--demo", "-q", "-e", f"{line} --json").stdout == first.stdout != "[]\n"
+
+
+def test_another_kernels_list_beside_incomplete_debug_info(image, tmp_path, run):
+    """The points of an image whose debug info has lines of few of them are found in its code."""
+    folder = image.parent
+    bare = "gcc -O2 -fno-pie -I. -fsanitize-coverage=trace-pc -c src/first.c".split()
+    subprocess.run(bare, cwd=folder, check=True)
+    linked = "gcc -fsanitize-coverage=trace-pc -no-pie -nostdlib -static -Wl,--build-id=sha1"
+    objects = ["-o", str(image), "first.o", "second.o"]
+    subprocess.run([*linked.split(), *objects], cwd=folder, check=True)
+    assert "lines of only" in run("symbols", "build", image, status=2).stderr
+    with ElfFile(image) as elf:
+        points = find_points(elf).pc
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.write_text("".join(f"{pc:#x}\n" for pc in points))
+    # Too close for its own points, in the same functions.
+    other.write_text("".join(f"{pc + 3:#x}\n{pc + 4:#x}\n" for pc in points))
+    exported = run("-s", image, "export", "rawcover", f"file:{own}", status=0)
+    assert len(exported.stdout.split()) == len(points)
+    done = run("-s", image, "export", "rawcover", f"file:{other}", status=2)
+    assert done.stdout == ""
+    assert "-s VMLINUX" in done.stderr
