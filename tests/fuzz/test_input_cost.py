@@ -94,6 +94,7 @@ _COSTS: Final[dict[str, tuple[Callable[[int], float], bool]]] = {
     "linear": (lambda size: 1e-6 * size, True),
     "logarithmic": (lambda size: 1e-7 * size * size.bit_length(), True),
     "cache": (lambda size: 1e-7 * size * (1 if size < 1 << 17 else 3), True),
+    "memory": (lambda size: 1e-9 * size * (1 if size <= 1 << 20 else 10), True),
     "square beside": (lambda size: 1e-7 * size + 1e-11 * size**2, False),
     "power": (lambda size: 1e-7 * size**1.5, False),
     "square": (lambda size: 1e-7 * size**2, False),

@@ -13,20 +13,22 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_AARCH64
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
 from tests.lab import requirements
 from tests.lab.initramfs import COMPILE, write_initramfs
 from tests.lab.kernel import Kernel
+from tests.lab.recipe import Architecture
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Of QEMU.
 PLUGINS = Path(__file__).parent / "plugins"
-_HIGH = 0xFFFFFFFF00000000
 _CALL_SIZE = 5
+_GUEST_SECONDS = 1200
 # Calls of these thunks are replaced by calls through the register, where the processor needs none.
 _THUNK = re.compile(r"__x86_indirect_(?:call_)?thunk_(r\w+)")
 _HEADER = struct.Struct("<Ii120s")
@@ -43,29 +45,41 @@ class Call(NamedTuple):
     """Addresses of all instructions between the markers, in order, with those of interrupts."""
 
 
-def build_plugin(folder: Path) -> Path:
+def find_high_half(platform: Architecture) -> int:
+    """Return what all addresses of a kernel's image have above their lower 32 bits."""
+    return platform.linked_at & ~0xFFFFFFFF
+
+
+def build_plugin(folder: Path, platform: Architecture) -> Path:
     """Compile the plugin of QEMU that logs instructions, and return it."""
     version = subprocess.run(
-        ["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True
+        [platform.qemu, "--version"], capture_output=True, text=True, check=True
     ).stdout
     major, minor = map(int, version.split("version ")[1].split(".")[:2])
     api = 3 if (major, minor) >= (9, 1) else 2 if major >= 9 else 1
     plugin = folder / "execution_log.so"
-    compiled = [
-        "gcc",
-        "-O2",
-        "-shared",
-        "-fPIC",
-        f"-DAPI={api}",
-        "-o",
-        str(plugin),
-        str(PLUGINS / "execution_log.c"),
-    ]
-    subprocess.run(compiled, check=True)
+    macros = (f"-DAPI={api}", f"-DKERNEL={find_high_half(platform):#x}")
+    source = PLUGINS / "execution_log.c"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", *macros, "-o", plugin, source], check=True)
     return plugin
 
 
-def log_boot(kernel: Kernel, folder: Path, plugin: Path, *, is_random: bool) -> Path:
+def _run_guest(kernel: Kernel, folder: Path, arguments: str, options: Sequence[str]) -> None:
+    """Run a guest with one CPU until it ends; the folder then has what its console said.
+
+    :param arguments: of the kernel.
+    :param options: of QEMU.
+    """
+    platform = kernel.recipe.platform
+    command = [platform.qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += [*platform.machine, "-smp", "1", "-m", "512M"]
+    command += ["-kernel", str(kernel.image)]
+    command += ["-append", f"console={platform.console} panic=-1 {arguments}"]
+    command += ["-serial", f"file:{folder / 'console'}", *options]
+    subprocess.run(command, check=True, timeout=_GUEST_SECONDS)
+
+
+def log_boot(kernel: Kernel, folder: Path, *, is_random: bool) -> Path:
     """Boot a guest without user space, which ends it, and return QEMU's log of the code that it
     translated.
 
@@ -74,77 +88,42 @@ def log_boot(kernel: Kernel, folder: Path, plugin: Path, *, is_random: bool) -> 
 
     :param is_random: whether the kernel chooses where its code is.
     """
-    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
-    command = [
-        "qemu-system-x86_64",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]
-    command += [
-        "-accel",
-        "tcg,thread=single",
-        "-smp",
-        "1",
-        "-m",
-        "512M",
-        "-cpu",
-        "max",
-        "-kernel",
-        str(kernel.image),
-    ]
-    command += [
-        "-append",
-        "console=ttyS0 panic=-1" if is_random else "console=ttyS0 panic=-1 nokaslr",
-    ]
-    command += ["-serial", f"file:{folder / 'console'}", "-d", "in_asm", "-D", str(folder / "log")]
-    command += ["-plugin", f"{plugin},every={folder / 'every'}"]
-    subprocess.run(command, check=True, timeout=600)
+    platform = kernel.recipe.platform
+    requirements.ensure(requirements.for_boot(platform))
+    plugin = build_plugin(folder, platform)
+    options = ["-cpu", "max", "-d", "in_asm", "-D", str(folder / "log")]
+    options += ["-plugin", f"{plugin},every={folder / 'every'}"]
+    _run_guest(kernel, folder, "" if is_random else "nokaslr", options)
     return folder / "log"
 
 
-def log_calls(kernel: Kernel, folder: Path, *options: str, program: str = "calls.c") -> list[Call]:
+def log_calls(kernel: Kernel, folder: Path, program: str = "calls.c") -> list[Call]:
     """Boot a guest that makes system calls, and return what was executed and recorded in each.
 
-    :param options: of QEMU.
     :param program: that makes the calls, by its file.
     """
-    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
-    plugin = build_plugin(folder)
-    subprocess.run(
-        ["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / program)], check=True
-    )
+    platform = kernel.recipe.platform
+    requirements.ensure(requirements.for_boot(platform) | requirements.for_userland(platform))
+    plugin = build_plugin(folder, platform)
+    compile_init = [f"{platform.tools}gcc", *COMPILE, "-w", "-o", str(folder / "init")]
+    subprocess.run([*compile_init, str(PROGRAMS / program)], check=True)
     with (folder / "initramfs").open("wb") as stream:
         write_initramfs(stream, (folder / "init").read_bytes(), {})
     (folder / "exchange").mkdir()
-    command = [
-        "qemu-system-x86_64",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]
-    command += ["-accel", "tcg,thread=single", "-smp", "1", "-m", "512M", *options]
-    command += ["-kernel", str(kernel.image), "-initrd", str(folder / "initramfs")]
+    options = ["-cpu", platform.cpu, "-initrd", str(folder / "initramfs")]
+    options += ["-fsdev", f"local,id=exchange,path={folder / 'exchange'},security_model=none"]
+    options += ["-device", f"virtio-9p-{platform.virtio},fsdev=exchange,mount_tag=exchange"]
+    options += ["-plugin", f"{plugin},out={folder / 'executed'}"]
     # Addresses as in the image.
-    command += [
-        "-append",
-        "console=ttyS0 nokaslr loglevel=5 panic=-1",
-        "-serial",
-        f"file:{folder / 'console'}",
-    ]
-    command += ["-fsdev", f"local,id=exchange,path={folder / 'exchange'},security_model=none"]
-    command += ["-device", "virtio-9p-pci,fsdev=exchange,mount_tag=exchange"]
-    command += ["-plugin", f"{plugin},out={folder / 'executed'}"]
-    subprocess.run(command, check=True, timeout=600)
-    return read_calls(folder)
+    _run_guest(kernel, folder, "nokaslr loglevel=5", options)
+    return read_calls(folder, find_high_half(platform))
 
 
-def read_calls(folder: Path) -> list[Call]:
-    """Return the calls of a guest that ended."""
+def read_calls(folder: Path, high: int) -> list[Call]:
+    """Return the calls of a guest that ended.
+
+    :param high: the upper half of the kernel's addresses.
+    """
     data = (folder / "exchange" / "calls").read_bytes()
     calls = []
     windows = _read_windows(folder / "executed")
@@ -158,7 +137,7 @@ def read_calls(folder: Path) -> list[Call]:
             Call(
                 text.rstrip(b"\0").decode(),
                 errno,
-                [_HIGH | half for half in records],
+                [high | half for half in records],
                 next(windows),
             )
         )
@@ -183,8 +162,34 @@ class Step(NamedTuple):
     """Whether it is the task's, not an interrupt's."""
 
 
-class Contexts:
-    """Distinguishes what a task executed from interrupts and from other tasks.
+class Contexts(Protocol):
+    """Distinguishes what a task executed from interrupts and from other tasks."""
+
+    def split(self, window: Sequence[int]) -> list[Step] | None:
+        """Return the steps of a call; None for a call that it cannot split."""
+
+
+class UninterruptedCalls(Contexts):
+    """Leaves out each call of arm64 in which an interrupt, a softirq or another task ran.
+
+    :param elf: the kernel's image.
+    """
+
+    def __init__(self, elf: ElfFile) -> None:
+        others = ("el1h_64_irq", "el1h_64_fiq", "handle_softirqs", "__do_softirq", "cpu_switch_to")
+        self._others = {
+            symbol.address & 0xFFFFFFFF for symbol in elf.symbols if symbol.name in others
+        }
+
+    def split(self, window: Sequence[int]) -> list[Step] | None:
+        """Return the whole call; None where something else ran meanwhile."""
+        if not self._others.isdisjoint(window):
+            return None
+        return [Step(0, len(window), is_own=True)]
+
+
+class X86Contexts(Contexts):
+    """Knows the entries of interrupts and exceptions of x86-64.
 
     :param elf: the kernel's image.
     """
@@ -316,6 +321,8 @@ class ImageInstructions:
         return self._known[start]
 
     def _read(self, start: int, size: int) -> list[Instruction]:
+        if self._elf.header.machine == EM_AARCH64:
+            return self._read_fixed(start, size)
         ffi, lib = load_native()
         code = self._elf.read(start, size)
         offsets, lengths = ffi.new("uint32_t[]", size), ffi.new("uint8_t[]", size)
@@ -333,6 +340,16 @@ class ImageInstructions:
                 )
             )
         return found
+
+    def _read_fixed(self, start: int, size: int) -> list[Instruction]:
+        """Return instructions of 4 bytes; what they do is not known."""
+        _, lib = load_native()
+        addresses = array("Q", range(start, start + size, 4))
+        located = zip(addresses, self._locate(addresses), strict=True)
+        return [
+            Instruction(address, address + 4, lib.KCOVDBG_FLOW_NEXT, 0, frames, line)
+            for address, (frames, line) in located
+        ]
 
     def _locate(
         self, addresses: array[int]
@@ -394,7 +411,7 @@ class CallReplay:
         self,
         find: Callable[[int], Instruction | None],
         points: AbstractSet[int],
-        contexts: Contexts,
+        contexts: X86Contexts,
     ) -> None:
         self._find = find
         self._points = points

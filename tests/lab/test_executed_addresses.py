@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.lab.execution_truth import build_plugin, log_boot
+from tests.lab.execution_truth import log_boot
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
 
@@ -60,7 +60,7 @@ def boot(
     if not request.param and not request.config.getoption("exhaustive"):
         pytest.skip("takes two minutes: --exhaustive runs it")
     folder = tmp_path_factory.mktemp("boot")
-    log = log_boot(kernel, folder, build_plugin(folder), is_random=request.param)
+    log = log_boot(kernel, folder, is_random=request.param)
     found = _OFFSET.search((folder / "console").read_text(errors="replace"))
     assert found is not None
     offset = 0 if found[1] == "disabled" else int(found[1], 16)

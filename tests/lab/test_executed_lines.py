@@ -32,15 +32,16 @@ from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.lab.execution_truth import (
     Call,
     CallReplay,
-    Contexts,
     ImageInstructions,
     Instruction,
+    UninterruptedCalls,
+    X86Contexts,
+    find_high_half,
     log_calls,
 )
 from tests.lab.kernel import Kernel
 from tests.support.objdump import compare_decoders
 
-_HIGH = 0xFFFFFFFF00000000
 _PC = frozenset({PointKind.PC})
 # Instructions of a call; others wait, and what they execute meanwhile is no part of them.
 _MOST = 300_000
@@ -64,7 +65,9 @@ class Truth:
         offsets = array("I", sorted(point - base for point in self.points))
         self.finder = StateFinder(self.blocks, offsets, array("Q", bytes(8 * len(offsets))))
         self.instructions = ImageInstructions(elf)
-        self.contexts = Contexts(elf)
+        platform = kernel.recipe.platform
+        self.high = find_high_half(platform)
+        self.contexts = X86Contexts(elf) if platform.name == "x86_64" else UninterruptedCalls(elf)
         self.parts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         columns = (self.blocks.part_start, self.blocks.part_size, self.blocks.part_function)
         for start, size, function in zip(*columns, strict=True):
@@ -79,7 +82,7 @@ class Truth:
                 self.left_out += 1
                 continue
             own = [
-                _HIGH | address
+                self.high | address
                 for step in steps
                 if step.is_own
                 for address in call.executed[step.start : step.end]
@@ -134,8 +137,8 @@ class Truth:
 def truth(
     request: pytest.FixtureRequest, kernel: Kernel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Truth]:
-    if kernel.recipe.platform.name != "x86_64":
-        pytest.skip("the log of instructions is of x86-64")
+    if kernel.recipe.platform.name not in ("x86_64", "aarch64"):
+        pytest.skip("the log of instructions is of x86-64 and arm64")
     if request.param != "calls.c" and not request.config.getoption("exhaustive"):
         pytest.skip("takes minutes: --exhaustive runs it")
     with ElfFile(kernel.vmlinux) as elf:
@@ -207,7 +210,7 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
     executed: set[int] = set()
     outside = 0
     for call, own in truth.calls:
-        logged = {_HIGH | address for address in set(call.executed)}
+        logged = {truth.high | address for address in set(call.executed)}
         if has_records_from_outside(call.records, logged):
             outside += 1
             continue
@@ -244,6 +247,8 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
 def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
+    if not isinstance(truth.contexts, X86Contexts):
+        pytest.skip("calls are followed on x86-64 only")
     replay = CallReplay(truth.instruction_at, truth.points, truth.contexts)
     tally: Counter[str] = Counter()
     stopped = 0
@@ -282,6 +287,8 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
 
 def test_decoder(kernel: Kernel) -> None:
     """All functions of the kernel, decoded as objdump does, but for what objdump doesn't know."""
+    if kernel.recipe.platform.name != "x86_64":
+        pytest.skip("the decoder is of x86-64")
     total, different = compare_decoders(kernel.vmlinux)
     assert total > 1_000_000
     with ElfFile(kernel.vmlinux) as elf:

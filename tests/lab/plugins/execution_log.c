@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * A plugin of QEMU that logs the address of each kernel instruction that is executed between two markers: nops of the guest's program,
- * of 8 bytes, whose displacement is 0x4b430001 to begin and 0x4b430000 to end.
+ * A plugin of QEMU that logs the address of each kernel instruction that is executed between two markers, which are instructions of the
+ * guest's program without an effect: on x86-64 nops of 8 bytes whose displacement is 0x4b430001 to begin and 0x4b430000 to end, on arm64
+ * "mov xzr, #0x4b44" to begin and "mov xzr, #0x4b43" to end.
  * The log has words of 32 bits: 0xffffffff where it begins, then the lower halves of the addresses in order.
  * With every=FILE in place of out=FILE it logs all of a guest's run, each kernel instruction once, in words of 64 bits.
- *   gcc -shared -fPIC -DAPI=1 -o execution_log.so execution_log.c
+ *   gcc -shared -fPIC -DAPI=1 -DKERNEL=0xffffffff80000000 -o execution_log.so execution_log.c
  *   qemu-system-x86_64 -plugin ./execution_log.so,out=FILE ...
- * API is 1 for QEMU 6 to 8, 2 for 9.0, 3 since 9.1. What it uses of the interface is declared here: few distributions have the header.
+ * API is 1 for QEMU 6 to 8, 2 for 9.0, 3 since 9.1; KERNEL is where the kernel's addresses begin. What the plugin uses of the interface
+ * is declared here: few distributions have the header.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,7 +17,7 @@
 #include <string.h>
 
 #define EXPORTED __attribute__((visibility("default")))
-#define KERNEL 0xffffffff80000000
+#define MOST_MARKER_BYTES 8
 #define NO_REGISTERS 0
 
 typedef uint64_t plugin_id;
@@ -89,6 +91,25 @@ static void copy_bytes(const struct qemu_plugin_insn *instruction, unsigned char
 #endif
 }
 
+enum marker { NO_MARKER, END, BEGIN };
+
+static enum marker find_marker(const struct qemu_plugin_insn *instruction)
+{
+	size_t size = qemu_plugin_insn_size(instruction);
+	unsigned char bytes[MOST_MARKER_BYTES];
+
+	if (size != 4 && size != 8)
+		return NO_MARKER;
+	copy_bytes(instruction, bytes, size);
+	if (size == 4 && !memcmp(bytes, "\x7f\x68\x89\xd2", size))
+		return END;
+	if (size == 4 && !memcmp(bytes, "\x9f\x68\x89\xd2", size))
+		return BEGIN;
+	if (size == 8 && !memcmp(bytes, "\x0f\x1f\x84\x00", 4) && !memcmp(bytes + 5, "\x00\x43\x4b", 3))
+		return bytes[4] ? BEGIN : END;
+	return NO_MARKER;
+}
+
 static void look_at(plugin_id id, struct qemu_plugin_tb *block)
 {
 	size_t i;
@@ -97,7 +118,7 @@ static void look_at(plugin_id id, struct qemu_plugin_tb *block)
 	for (i = 0; i < qemu_plugin_tb_n_insns(block); i++) {
 		struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
 		uint64_t address = qemu_plugin_insn_vaddr(instruction);
-		unsigned char bytes[8];
+		enum marker marker;
 
 		if (is_every && address >= KERNEL) {
 			struct seen *seen = calloc(1, sizeof(*seen));
@@ -110,12 +131,12 @@ static void look_at(plugin_id id, struct qemu_plugin_tb *block)
 			qemu_plugin_register_vcpu_insn_exec_cb(instruction, log_execution, NO_REGISTERS,
 							       (void *)(uintptr_t)address);
 		}
-		if (is_every || address >= KERNEL || qemu_plugin_insn_size(instruction) != sizeof(bytes))
+		if (is_every || address >= KERNEL)
 			continue;
-		copy_bytes(instruction, bytes, sizeof(bytes));
-		if (!memcmp(bytes, "\x0f\x1f\x84\x00", 4) && !memcmp(bytes + 5, "\x00\x43\x4b", 3))
+		marker = find_marker(instruction);
+		if (marker != NO_MARKER)
 			qemu_plugin_register_vcpu_insn_exec_cb(instruction, pass_marker, NO_REGISTERS,
-							       (void *)(uintptr_t)bytes[4]);
+							       marker == BEGIN ? &is_on : NULL);
 	}
 }
 

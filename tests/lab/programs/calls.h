@@ -19,7 +19,11 @@
 #include <unistd.h>
 
 #define WORDS (1 << 18)
+#ifdef __aarch64__
+#define MARK(n) asm volatile("mov xzr, #0x4b43+" #n::: "memory")
+#else
 #define MARK(n) asm volatile(".byte 0x0f,0x1f,0x84,0x00\n.long 0x4b430000+" #n::: "memory")
+#endif
 
 static volatile uint64_t *buffer;
 static FILE *out;
