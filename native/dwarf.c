@@ -122,6 +122,16 @@ struct cursor {
 	bool must_swap, is_bad;
 };
 
+struct value {
+	uint64_t number;
+	uint16_t form; /* 0 where the entry does not have the attribute. */
+};
+
+/* The attributes that say where code is. */
+struct extent {
+	struct value low, high, ranges;
+};
+
 struct unit {
 	uint64_t offset, entry, end; /* In .debug_info. */
 	uint64_t abbrev;
@@ -133,6 +143,7 @@ struct unit {
 	bool is_shared;	    /* Of the file of shared entries, whose offsets count from its own start. */
 	bool has_no_return; /* It may have functions that never return. */
 	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
+	struct extent extent;
 };
 
 struct kcovdbg_dwarf {
@@ -144,9 +155,10 @@ struct kcovdbg_dwarf {
 	size_t unit_count;
 };
 
-/* An attribute, or where attribute is 0, a run of bytes to skip, whose length is in constant. */
+/* An attribute; where attribute is 0, bytes to skip: of a form of variable size, or of some forms in a row. */
 struct field {
 	uint16_t attribute, form;
+	int32_t size; /* Negative where it depends on the bytes. */
 	int64_t constant;
 };
 
@@ -154,8 +166,8 @@ struct abbreviation {
 	uint32_t first, count; /* Fields. */
 	uint16_t tag;
 	bool has_children, is_known;
-	bool is_skipped; /* It has no attribute that matters, and no children. */
 	int32_t size;	 /* Of all attributes; negative where it depends on the entry. */
+	int32_t sibling; /* Where among the attributes that is which says where children end; negative where that is unknown. */
 };
 
 struct abbreviations {
@@ -170,17 +182,13 @@ struct abbreviations {
 	bool are_types; /* Attributes of types are read as well. */
 };
 
-struct value {
-	uint64_t number;
-	uint16_t form; /* 0 where the entry does not have the attribute. */
-};
-
 /* The attributes of an entry that matter here. */
 struct entry {
 	uint64_t offset; /* In .debug_info. */
 	uint16_t tag;
 	bool has_children;
-	struct value low, high, ranges, name, linkage_name, origin, specification, sibling;
+	struct extent extent;
+	struct value name, linkage_name, origin, specification, sibling;
 	uint64_t call_file, call_line, call_column;
 	uint64_t declared_file, declared_line;
 	bool is_abstract, is_no_return;
@@ -407,29 +415,38 @@ static void skip_variable(struct cursor *cursor, uint64_t form)
 	}
 }
 
-/* Read a value; that of a string in place is its address. */
-static struct value get_value(struct cursor *cursor, uint16_t form, int64_t constant, unsigned int address_size)
+static uint64_t get_variable(struct cursor *cursor, uint16_t form)
 {
-	struct value value = { .form = form };
-	int size = form_size(form, address_size);
-
-	if (form == FORM_implicit_const)
-		value.number = constant;
-	else if (form == FORM_flag_present)
-		value.number = 1;
-	else if (form == FORM_string)
-		value.number = (uintptr_t)get_string(cursor);
-	else if (form == FORM_sdata)
-		value.number = get_sleb(cursor);
-	else if (size > 8)
-		skip(cursor, size);
-	else if (size >= 0)
-		value.number = get(cursor, size);
-	else if (form == FORM_block || form == FORM_block1 || form == FORM_block2 || form == FORM_block4 ||
-		 form == FORM_exprloc)
+	switch (form) {
+	case FORM_string:
+		return (uintptr_t)get_string(cursor);
+	case FORM_sdata:
+		return get_sleb(cursor);
+	case FORM_block:
+	case FORM_block1:
+	case FORM_block2:
+	case FORM_block4:
+	case FORM_exprloc:
 		skip_variable(cursor, form);
+		return 0;
+	default:
+		return get_uleb(cursor);
+	}
+}
+
+/* Read a value; that of a string in place is its address. */
+static struct value get_value(struct cursor *cursor, const struct field *field)
+{
+	struct value value = { .form = field->form };
+
+	if (!field->size)
+		value.number = field->constant;
+	else if (field->size < 0)
+		value.number = get_variable(cursor, field->form);
+	else if (field->size <= 8)
+		value.number = get(cursor, field->size);
 	else
-		value.number = get_uleb(cursor);
+		skip(cursor, field->size);
 	return value;
 }
 
@@ -479,8 +496,8 @@ static bool add_field(struct abbreviations *known, uint32_t first, struct field 
 
 	if (!field.attribute && known->field_count > first) {
 		last = &known->fields[known->field_count - 1];
-		if (!last->attribute && !last->form && !field.form) {
-			last->constant += field.constant;
+		if (!last->attribute && last->size >= 0 && field.size >= 0) {
+			last->size += field.size;
 			return true;
 		}
 	}
@@ -513,14 +530,13 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		struct abbreviation *abbreviation;
 		uint64_t tag = get_uleb(&cursor), attribute, form;
 		uint32_t first = known->field_count;
-		int32_t fixed_size = 0;
-		bool has_children = get(&cursor, 1), is_skipped = !has_children, is_no_return = false, has_code = false;
+		int32_t fixed_size = 0, sibling = -1;
+		bool has_children = get(&cursor, 1), is_no_return = false, has_code = false;
 
 		if (code > MAX_CODE || tag > UINT16_MAX)
 			return 1;
 		for (;;) {
-			struct field field = { 0 };
-			int size;
+			struct field field = { .constant = 1 };
 
 			attribute = get_uleb(&cursor);
 			form = get_uleb(&cursor);
@@ -530,20 +546,17 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 				return 1;
 			if (!attribute && !form)
 				break;
-			size = form_size(form, unit->address_size);
-			if (size == -2)
+			field.form = form;
+			field.size = form_size(form, unit->address_size);
+			if (field.size == -2)
 				return 1;
-			fixed_size = fixed_size < 0 || size < 0 ? -1 : fixed_size + size;
+			if (attribute == AT_sibling && form == FORM_ref4)
+				sibling = fixed_size;
+			fixed_size = fixed_size < 0 || field.size < 0 ? -1 : fixed_size + field.size;
 			if (is_wanted(tag, attribute, known->are_types)) {
-				is_skipped = false;
 				is_no_return |= attribute == AT_noreturn;
 				has_code |= attribute == AT_low_pc || attribute == AT_ranges;
 				field.attribute = attribute;
-				field.form = form;
-			} else if (size >= 0) {
-				field.constant = size;
-			} else {
-				field.form = form;
 			}
 			if (known->field_count - first == MAX_FIELDS)
 				return 1;
@@ -565,8 +578,8 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 		abbreviation->tag = tag;
 		abbreviation->has_children = has_children;
 		abbreviation->is_known = true;
-		abbreviation->is_skipped = is_skipped;
 		abbreviation->size = fixed_size;
+		abbreviation->sibling = sibling;
 		known->has_no_return |= is_no_return && has_code;
 	}
 	if (cursor.is_bad)
@@ -597,13 +610,13 @@ static void put_value(struct entry *entry, uint16_t attribute, struct value valu
 		entry->linkage_name = value;
 		break;
 	case AT_low_pc:
-		entry->low = value;
+		entry->extent.low = value;
 		break;
 	case AT_high_pc:
-		entry->high = value;
+		entry->extent.high = value;
 		break;
 	case AT_ranges:
-		entry->ranges = value;
+		entry->extent.ranges = value;
 		break;
 	case AT_inline:
 		entry->is_abstract = value.number != 0;
@@ -678,15 +691,15 @@ static const struct abbreviation *get_abbreviation(const struct abbreviations *k
 
 static inline void skip_field(struct cursor *cursor, const struct field *field)
 {
-	if (field->form)
-		skip_variable(cursor, field->form);
+	if (field->size >= 0)
+		skip(cursor, field->size);
 	else
-		skip(cursor, field->constant);
+		skip_variable(cursor, field->form);
 }
 
-/* Read the attributes of the entry at an offset. */
-static bool get_attributes(const struct unit *unit, const struct abbreviations *known, const struct abbreviation *abbreviation,
-			   struct cursor *cursor, struct entry *entry)
+/* Read the attributes of an entry. */
+static bool get_attributes(const struct abbreviations *known, const struct abbreviation *abbreviation, struct cursor *cursor,
+			   struct entry *entry)
 {
 	const struct field *field = known->fields + abbreviation->first, *end = field + abbreviation->count;
 
@@ -695,7 +708,7 @@ static bool get_attributes(const struct unit *unit, const struct abbreviations *
 	entry->has_children = abbreviation->has_children;
 	for (; field < end; field++) {
 		if (field->attribute)
-			put_value(entry, field->attribute, get_value(cursor, field->form, field->constant, unit->address_size));
+			put_value(entry, field->attribute, get_value(cursor, field));
 		else
 			skip_field(cursor, field);
 	}
@@ -703,11 +716,73 @@ static bool get_attributes(const struct unit *unit, const struct abbreviations *
 }
 
 /* Read the entry at the cursor. False at the end of a list of children, and with is_bad set, for damage. */
-static bool get_entry(const struct unit *unit, const struct abbreviations *known, struct cursor *cursor, struct entry *entry)
+static bool get_entry(const struct abbreviations *known, struct cursor *cursor, struct entry *entry)
 {
 	const struct abbreviation *abbreviation = get_abbreviation(known, cursor);
 
-	return abbreviation && get_attributes(unit, known, abbreviation, cursor, entry);
+	return abbreviation && get_attributes(known, abbreviation, cursor, entry);
+}
+
+/* Go to where the children of an entry end, if it says so. */
+static bool skip_to_sibling(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value sibling,
+			    struct cursor *cursor)
+{
+	const unsigned char *start = (const unsigned char *)dwarf->sections.info.data + unit->offset;
+
+	if (!sibling.form || sibling.form == FORM_ref_addr || sibling.number >= unit->end - unit->offset ||
+	    start + sibling.number < cursor->at)
+		return false;
+	cursor->at = start + sibling.number;
+	return true;
+}
+
+/* Skip an entry behind its abbreviation, with its children if they are not wanted and it says where they end. Return whether children
+   follow. */
+static bool skip_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+		       const struct abbreviation *abbreviation, bool with_children, struct cursor *cursor)
+{
+	const struct field *field = known->fields + abbreviation->first, *end = field + abbreviation->count;
+
+	if (with_children && abbreviation->has_children && abbreviation->sibling >= 0) {
+		struct cursor at = *cursor;
+		struct value sibling = { .form = FORM_ref4 };
+
+		skip(&at, abbreviation->sibling);
+		sibling.number = get(&at, 4);
+		if (!at.is_bad && skip_to_sibling(dwarf, unit, sibling, &at)) {
+			*cursor = at;
+			return false;
+		}
+	}
+	if (abbreviation->size >= 0)
+		skip(cursor, abbreviation->size);
+	else
+		for (; field < end; field++)
+			skip_field(cursor, field);
+	return abbreviation->has_children;
+}
+
+static void skip_children(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+			  struct cursor *cursor)
+{
+	size_t depth = 1;
+
+	while (depth && !cursor->is_bad && cursor->at < cursor->end) {
+		const struct abbreviation *abbreviation = get_abbreviation(known, cursor);
+
+		if (abbreviation)
+			depth += skip_entry(dwarf, unit, known, abbreviation, true, cursor);
+		else
+			depth--;
+	}
+}
+
+/* Skip the children of an entry that was read, if it has any. */
+static void skip_children_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+			     const struct entry *entry, struct cursor *cursor)
+{
+	if (entry->has_children && !skip_to_sibling(dwarf, unit, entry->sibling, cursor))
+		skip_children(dwarf, unit, known, cursor);
 }
 
 /* An offset in the part of a section that is of the file of shared entries. */
@@ -848,17 +923,17 @@ static bool list_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *un
 }
 
 /* Return false if add() did. */
-static bool list_entry_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct entry *entry,
-			      range_function add, void *context)
+static bool list_extent(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct extent *extent,
+			range_function add, void *context)
 {
 	uint64_t low, high;
 
-	if (entry->ranges.form)
-		return list_ranges(dwarf, unit, entry->ranges, add, context);
-	if (!entry->low.form || !entry->high.form)
+	if (extent->ranges.form)
+		return list_ranges(dwarf, unit, extent->ranges, add, context);
+	if (!extent->low.form || !extent->high.form)
 		return true;
-	low = address_of(dwarf, unit, entry->low);
-	high = is_address(entry->high.form) ? address_of(dwarf, unit, entry->high) : low + entry->high.number;
+	low = address_of(dwarf, unit, extent->low);
+	high = is_address(extent->high.form) ? address_of(dwarf, unit, extent->high) : low + extent->high.number;
 	return low >= high || add(context, low, high);
 }
 
@@ -921,7 +996,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	if (status < 0)
 		return -1;
 	cursor = open_unit(dwarf, unit, unit->entry);
-	if (status || !get_entry(unit, known, &cursor, &entry)) {
+	if (status || !get_entry(known, &cursor, &entry)) {
 		unit->is_known = false;
 		return 0;
 	}
@@ -936,7 +1011,8 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->lines = unit->is_shared ? in_shared(entry.lines.number, dwarf->sections.shared_line) : entry.lines.number;
 	if (entry.tag != TAG_compile_unit && entry.tag != TAG_skeleton_unit)
 		return 0;
-	unit->low = address_of(dwarf, unit, entry.low);
+	unit->extent = entry.extent;
+	unit->low = address_of(dwarf, unit, entry.extent.low);
 	language = entry.language.number;
 	/* DW_LANG_C89, C, C99, C11, C17, and of assembly. */
 	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
@@ -1001,25 +1077,6 @@ const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf
 	return dwarf->shown;
 }
 
-/* List the ranges of a unit; those of a damaged one as far as they can be read. -1 when out of memory, otherwise 0. */
-static int list_unit_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known,
-			    range_function add, void *context)
-{
-	struct cursor cursor;
-	struct entry entry;
-	int status;
-
-	if (!unit->has_code)
-		return 0;
-	status = read_abbreviations(dwarf, unit, known);
-	if (status)
-		return status < 0 ? -1 : 0;
-	cursor = open_unit(dwarf, unit, unit->entry);
-	if (get_entry(unit, known, &cursor, &entry))
-		list_entry_ranges(dwarf, unit, &entry, add, context);
-	return 0;
-}
-
 static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t address)
 {
 	size_t low = 0, high = count;
@@ -1064,27 +1121,24 @@ int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *
 {
 	/* One is kept for each address, not all that there are. */
 	struct search search = { .addresses = addresses, .count = count };
-	struct abbreviations known = { 0 };
 	struct span last = { .unit = NONE };
 	size_t i;
-	int status = 0;
 
 	search.spans = malloc((count + 1) * sizeof(*search.spans));
 	if (!search.spans)
 		return -1;
 	memset(search.spans, 0xff, count * sizeof(*search.spans));
-	for (i = 0; i < dwarf->unit_count && !status; i++) {
+	for (i = 0; i < dwarf->unit_count; i++) {
 		search.unit = i;
-		status = list_unit_ranges(dwarf, &dwarf->units[i], &known, add_unit_range, &search);
+		list_extent(dwarf, &dwarf->units[i], &dwarf->units[i].extent, add_unit_range, &search);
 	}
-	for (i = 0; i < count && !status; i++) {
+	for (i = 0; i < count; i++) {
 		if (search.spans[i].unit != NONE)
 			last = search.spans[i];
 		units[i] = last.unit != NONE && addresses[i] < last.high ? last.unit : NONE;
 	}
-	free_abbreviations(&known);
 	free(search.spans);
-	return status;
+	return 0;
 }
 
 struct listing {
@@ -1104,14 +1158,13 @@ static bool add_listed(void *context, uint64_t low, uint64_t high)
 	return true;
 }
 
-ptrdiff_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room)
+size_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room)
 {
 	struct listing listing = { .ranges = ranges, .room = room };
-	struct abbreviations known = { 0 };
-	int status = unit < dwarf->unit_count ? list_unit_ranges(dwarf, &dwarf->units[unit], &known, add_listed, &listing) : 0;
 
-	free_abbreviations(&known);
-	return status ? status : (ptrdiff_t)listing.count;
+	if (unit < dwarf->unit_count)
+		list_extent(dwarf, &dwarf->units[unit], &dwarf->units[unit].extent, add_listed, &listing);
+	return listing.count;
 }
 
 /* A function, or an inlined function, that some address is in. */
@@ -1186,6 +1239,11 @@ static uint32_t clamp(uint64_t number)
 	return number < UINT32_MAX ? number : 0;
 }
 
+static bool is_function(uint16_t tag)
+{
+	return tag == TAG_subprogram || tag == TAG_inlined_subroutine;
+}
+
 static bool can_have_functions(const struct unit *unit, uint16_t tag)
 {
 	switch (tag) {
@@ -1212,7 +1270,7 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 		return -1;
 	reader->current = reader->function_count;
 	reader->is_hit = false;
-	if (!list_entry_ranges(reader->dwarf, reader->unit, entry, add_function_range, reader))
+	if (!list_extent(reader->dwarf, reader->unit, &entry->extent, add_function_range, reader))
 		return 1;
 	/* Without children it is nobody's parent. */
 	if (!reader->is_hit && !entry->has_children)
@@ -1245,28 +1303,23 @@ static int read_functions(struct reader *reader)
 		uint32_t parent = depth ? reader->parents[depth - 1] : NONE;
 		uint64_t offset = cursor.at - info;
 		const struct abbreviation *abbreviation = get_abbreviation(&reader->known, &cursor);
-		bool may_skip;
+		bool has_code, has_children, may_skip;
 
-		if (abbreviation && abbreviation->is_skipped) {
-			const struct field *field = reader->known.fields + abbreviation->first;
-			const struct field *end = field + abbreviation->count;
-
-			for (; field < end; field++)
-				skip_field(&cursor, field);
-			continue;
-		}
-		if (!abbreviation || !get_attributes(unit, &reader->known, abbreviation, &cursor, &entry)) {
+		if (!abbreviation) {
 			if (cursor.is_bad)
 				return 1;
 			if (depth)
 				depth--;
 			continue;
 		}
-		entry.offset = offset;
-		may_skip = !can_have_functions(unit, entry.tag);
-		if (entry.tag == TAG_subprogram || entry.tag == TAG_inlined_subroutine) {
-			bool has_code = entry.ranges.form || (entry.low.form && entry.high.form);
-
+		may_skip = !can_have_functions(unit, abbreviation->tag);
+		if (!is_function(abbreviation->tag)) {
+			has_children = skip_entry(reader->dwarf, unit, &reader->known, abbreviation, may_skip, &cursor);
+		} else {
+			if (!get_attributes(&reader->known, abbreviation, &cursor, &entry))
+				return 1;
+			entry.offset = offset;
+			has_code = entry.extent.ranges.form || (entry.extent.low.form && entry.extent.high.form);
 			if (has_code) {
 				status = add_function(reader, &entry, parent);
 				if (status)
@@ -1274,13 +1327,13 @@ static int read_functions(struct reader *reader)
 				parent = reader->current;
 			}
 			may_skip = has_code ? !reader->is_hit : entry.is_abstract;
+			has_children = entry.has_children &&
+				       !(may_skip && skip_to_sibling(reader->dwarf, unit, entry.sibling, &cursor));
 		}
-		if (!entry.has_children)
+		if (!has_children)
 			continue;
-		if (may_skip && entry.sibling.form && entry.sibling.form != FORM_ref_addr &&
-		    entry.sibling.number < unit->end - unit->offset &&
-		    info + unit->offset + entry.sibling.number >= cursor.at) {
-			cursor.at = info + unit->offset + entry.sibling.number;
+		if (may_skip) {
+			skip_children(reader->dwarf, unit, &reader->known, &cursor);
 			continue;
 		}
 		if (!grow(&reader->parents, &reader->parent_room, depth + 1, sizeof(*reader->parents)))
@@ -1346,7 +1399,7 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 				return name;
 		}
 		cursor = open_unit(reader->dwarf, unit, offset);
-		if (cursor.is_bad || !get_entry(unit, known, &cursor, &entry))
+		if (cursor.is_bad || !get_entry(known, &cursor, &entry))
 			return name;
 		if (entry.linkage_name.form && unit->is_rust)
 			return text_of(reader->dwarf, unit, entry.linkage_name);
@@ -1363,7 +1416,8 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 
 /* A column of a table of directories or files in a line number header of version 5. */
 struct content {
-	uint64_t type, form;
+	uint64_t type;
+	struct field field;
 };
 
 static bool add_file(struct reader *reader, const char *directory, const char *name)
@@ -1397,9 +1451,12 @@ static int read_names(struct reader *reader, struct cursor *cursor, bool are_fil
 	if (columns > sizeof(contents) / sizeof(*contents))
 		return 1;
 	for (i = 0; i < columns; i++) {
+		uint64_t form;
+
 		contents[i].type = get_uleb(cursor);
-		contents[i].form = get_uleb(cursor);
-		if (form_size(contents[i].form, reader->unit->address_size) == -2)
+		form = get_uleb(cursor);
+		contents[i].field = (struct field){ .form = form, .size = form_size(form, reader->unit->address_size) };
+		if (contents[i].field.size == -2)
 			return 1;
 	}
 	count = get_uleb(cursor);
@@ -1411,7 +1468,7 @@ static int read_names(struct reader *reader, struct cursor *cursor, bool are_fil
 		uint64_t folder = 0;
 
 		for (j = 0; j < columns; j++) {
-			struct value value = get_value(cursor, contents[j].form, 0, reader->unit->address_size);
+			struct value value = get_value(cursor, &contents[j].field);
 
 			/* DW_LNCT_path, DW_LNCT_directory_index */
 			if (contents[j].type == 1)
@@ -1861,35 +1918,6 @@ ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t
 	return unknown;
 }
 
-/* Skip the children of an entry that was read. */
-static void skip_children(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
-			  const struct entry *entry, struct cursor *cursor)
-{
-	const unsigned char *start = (const unsigned char *)dwarf->sections.info.data + unit->offset;
-	struct entry child;
-	size_t depth = 1;
-
-	if (entry->sibling.form && entry->sibling.form != FORM_ref_addr && entry->sibling.number < unit->end - unit->offset &&
-	    start + entry->sibling.number >= cursor->at) {
-		cursor->at = start + entry->sibling.number;
-		return;
-	}
-	while (depth && !cursor->is_bad && cursor->at < cursor->end) {
-		const struct abbreviation *abbreviation = get_abbreviation(known, cursor);
-
-		if (!abbreviation) {
-			depth--;
-			continue;
-		}
-		if (abbreviation->size >= 0)
-			skip(cursor, abbreviation->size);
-		else
-			get_attributes(unit, known, abbreviation, cursor, &child);
-		if (abbreviation->has_children)
-			depth++;
-	}
-}
-
 /* Begin to read the entries of a unit, behind its own. */
 static bool open_entries(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known,
 			 struct cursor *cursor)
@@ -1899,7 +1927,7 @@ static bool open_entries(const struct kcovdbg_dwarf *dwarf, const struct unit *u
 	if (!unit->is_known || read_abbreviations(dwarf, unit, known) || !take_steps(dwarf, unit->end - unit->offset))
 		return false;
 	*cursor = open_unit(dwarf, unit, unit->entry);
-	return get_entry(unit, known, cursor, &entry) && entry.has_children;
+	return get_entry(known, cursor, &entry) && entry.has_children;
 }
 
 /* The size of the type that an entry refers to; 0 where it is unknown. */
@@ -1917,7 +1945,7 @@ static uint64_t type_size(const struct kcovdbg_dwarf *dwarf, const struct unit *
 		if (!unit || !unit->is_known || read_abbreviations(dwarf, unit, known))
 			return 0;
 		cursor = open_unit(dwarf, unit, offset);
-		if (cursor.is_bad || !get_entry(unit, known, &cursor, &entry))
+		if (cursor.is_bad || !get_entry(known, &cursor, &entry))
 			return 0;
 		if (entry.byte_size.form)
 			return entry.byte_size.number;
@@ -1934,11 +1962,10 @@ static size_t read_members(const struct kcovdbg_dwarf *dwarf, const struct unit 
 	struct entry entry;
 	size_t count = 0;
 
-	while (count < room && get_entry(unit, known, cursor, &entry)) {
+	while (count < room && get_entry(known, cursor, &entry)) {
 		const char *name = entry.tag == TAG_member ? text_of(dwarf, unit, entry.name) : NULL;
 
-		if (entry.has_children)
-			skip_children(dwarf, unit, known, &entry, cursor);
+		skip_children_of(dwarf, unit, known, &entry, cursor);
 		if (!name || entry.member_location.form == FORM_exprloc || entry.member_location.form == FORM_block1)
 			continue;
 		members[count].name = name;
@@ -1962,7 +1989,7 @@ size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *na
 
 		if (!open_entries(dwarf, unit, &known, &cursor))
 			continue;
-		while (!count && cursor.at < cursor.end && get_entry(unit, &known, &cursor, &entry)) {
+		while (!count && cursor.at < cursor.end && get_entry(&known, &cursor, &entry)) {
 			const char *found;
 
 			if (!entry.has_children)
@@ -1977,7 +2004,7 @@ size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *na
 				*size = entry.byte_size.number;
 				count = read_members(dwarf, unit, &known, &cursor, members, room);
 			} else {
-				skip_children(dwarf, unit, &known, &entry, &cursor);
+				skip_children_of(dwarf, unit, &known, &entry, &cursor);
 			}
 		}
 	}
@@ -2011,13 +2038,12 @@ static int add_definitions(struct reader *reader)
 
 	if (status || !open_entries(reader->dwarf, unit, &reader->known, &cursor))
 		return status;
-	while (cursor.at < cursor.end && get_entry(unit, &reader->known, &cursor, &entry)) {
-		bool has_code = entry.is_abstract || entry.low.form || entry.ranges.form;
+	while (cursor.at < cursor.end && get_entry(&reader->known, &cursor, &entry)) {
+		bool has_code = entry.is_abstract || entry.extent.low.form || entry.extent.ranges.form;
 
 		if (entry.tag == TAG_subprogram && has_code && !add_definition(reader, &entry))
 			return -1;
-		if (entry.has_children)
-			skip_children(reader->dwarf, unit, &reader->known, &entry, &cursor);
+		skip_children_of(reader->dwarf, unit, &reader->known, &entry, &cursor);
 	}
 	return cursor.is_bad;
 }
@@ -2059,11 +2085,10 @@ size_t kcovdbg_dwarf_no_returns(const struct kcovdbg_dwarf *dwarf, uint64_t *add
 
 		if (!unit->has_no_return || !unit->has_code || !open_entries(dwarf, unit, &known, &cursor))
 			continue;
-		while (cursor.at < cursor.end && get_entry(unit, &known, &cursor, &entry)) {
+		while (cursor.at < cursor.end && get_entry(&known, &cursor, &entry)) {
 			if (entry.is_no_return)
-				list_entry_ranges(dwarf, unit, &entry, add_no_return, &found);
-			if (entry.has_children)
-				skip_children(dwarf, unit, &known, &entry, &cursor);
+				list_extent(dwarf, unit, &entry.extent, add_no_return, &found);
+			skip_children_of(dwarf, unit, &known, &entry, &cursor);
 		}
 	}
 	free_abbreviations(&known);

@@ -43,9 +43,8 @@ struct kcovdbg_unit {
 
 size_t kcovdbg_dwarf_unit_count(const struct kcovdbg_dwarf *dwarf);
 const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf);
-/* Copy the first ranges of a unit, as pairs of a first address and the address after the last one. Return their number, -1 when
-   out of memory. */
-ptrdiff_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room);
+/* Copy the first ranges of a unit, as pairs of a first address and the address after the last one. Return their number. */
+size_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room);
 /* The unit of each address, UINT32_MAX for none; addresses ascend. -1 when out of memory. */
 int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units);
 

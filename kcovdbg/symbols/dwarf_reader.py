@@ -155,7 +155,6 @@ class DwarfReader:
         _, lib = load_native()
         found = zeros("Q", 2 * most)
         count = lib.kcovdbg_dwarf_ranges(self._dwarf, number, column("Q", found, 2 * most), most)
-        check_status(count)
         return [(found[2 * at], found[2 * at + 1]) for at in range(count)]
 
     @property
