@@ -110,6 +110,20 @@ def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
     return None
 
 
+def is_placed(path: Path) -> bool:
+    """Return whether there is a file that nobody named, put there by this user, root, or the owner
+    of the directory.
+
+    In a directory that is open to all, anybody can put a file that claims the wanted build ID.
+    """
+    try:
+        status = path.stat()
+        owners = (os.geteuid(), 0, path.parent.stat().st_uid)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners
+
+
 def find_home(environment: Mapping[str, str] = os.environ) -> str:
     """Return the user's home directory; for root instead of one that others can write, root's own,
     or ``/``.

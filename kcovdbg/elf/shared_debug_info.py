@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
+from kcovdbg.input_file import PathName
+from kcovdbg.user_folder import is_placed
 
 # dwz's own section: a name and a build ID. DWARF 5 has one with a version and a flag in front.
 _LINK: Final = ".gnu_debugaltlink"
@@ -50,9 +53,11 @@ def find_shared_link(elf: ElfFile) -> SharedLink | None:
 def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
     """Return the path of the file that an image shares debug info with; None where there is none
     with that build ID.
+
+    The command line does not name it: see :func:`is_placed`.
     """
     for path in _candidates((elf.path, Path(elf.name)), link):
-        if not path.is_file():
+        if not is_placed(path):
             continue
         try:
             with ElfFile(path) as shared:
@@ -61,6 +66,18 @@ def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
         except ElfError:
             continue
     return None
+
+
+def list_contents(image: PathName) -> Sequence[PathName]:
+    """Return the files that have the contents of an image: itself, and the file that it shares
+    debug info with, if there is one. A file that is no image, or damaged, is all of its contents.
+    """
+    shared = None
+    with suppress(ElfError), ElfFile(image) as elf:
+        link = find_shared_link(elf)
+        if link is not None:
+            shared = find_shared_file(elf, link)
+    return (image,) if shared is None else (image, shared)
 
 
 def _candidates(images: Iterable[Path], link: SharedLink) -> Iterator[Path]:

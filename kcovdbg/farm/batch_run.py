@@ -30,6 +30,7 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
+from kcovdbg.elf.shared_debug_info import list_contents
 from kcovdbg.errors import KcovdbgError, LimitError, UsageError
 from kcovdbg.file_digest import find_digest
 from kcovdbg.input_file import parse_json, read_input
@@ -341,12 +342,13 @@ def plural_text(number: int, noun: str, plural: str) -> str:
 
 
 def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
-    """Return the digests of files with debug info.
+    """Return the digests of files with debug info, and of those that they share it with.
 
     :raises KcovdbgError: when one cannot be read.
     """
+    files = (file for _, path in symbols for file in list_contents(path))
     try:
-        return tuple(find_digest(path) for _, path in symbols)
+        return tuple(find_digest(file) for file in files)
     except OSError as error:
         raise KcovdbgError(
             f"could not read '{error.filename}': {error.strerror or error}"

@@ -103,14 +103,23 @@ class DwarfReader:
 
     :param elf: the image, or its file of debug info; open as long as this is used.
     :param contents: of sections, in place of its own.
+    :param shared: the file that it shares debug info with; None to find that, if there is one.
     """
 
-    def __init__(self, elf: ElfFile, contents: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        elf: ElfFile,
+        contents: Mapping[str, bytes] = MappingProxyType({}),
+        *,
+        shared: ElfFile | None = None,
+    ) -> None:
         ffi, lib = load_native()
         given = ffi.new("struct kcovdbg_sections *")
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
-        shared = None if contents else _open_shared(elf)
+        found = None
+        if shared is None and not contents:
+            shared = found = _open_shared(elf)
         for name in _SHARED:
             setattr(given, f"shared_{name}", _NOWHERE)
         for name in SECTIONS:
@@ -126,8 +135,8 @@ class DwarfReader:
             part = getattr(given, name)
             part.data, part.size = pointer, len(data)
             self._kept += [data, pointer]
-        if shared is not None:
-            shared.close()
+        if found is not None:
+            found.close()
         given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
         self._dwarf = lib.kcovdbg_dwarf_new(given)
         if self._dwarf == ffi.NULL:

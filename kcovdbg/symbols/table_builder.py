@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import decode_name
 from kcovdbg.elf.placed_module import PlacedModule
+from kcovdbg.elf.shared_debug_info import find_shared_file, find_shared_link
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
@@ -197,12 +198,14 @@ def make_table(
     elf: ElfFile,
     *,
     code: ElfFile | None = None,
+    shared: ElfFile | None = None,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> NewTable:
     """Return a table of all points of an image.
 
     :param elf: the image, or its file of debug info.
     :param code: the image where debug info is in a file of its own.
+    :param shared: the file that it shares debug info with; None to find that, if there is one.
     :param report: called with the progress of locating the points.
     :raises CapabilityError: when the image has no build ID, text or source lines, or neither points
         nor blocks, or resolving fails.
@@ -211,7 +214,7 @@ def make_table(
     code = elf if code is None else code
     build_id, ranges = _require_parts(elf, code)
     symbols = elf.symbols if len(elf.symbols) else code.symbols
-    reader = DwarfReader(elf)
+    reader = DwarfReader(elf, shared=shared)
     points = find_points(code, symbols)
     rows = merge_points(points)
     addresses = _list_addresses(rows, points.jumps)
@@ -363,12 +366,14 @@ def build_table_file(
     image: str | os.PathLike[str],
     *,
     code: str | os.PathLike[str] | None = None,
+    shared: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
 ) -> Path:
     """Build an image's table in the cache, unless it exists; if another process is building it,
     wait for that one.
 
     :param code: the image, where the first one is its file of debug info.
+    :param shared: the file that it shares debug info with; None to find that, if there is one.
     :return: the table's file.
     :raises CapabilityError: see :func:`make_table`.
     :raises TargetError: when the image cannot be read.
@@ -377,10 +382,16 @@ def build_table_file(
     with ExitStack() as stack:
         elf, found = stack.enter_context(_open(image))
         files = [found]
-        other: ElfFile | None = None
-        if code is not None:
-            other, found = stack.enter_context(_open(code))
-            files.append(found)
+        if shared is None:
+            link = find_shared_link(elf)
+            shared = None if link is None else find_shared_file(elf, link)
+        others: list[ElfFile | None] = []
+        for path in (shared, code):
+            other = None
+            if path is not None:
+                other, found = stack.enter_context(_open(path))
+                files.append(found)
+            others.append(other)
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{elf.name} has no build ID")
@@ -390,7 +401,9 @@ def build_table_file(
         if open_table(key, folder) is not None:
             return path
         with without_collection():
-            table = make_table(elf, code=other, report=partial(write_progress, lock))
+            table = make_table(
+                elf, shared=others[0], code=others[1], report=partial(write_progress, lock)
+            )
             if not all(found.is_unchanged() for found in files):
                 raise CapabilityError(
                     f"{elf.name} was changed while it was read",
@@ -415,6 +428,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own"
     )
     parser.add_argument(
+        "--shared", metavar="FILE", help="the file that dwz moved debug info of the image to"
+    )
+    parser.add_argument(
         "--folder", type=Path, help="directory of the table (default: the user's cache)"
     )
     parser.add_argument("--nice", action="store_true", help="run at low priority")
@@ -424,7 +440,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hold_work_of_process()
     try:
         with hold_memory(f"{_name_file(options.image)}: its location table"):
-            build_table_file(options.image, code=options.code, folder=options.folder)
+            build_table_file(
+                options.image,
+                code=options.code,
+                shared=options.shared,
+                folder=options.folder,
+            )
     except (KcovdbgError, OSError) as error:
         message, hint = str(error), CACHE_HINT
         if isinstance(error, KcovdbgError):

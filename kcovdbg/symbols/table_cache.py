@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.child_process import child_environment, python_command
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.shared_debug_info import list_contents
 from kcovdbg.errors import CapabilityError, LimitError, TargetError
 from kcovdbg.file_digest import combine_digests, find_digest
 from kcovdbg.input_file import open_input, read_input
@@ -152,8 +153,8 @@ def make_table_key(build_id: str, digests: Sequence[str]) -> str:
     """Return the key of a table.
 
     :param build_id: hexadecimal.
-    :param digests: of the image's bytes; of its file of debug info and of its code, where these are
-        two files.
+    :param digests: of the image's bytes, of the file that it shares debug info with, and of its
+        code, where these are files of their own.
     """
     return f"{build_id}-{combine_digests(list(digests))}"
 
@@ -163,7 +164,8 @@ def find_table_key(
 ) -> str | None:
     """Return the key of an image's table, None for an image without a build ID.
 
-    All bytes of the image are read, the first time (:mod:`kcovdbg.file_digest`).
+    All bytes of the image, and of the file that it shares debug info with, are read, the first time
+    (:mod:`kcovdbg.file_digest`).
 
     :param image: a kernel image with debug info, or its file of debug info.
     :param code: the image, where the first one is its file of debug info.
@@ -173,7 +175,7 @@ def find_table_key(
         build_id = elf.build_id
     if build_id is None:
         return None
-    files = [path for path in (image, code) if path is not None]
+    files = [*list_contents(image), *(() if code is None else (code,))]
     try:
         return make_table_key(build_id, [find_digest(path) for path in files])
     except OSError as error:
@@ -306,17 +308,20 @@ class TableBuild:
             *(("--nice",) if nice else ()),
         ]
         try:
+            inputs = dict(zip(("", "--shared="), list_contents(image), strict=False))
+            if code is not None:
+                inputs["--code="] = code
             with ExitStack() as stack:
                 # Open in the child as well: a decompressed image is removed when this process
-                # exits.
-                files = [
-                    stack.enter_context(open_input(path)).fileno()
-                    for path in (image, code)
-                    if path is not None
-                ]
-                opened, *others = (f"/proc/self/fd/{file}" for file in files)
+                # exits, and only this process knows the folder of a link that names the image.
+                files: list[int] = []
+                words: list[str] = []
+                for option, path in inputs.items():
+                    file = stack.enter_context(open_input(path)).fileno()
+                    files.append(file)
+                    words.append(f"{option}/proc/self/fd/{file}")
                 self.process = subprocess.Popen(
-                    [*command, *(f"--code={path}" for path in others), "--", opened],
+                    [*command, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors.fileno(),

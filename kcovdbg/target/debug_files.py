@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +16,7 @@ from kcovdbg.elf.header import ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.errors import NoDebugInfoError, TargetError
 from kcovdbg.input_file import PathName
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.user_folder import find_debuginfod_cache, find_stranger
+from kcovdbg.user_folder import find_debuginfod_cache, find_stranger, is_placed
 
 _ROOT: Final = Path("/usr/lib/debug")
 
@@ -86,23 +85,9 @@ def find_debug_file(image: Path, build_id: str, link: str | None) -> Path | None
     :param link: the name in its .gnu_debuglink.
     """
     for path in _places(image, build_id, link):
-        if _is_placed(path) and _has_debug_info(path, build_id):
+        if is_placed(path) and _has_debug_info(path, build_id):
             return path
     return None
-
-
-def _is_placed(path: Path) -> bool:
-    """Return whether there is a file that nobody named, put there by this user, root, or the owner
-    of the directory.
-
-    In a directory that is open to all, anybody can put a file that claims the wanted build ID.
-    """
-    try:
-        status = path.stat()
-        owners = (os.geteuid(), 0, path.parent.stat().st_uid)
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_uid in owners
 
 
 def _has_debug_info(path: Path, build_id: str) -> bool:
@@ -238,7 +223,7 @@ def find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
         ("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")
     ):
         path = directory / name
-        if _is_placed(path):
+        if is_placed(path):
             # The user did not give it: that it is something else is no error.
             with contextlib.suppress(TargetError):
                 yield _check_debug_file(str(path), dumpfile.unpack(path).path)
