@@ -37,7 +37,7 @@ os.environ.update({name: folder.name for name, folder in _FOLDERS.items()})
 
 _ROOT = Path(__file__).parents[1]
 Item = TypeVar("Item")
-SHARE = 6
+SHARE = 12
 """Without --exhaustive, a sweep takes one of this many items."""
 
 

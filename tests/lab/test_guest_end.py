@@ -38,7 +38,7 @@ with target.connection.pause():
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
-FEW, MANY = 24, 200
+FEW, MANY = 12, 200
 SEED = 5
 
 

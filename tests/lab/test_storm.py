@@ -15,7 +15,7 @@ from tests.support.kernels import build
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.rows import E9A
 
-SECONDS = 12
+SECONDS = 8
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.native import driver
 
-SECONDS = 5
+SECONDS = 3
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +85,10 @@ FLOWS = (
 )
 
 
+Range = tuple[int, int]
+"""The first address of a function, and its size."""
+
+
 class Difference(NamedTuple):
     """An instruction that objdump decodes in another way."""
 
@@ -94,14 +98,18 @@ class Difference(NamedTuple):
     flow: str
 
 
-def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
-    """Decode all functions of a linked image; return the number of instructions, and those that
-    objdump decodes in another way.
+def compare_decoders(
+    image: Path, pick: Callable[[list[Range]], Sequence[Range]] = list
+) -> tuple[int, list[Difference]]:
+    """Decode functions of a linked image; return the number of instructions, and those that objdump
+    decodes in another way.
+
+    :param pick: returns the functions that are decoded, of all: neighbours, for objdump decodes all
+        that is between them as well.
 
     Where a length differs, the rest of the function is not compared.
     """
     ffi, lib = load_native()
-    theirs = {one.address: one for one in disassemble(image)}
     total = 0
     different = []
     with ElfFile(image) as elf:
@@ -110,7 +118,12 @@ def compare_decoders(image: Path) -> tuple[int, list[Difference]]:
         ]
         columns = elf.symbols.function_columns
         addresses, sizes = columns.addresses, columns.sizes
-    for start, size in sorted(set(zip(addresses, sizes, strict=True))):
+    picked = pick(sorted(set(zip(addresses, sizes, strict=True))))
+    low = min(start for start, _ in picked)
+    high = max(start + size for start, size in picked)
+    bounds = (f"--start-address={low:#x}", f"--stop-address={high:#x}")
+    theirs = {one.address: one for one in disassemble(image, *bounds)}
+    for start, size in picked:
         for address, text in texts:
             if address <= start and size and start + size <= address + len(text):
                 code = text[start - address : start - address + size]
