@@ -25,6 +25,7 @@ SOURCES = (
     "branches.c",
     "blocks.c",
     "block_states.c",
+    "source_lines.c",
     "calls.c",
     "locations.c",
     "table_rows.c",

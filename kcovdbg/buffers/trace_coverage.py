@@ -5,21 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from posixpath import normpath
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, fill_lines, find_lines, join_code, mark_calls
-from kcovdbg.records.function_places import find_starts, group_functions
+from kcovdbg.records.coverage import (
+    NO_CODE_LINES,
+    NO_POINT_LINES,
+    CodeColumns,
+    FileCoverage,
+    PointLines,
+    fill_lines,
+    find_code_columns,
+    find_lines,
+    join_code,
+    join_code_columns,
+)
+from kcovdbg.records.function_places import find_starts
 from kcovdbg.records.line_states import (
     CodeLine,
     LineState,
     Quality,
     StateFinder,
     TraceRecords,
-    join_lines,
     make_finder,
     select_code_records,
 )
@@ -96,22 +105,29 @@ class LineFinder:
         :param has_unexecuted: whether lines of all other functions are wanted as well.
         """
         functions = None if has_unexecuted else self._find_functions(traces, place)
+        starts: Mapping[str, Collection[int]] = {}
+        if self._finder is not None:
+            starts = find_starts(self._table)
         joined: list[list[FileCoverage]] = []
         all_remarks = []
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
-            code: Mapping[str, Sequence[CodeLine]] = {}
+            code = NO_CODE_LINES
             if self._finder is not None:
-                states = self._finder.find_lines(trace, functions, files=files)
-                code = self._add_modules(states.files, trace, traces, place, files)
+                states = self._finder.find_columns(trace, functions)
+                code = find_code_columns(states, files)
+                code = self._add_modules(code, trace, traces, place, files)
                 if place is not None and is_file_name(place):
-                    code = {file: code[file] for file in code if matches_path(place, file)}
+                    spans = {
+                        name: code.spans[name] for name in code.spans if matches_path(place, name)
+                    }
+                    code = code._replace(spans=spans)
                 if states.contradictions:
                     remarks.append(
                         f"the records contradict the code of {states.contradictions} functions: "
                         f"is this trace of another kernel?"
                     )
-            joined.append(self._judge_calls(join_code(points, code), code))
+            joined.append(join_code(points, code, starts))
             all_remarks.append((*self._remarks, *remarks))
         if len(traces) > 1:
             # Code was inlined there, in functions that this trace did not execute.
@@ -120,26 +136,27 @@ class LineFinder:
 
     def _add_modules(
         self,
-        code: Mapping[str, Sequence[CodeLine]],
+        code: CodeColumns,
         trace: TraceRecords,
         traces: Sequence[TraceRecords],
         place: str | None,
         files: Collection[str] | None,
-    ) -> Mapping[str, Sequence[CodeLine]]:
+    ) -> CodeColumns:
         """Return lines with those of functions of modules that any of the traces executed."""
-        recorded = set[int]().union(*(one.counts for one in traces))
-        for table in self._find_modules(recorded):
+        texts = [(text.start, text.end) for text in self._table.text_ranges()]
+        outside = set[int]().union(*(as_counts(one.counts).outside(texts) for one in traces))
+        for table in self._find_modules(outside):
             if table.blocks is not None:
                 finder = make_finder(table)
                 functions = _find_executed(finder, table, traces, place)
-                own = finder.find_lines(select_code_records(trace, table), functions, files=files)
-                code = join_lines(code, own.files)
+                states = finder.find_columns(select_code_records(trace, table), functions)
+                code = join_code_columns(code, find_code_columns(states, files))
         return code
 
     def find_points(self, trace: TraceRecords) -> CoveredLines:
         """Return the lines with points in functions that a trace executed, by points alone."""
         points, remarks = self._find_points(trace, None, None, False)
-        return CoveredLines(points, (*self._remarks, *remarks))
+        return CoveredLines(join_code(points, NO_CODE_LINES, {}), (*self._remarks, *remarks))
 
     def find_file(self, trace: TraceRecords, file: str) -> Mapping[int, CodeLine]:
         """Return the lines of a file in functions that a trace executed, by number.
@@ -149,26 +166,9 @@ class LineFinder:
         if self._finder is None:
             return {}
         functions = self._finder.find_executed(trace.counts)
-        states = self._finder.find_lines(trace, functions, files={file})
-        code = self._add_modules(states.files, trace, [trace], None, {file})
-        return {line.line: line for line in code.get(file, ())}
-
-    def _judge_calls(
-        self, files: Sequence[FileCoverage], code: Mapping[str, Sequence[CodeLine]]
-    ) -> list[FileCoverage]:
-        """Return lines with the states of those at which code was inlined.
-
-        :param code: lines with code of their own, by file.
-        """
-        starts = find_starts(self._table) if code else {}
-        return [
-            mark_calls(
-                file,
-                {line.line for line in code.get(file.file, ())},
-                group_functions(starts.get(normpath(file.file), {})),
-            )
-            for file in files
-        ]
+        code = find_code_columns(self._finder.find_columns(trace, functions), {file})
+        code = self._add_modules(code, trace, [trace], None, {file})
+        return {line.line: line for line in code.rows().get(file, ())}
 
     def _find_functions(self, traces: Sequence[TraceRecords], place: str | None) -> list[int]:
         """Return the numbers of the functions that any of the traces executed, of a place."""
@@ -182,11 +182,11 @@ class LineFinder:
         place: str | None,
         files: Collection[str] | None,
         has_unexecuted: bool,
-    ) -> tuple[Sequence[FileCoverage], list[str]]:
+    ) -> tuple[PointLines, list[str]]:
         """Return the lines with points, and which records have no line."""
         if trace.quality & Quality.EXACT:
             # An executed address need not be that of a point.
-            return (), []
+            return NO_POINT_LINES, []
         wanted: Callable[[Frame], bool] | None = None
         if place is not None:
             wanted = partial(matches_function_or_file, place)

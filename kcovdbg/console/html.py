@@ -51,22 +51,27 @@ def packed_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
+_HALVES: Final = {8: "I", 4: "H", 2: "B"}
+"""Type codes by twice the size of their items."""
+
+
 def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
     """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold
-    them: 16, 32 or 64.
+    them: 8, 16, 32 or 64.
     """
-    words = numbers if isinstance(numbers, array) else array("Q", numbers)
-    # Of each word the half that is lower, while all others are 0.
-    while words.itemsize > 2:
-        halves = memoryview(words).cast("B").cast("I" if words.itemsize == 8 else "H")
-        low, high = halves[::2], halves[1::2]
-        if sys.byteorder == "big":
-            low, high = high, low
-        if high.tobytes().strip(b"\0"):
-            break
-        words = array(halves.format, low.tobytes())
+    if isinstance(numbers, array):
+        words = numbers[:]
+    else:
+        words = array("B" if isinstance(numbers, bytes) else "Q", numbers)
     if sys.byteorder == "big":
         words.byteswap()
+    # Of each word the half that is lower, while all others are 0.
+    while words.itemsize > 1:
+        halves = array(_HALVES[words.itemsize], words.tobytes())
+        upper = halves[1::2].tobytes()
+        if upper != bytes(len(upper)):
+            break
+        words = halves[::2]
     return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}
 
 

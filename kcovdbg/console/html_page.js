@@ -10,7 +10,7 @@ function decode(text) {
 }
 function numbers({bits, words}) {
   const {buffer} = decode(words);
-  return new ({16: Uint16Array, 32: Uint32Array, 64: BigUint64Array}[bits])(buffer);
+  return new ({8: Uint8Array, 16: Uint16Array, 32: Uint32Array, 64: BigUint64Array}[bits])(buffer);
 }
 async function unpack(id) {
   const bytes = decode(document.getElementById(id).textContent);
@@ -92,8 +92,10 @@ document.addEventListener("toggle", async ({target: file}) => {
   }
   // What PointChunk.points() in trace.py returns.
   function chunkReader({base, offset, strings, words, ...packed}) {
-    const [pcs, tailed, lengths, frames, functions, files, lines] = packed.numbers.map(numbers);
+    const [steps, tailed, lengths, frames, functions, files, lines] = packed.numbers.map(numbers);
     const tails = new Set(tailed);
+    let last = BigInt(base);
+    const pcs = Array.from(steps, (step) => (last += BigInt(step)));
     const size = pcs.length + Object.keys(words).length;
     // Of each point the index of its PC and that of its first frame.
     const plain = new Int32Array(size).fill(-1);
@@ -111,7 +113,7 @@ document.addEventListener("toggle", async ({target: file}) => {
     const read = (index) => {
       const at = plain[index];
       if (at < 0) return words[index];
-      const pc = BigInt(base) + BigInt(pcs[at]);
+      const pc = pcs[at];
       const chain = [...frames.subarray(starts[at], starts[at] + lengths[at])];
       const inner = name(chain[0]);
       const outer = name(chain.at(-1));

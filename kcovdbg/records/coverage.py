@@ -8,13 +8,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import NamedTuple
+from posixpath import normpath
+from typing import Final, NamedTuple
 
-from kcovdbg.compiled_module import zeros
+from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
-from kcovdbg.records.function_places import FunctionGroup, find_unexecuted
-from kcovdbg.records.line_states import CodeLine, LineState
+from kcovdbg.records.line_states import CodeLine, LineState, StateColumns, join_lines
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
@@ -69,82 +69,158 @@ class FileCoverage(NamedTuple):
             yield LineCoverage(self.file, *row)
 
 
-def _state_of_points(points: int, covered: int) -> LineState:
-    """Return the state of a line of which only points are known."""
-    if not covered:
-        return LineState.UNDECIDED
-    if covered < points:
-        return LineState.PARTLY
-    return LineState.EXECUTED
+class PointLines(NamedTuple):
+    """The lines that have points, of all files."""
+
+    spans: Mapping[str, range]
+    """Where the lines of each file are in the columns."""
+    lines: Sequence[int]
+    """Ascending in each file."""
+    hits: Sequence[int]
+    """As :attr:`LineCoverage.hits`; the columns below in the same way."""
+    points: Sequence[int]
+    covered: Sequence[int]
+
+
+NO_POINT_LINES: Final = PointLines({}, array("I"), array("Q"), array("I"), array("I"))
+
+
+class CodeColumns(NamedTuple):
+    """The lines that have code of their own, of all files."""
+
+    spans: Mapping[str, range]
+    """Where the lines of each file are in the columns."""
+    lines: Sequence[int]
+    """Ascending in each file."""
+    states: Sequence[int]
+    """The :class:`LineState` of each line."""
+    hits: Sequence[int]
+    """As :attr:`.CodeLine.hits`."""
+
+    def rows(self) -> dict[str, Sequence[CodeLine]]:
+        """Return the lines by file."""
+        return {name: self._rows_of(span) for name, span in self.spans.items()}
+
+    def _rows_of(self, span: range) -> list[CodeLine]:
+        part = slice(span.start, span.stop)
+        states = map(LineState, self.states[part])
+        return list(map(CodeLine, self.lines[part], states, self.hits[part]))
+
+
+NO_CODE_LINES: Final = CodeColumns({}, array("I"), b"", array("Q"))
+
+
+def find_code_columns(states: StateColumns, files: Collection[str] | None = None) -> CodeColumns:
+    """Return the lines of states by file.
+
+    :param files: names as in debug info: only lines of these files; None for lines of all.
+    """
+    spans: dict[str, range] = {}
+    start = 0
+    while start < len(states.line_file):
+        number = states.line_file[start]
+        end = bisect_left(states.line_file, number + 1, start)
+        if number < len(states.names):
+            name = states.names[number]
+            if files is None or name in files:
+                spans[name] = range(start, end)
+        start = end
+    return CodeColumns(spans, states.line, states.line_state, states.line_hits)
+
+
+def join_code_columns(one: CodeColumns, other: CodeColumns) -> CodeColumns:
+    """Return the lines of the kernel's image and of a module, which share lines of headers."""
+    spans: dict[str, range] = {}
+    lines, states, hits = array("I"), bytearray(), array("Q")
+    for name, rows in join_lines(one.rows(), other.rows()).items():
+        spans[name] = range(len(lines), len(lines) + len(rows))
+        for row in rows:
+            lines.append(row.line)
+            states.append(row.state)
+            hits.append(row.hits)
+    return CodeColumns(spans, lines, states, hits)
 
 
 def join_code(
-    files: Sequence[FileCoverage], code: Mapping[str, Sequence[CodeLine]]
+    points: PointLines, code: CodeColumns, starts: Mapping[str, Collection[int]]
 ) -> list[FileCoverage]:
-    """Return lines with points, and lines with code and their states, by file.
+    """Return lines with points and lines with code, by file, with their states.
 
-    :param files: lines with points.
-    :param code: by file, as in debug info.
+    Of a line at which code was inlined that has no record, and which has no code of its own,
+    nothing was executed if nothing of its function was.
+
+    :param starts: the first lines of functions, by path.
     """
-    by_name = _group_lines(files)
-    joined = []
-    for name in sorted(by_name.keys() | code.keys()):
-        rows = by_name.get(name, {})
-        for line in code.get(name, ()):
-            rows[line.line] = _join_line(name, line, rows.get(line.line))
-        if rows:
-            joined.append(_make_file(name, rows))
-    return joined
+    names = sorted(points.spans.keys() | code.spans.keys())
+    files, functions = array("I"), array("I")
+    nothing = range(0)
+    for name in names:
+        of_points, of_code = points.spans.get(name, nothing), code.spans.get(name, nothing)
+        files.extend((of_points.start, of_points.stop, of_code.start, of_code.stop))
+        files.append(len(functions))
+        functions.extend(sorted(starts.get(normpath(name), ())))
+        files.extend((len(functions), 0))
+    return _join_files(points, code, functions, names, files)
+
+
+# Numbers of struct kcovdbg_source_file.
+_FILE_NUMBERS: Final = 7
+
+
+def _join_files(
+    points: PointLines,
+    code: CodeColumns,
+    functions: array[int],
+    names: Sequence[str],
+    files: array[int],
+) -> list[FileCoverage]:
+    """Return the lines of files.
+
+    :param files: a ``struct kcovdbg_source_file`` of each.
+    """
+    ffi, lib = load_native()
+    point_count, code_count = len(points.lines), len(code.lines)
+    room = point_count + code_count
+    given = {
+        "point_line": column("I", points.lines, point_count),
+        "points": column("I", points.points, point_count),
+        "covered": column("I", points.covered, point_count),
+        "point_hits": column("Q", points.hits, point_count),
+        "code_line": column("I", code.lines, code_count),
+        "code_state": column("B", code.states, code_count),
+        "code_hits": column("Q", code.hits, code_count),
+        "function_line": column("I", functions),
+    }
+    lines, with_points, covered = zeros("I", room), zeros("I", room), zeros("I", room)
+    states, hits = bytearray(room), zeros("Q", room)
+    put = {
+        "line": column("I", lines),
+        "points": column("I", with_points),
+        "covered": column("I", covered),
+        "state": column("B", states),
+        "hits": column("Q", hits),
+    }
+    spans = ffi.from_buffer("struct kcovdbg_source_file[]", files)
+    lib.kcovdbg_join_lines(
+        ffi.new("struct kcovdbg_source_lines *", given),
+        spans,
+        len(names),
+        ffi.new("struct kcovdbg_joined_lines *", put),
+    )
+    found = []
+    start = 0
+    for name, end in zip(names, files[_FILE_NUMBERS - 1 :: _FILE_NUMBERS], strict=True):
+        if end > start:
+            part = slice(start, end)
+            columns = lines[part], states[part], hits[part], with_points[part], covered[part]
+            found.append(FileCoverage(name, *columns))
+        start = end
+    return found
 
 
 def _group_lines(files: Iterable[FileCoverage]) -> dict[str, dict[int, LineCoverage]]:
     """Return lines by file and number."""
     return {coverage.file: {row.line: row for row in coverage.rows()} for coverage in files}
-
-
-def _join_line(file: str, line: CodeLine, known: LineCoverage | None) -> LineCoverage:
-    """Return a line that has code.
-
-    :param known: its points, and those of code that was inlined there; None without any.
-    """
-    if known is None:
-        return LineCoverage(file, line.line, line.state, line.hits, 0, 0)
-    state, hits = line.state, known.hits
-    if state is LineState.NOT_EXECUTED and known.covered:
-        # Its own code was not executed, but what was inlined there.
-        state = LineState.PARTLY
-    if state.was_executed:
-        hits = max(line.hits, hits)
-    return LineCoverage(file, line.line, state, hits, known.points, known.covered)
-
-
-def mark_calls(
-    file: FileCoverage, with_code: Collection[int], groups: Sequence[FunctionGroup]
-) -> FileCoverage:
-    """Return lines of which those at which code was inlined that has no record were not executed if
-    nothing of their function was.
-
-    :param with_code: lines with code of their own.
-    :param groups: functions of the file.
-    """
-    calls: list[int] = []
-    missed: list[int] = []
-    others: list[int] = []
-    for line, state, points, covered in zip(
-        file.lines, file.states, file.points, file.covered, strict=True
-    ):
-        if points and not covered and line not in with_code:
-            calls.append(line)
-        elif state == LineState.NOT_EXECUTED:
-            missed.append(line)
-        elif state != LineState.NOT_INSTRUMENTED:
-            others.append(line)
-    unexecuted = set(find_unexecuted(calls, groups, missed, others))
-    states = bytes(
-        LineState.NOT_EXECUTED if line in unexecuted else state
-        for line, state in zip(file.lines, file.states, strict=True)
-    )
-    return file._replace(states=states)
 
 
 def fill_lines(
@@ -190,8 +266,8 @@ def find_lines(
     wanted: Callable[[Frame], bool] | None = None,
     *,
     has_unexecuted: bool = False,
-) -> list[FileCoverage]:
-    """Return the coverage of source lines by points alone, by file.
+) -> PointLines:
+    """Return the lines of points, by file.
 
     A point counts for every line of its chain of inlined functions: executing an inlined body
     executes the call. Functions that were not executed at all are left out, and so are lines
@@ -213,20 +289,12 @@ def find_lines(
         groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
     lines, of_frame, names = _number_lines(columns.frames, [chains for chains, _ in groups], wanted)
     sums = add_lines(columns.frames, groups, of_frame, len(lines))
-    numbers = low_halves(lines)
-    found = []
+    spans = {}
     for rank, name in enumerate(names, 1):
         # Frames without a line have the line 0.
-        part = slice(bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32))
-        has_points = sums.points[part]
-        if any(has_points):
-            points = array("I", compress(has_points, has_points))
-            covered = array("I", compress(sums.covered[part], has_points))
-            own_lines = array("I", compress(numbers[part], has_points))
-            hits = array("Q", compress(sums.hits[part], has_points))
-            states = bytes(map(_state_of_points, points, covered))
-            found.append(FileCoverage(name, own_lines, states, hits, points, covered))
-    return found
+        first, end = bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32)
+        spans[name] = range(first, end)
+    return PointLines(spans, low_halves(lines), sums.hits, sums.points, sums.covered)
 
 
 def _missed_points(

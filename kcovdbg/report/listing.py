@@ -6,6 +6,7 @@ buffer.
 from __future__ import annotations
 
 import zlib
+from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat, starmap
@@ -63,6 +64,7 @@ _KIND_OF: Final = {
 _KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineState).ljust(
     256, b"\0"
 )
+_EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
 # By the three answers of each of two traces: executed, not executed, unknown.
 _ANSWER_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
 
@@ -118,21 +120,21 @@ class SourceFile(NamedTuple):
         return self.coverage[0].lines
 
     @property
-    def kinds(self) -> Sequence[int]:
+    def kinds(self) -> bytes:
         """The index of the mark of each line."""
         kinds = [bytes(coverage.states).translate(_KIND_TABLE) for coverage in self.coverage]
         if len(kinds) == 1:
-            return list(kinds[0])
+            return kinds[0]
         left, right = (of_trace.translate(_ANSWER_TABLE) for of_trace in kinds)
-        return [3 * one + other for one, other in zip(left, right, strict=True)]
+        return bytes(3 * one + other for one, other in zip(left, right, strict=True))
 
     @property
     def hits(self) -> list[Sequence[int]]:
         """The records of each line by each trace, 0 unless it was executed."""
         found: list[Sequence[int]] = []
         for coverage in self.coverage:
-            executed = [LineState(state).was_executed for state in coverage.states]
-            found.append(list(map(mul, coverage.hits, executed)))
+            executed = bytes(coverage.states).translate(_EXECUTED_TABLE)
+            found.append(array("Q", map(mul, coverage.hits, executed)))
         return found
 
     @property
@@ -252,9 +254,11 @@ def _summary(file: SourceFile, names: Sequence[str]) -> str:
     said = f"{executed[0]} of {len(file.lines)} lines executed"
     if len(names) > 1:
         said += f" by {names[0]}, {executed[1]} by {names[1]}"
-    styles = [_marks(names)[kind].style for kind in file.kinds]
-    if "unknown" in styles:
-        said += f", {styles.count('unknown')} unknown"
+    kinds = file.kinds
+    marks = enumerate(_marks(names))
+    unknown = sum(kinds.count(kind) for kind, mark in marks if mark.style == "unknown")
+    if unknown:
+        said += f", {unknown} unknown"
     return said
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, count, islice
+from operator import sub
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -264,13 +265,14 @@ class PointChunk(NamedTuple):
     def text(self) -> str:
         """Return the JSON that the page's script reads."""
         base = self.pcs[0] if self.pcs else 0
+        steps = array("Q", map(sub, self.pcs, chain((base,), self.pcs)))
         numbers = self.tails, self.lengths, self.frames, self.functions, self.files, self.lines
         return packed_text(
             {
                 "base": f"{base:#x}",
                 "offset": f"{self.offset:#x}",
                 "strings": escape_all(self.strings),
-                "numbers": list(map(packed_numbers, ([pc - base for pc in self.pcs], *numbers))),
+                "numbers": list(map(packed_numbers, (steps, *numbers))),
                 "words": {index: _shown(point) for index, point in self.words.items()},
             }
         )

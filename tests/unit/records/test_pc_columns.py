@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import Frame, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.records import native_loops
-from kcovdbg.records.coverage import PointRows, count_functions, find_lines
+from kcovdbg.records.coverage import (
+    NO_CODE_LINES,
+    PointRows,
+    count_functions,
+    find_lines,
+    join_code,
+)
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
@@ -171,9 +177,10 @@ def test_lines_of_executed_functions(tmp_path_factory, file, rows, words):
             add(frames, 0)
     known = as_counts(Counter(words))
     columns = names.columns(known.pcs)
-    found = find_lines(
+    points = find_lines(
         columns, known.records, kinds, None if file is None else lambda frame: frame.file == file
     )
+    found = join_code(points, NO_CODE_LINES, {})
     lines = [line for part in found for line in part.rows()]
     assert [(*line[:2], *line[3:]) for line in lines] == [
         (*place, *counted) for place, counted in sorted(expected.items())

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "source_lines.h"
+
+#include <stdbool.h>
+
+#include "block_states.h"
+
+#define NO_LINE UINT64_MAX
+/* The state of a line at which code without a record was inlined, and which has no code of its own, until it is judged. */
+#define CALL KCOVDBG_LINE_NO_CODE
+
+static bool was_executed(uint8_t state)
+{
+	return state == KCOVDBG_LINE_EXECUTED || state == KCOVDBG_LINE_PARTLY;
+}
+
+static uint8_t state_of_points(uint32_t points, uint32_t covered)
+{
+	if (!covered)
+		return CALL;
+	return covered < points ? KCOVDBG_LINE_PARTLY : KCOVDBG_LINE_EXECUTED;
+}
+
+/* Put a line at an index. point and code are the indexes of its points and of its code, NO_LINE where it has none. */
+static void put_line(const struct kcovdbg_source_lines *lines, uint64_t point, uint64_t code,
+		     const struct kcovdbg_joined_lines *joined, size_t at)
+{
+	uint32_t points = 0, covered = 0;
+	uint64_t hits = 0;
+	uint8_t state;
+
+	if (point != NO_LINE) {
+		points = lines->points[point];
+		covered = lines->covered[point];
+		hits = lines->point_hits[point];
+		joined->line[at] = lines->point_line[point];
+	}
+	if (code == NO_LINE) {
+		state = state_of_points(points, covered);
+	} else {
+		joined->line[at] = lines->code_line[code];
+		state = lines->code_state[code];
+		/* Its own code was not executed, but what was inlined there. */
+		if (state == KCOVDBG_LINE_NOT_EXECUTED && covered)
+			state = KCOVDBG_LINE_PARTLY;
+		if ((!points || was_executed(state)) && lines->code_hits[code] > hits)
+			hits = lines->code_hits[code];
+	}
+	joined->points[at] = points;
+	joined->covered[at] = covered;
+	joined->state[at] = state;
+	joined->hits[at] = hits;
+}
+
+/* Join the lines of a file from an index on. Return the one behind the last. */
+static size_t join_file(const struct kcovdbg_source_lines *lines, const struct kcovdbg_source_file *file,
+			const struct kcovdbg_joined_lines *joined, size_t at)
+{
+	size_t point = file->point, code = file->code;
+
+	for (;;) {
+		uint64_t point_line = NO_LINE, code_line = NO_LINE;
+
+		/* Frames of no chain have lines without points. */
+		while (point < file->point_end && !lines->points[point])
+			point++;
+		if (point < file->point_end)
+			point_line = lines->point_line[point];
+		if (code < file->code_end)
+			code_line = lines->code_line[code];
+		if (point_line == NO_LINE && code_line == NO_LINE)
+			return at;
+		put_line(lines, point_line <= code_line ? point++ : NO_LINE, code_line <= point_line ? code++ : NO_LINE, joined,
+			 at++);
+	}
+}
+
+/* The first line of a function, NO_LINE behind the last function of its file. */
+static uint64_t first_line(const struct kcovdbg_source_lines *lines, const struct kcovdbg_source_file *file, size_t function)
+{
+	return function < file->function_end ? lines->function_line[function] : NO_LINE;
+}
+
+/* Judge the lines at which code was inlined, from an index up to a line; of no function nothing is known. Return the index behind
+   them. */
+static size_t judge_calls(const struct kcovdbg_joined_lines *joined, size_t first, size_t end, uint64_t end_line,
+			  bool is_function)
+{
+	bool has_missed = false, has_others = false;
+	size_t next = first;
+
+	for (; next < end && joined->line[next] < end_line; next++) {
+		uint8_t state = joined->state[next];
+
+		if (state == KCOVDBG_LINE_NOT_EXECUTED)
+			has_missed = true;
+		else if (state != CALL && state != KCOVDBG_LINE_NOT_INSTRUMENTED)
+			has_others = true;
+	}
+	for (size_t at = first; at < next; at++) {
+		if (joined->state[at] != CALL)
+			continue;
+		joined->state[at] = KCOVDBG_LINE_UNDECIDED;
+		if (is_function && has_missed && !has_others)
+			joined->state[at] = KCOVDBG_LINE_NOT_EXECUTED;
+	}
+	return next;
+}
+
+void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg_source_file *files, size_t file_count,
+			const struct kcovdbg_joined_lines *joined)
+{
+	size_t end = 0;
+
+	for (struct kcovdbg_source_file *file = files; file < files + file_count; file++) {
+		size_t at = end;
+
+		end = join_file(lines, file, joined, at);
+		file->joined_end = end;
+		/* A function has the lines up to the next one. Those in front of the first one are in none. */
+		at = judge_calls(joined, at, end, first_line(lines, file, file->function), false);
+		for (size_t function = file->function; function < file->function_end; function++)
+			at = judge_calls(joined, at, end, first_line(lines, file, function + 1), true);
+	}
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The lines of source files that have coverage points, joined with those that have code: a kernel has half a million. */
+#ifndef KCOVDBG_SOURCE_LINES_H
+#define KCOVDBG_SOURCE_LINES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef */
+/* Where the lines of a file are in the columns of struct kcovdbg_source_lines, and the one behind the last; all ascend. */
+struct kcovdbg_source_file {
+	uint32_t point, point_end;
+	uint32_t code, code_end;
+	uint32_t function, function_end;
+	uint32_t joined_end;
+};
+
+struct kcovdbg_source_lines {
+	/* Lines with points, how many each has, how many of these were executed, and the records of all of them. */
+	const uint32_t *point_line, *points, *covered;
+	const uint64_t *point_hits;
+	/* Lines with code of their own, and their states: enum kcovdbg_line_state. */
+	const uint32_t *code_line;
+	const uint8_t *code_state;
+	const uint64_t *code_hits;
+	/* The first lines of functions. */
+	const uint32_t *function_line;
+};
+
+/* Columns with room for all lines with points and all lines with code. */
+struct kcovdbg_joined_lines {
+	uint32_t *line, *points, *covered;
+	uint8_t *state;
+	uint64_t *hits;
+};
+
+/*
+ * Join the lines of files, and put where those of each end. A line at which code without a record was inlined, and which has no
+ * code of its own, was not executed if nothing of its function was.
+ */
+void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg_source_file *files, size_t file_count,
+			const struct kcovdbg_joined_lines *joined);
+/* cdef end */
+
+#endif

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lines with points, joined with those that have code."""
+
+from array import array
+
+import pytest
+
+from kcovdbg.records.coverage import (
+    NO_CODE_LINES,
+    NO_POINT_LINES,
+    CodeColumns,
+    LineCoverage,
+    PointLines,
+    join_code,
+    join_code_columns,
+)
+from kcovdbg.records.line_states import LineState
+
+EXECUTED, PARTLY, NOT_EXECUTED = LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED
+UNDECIDED, OUTSIDE, NOT_INSTRUMENTED = (
+    LineState.UNDECIDED,
+    LineState.OUTSIDE,
+    LineState.NOT_INSTRUMENTED,
+)
+
+
+def make_columns(kind, codes, files):
+    """Return columns of files: name -> line -> what else it has."""
+    spans, rows = {}, []
+    for name, lines in files.items():
+        spans[name] = range(len(rows), len(rows) + len(lines))
+        rows += [(line, *others) for line, others in lines.items()]
+    columns = zip(*rows, strict=True)
+    return kind(spans, *(array(code, column) for code, column in zip(codes, columns, strict=True)))
+
+
+def points_of(**files):
+    """Of each line its hits, points and covered points."""
+    return make_columns(PointLines, "IQII", files)
+
+
+def code_of(**files):
+    """Of each line its state and hits."""
+    return make_columns(CodeColumns, "IBQ", files)
+
+
+def rows_of(files):
+    return [row for file in files for row in file.rows()]
+
+
+@pytest.mark.parametrize(
+    ("points", "code", "expected"),
+    [
+        ((5, 2, 2), None, (EXECUTED, 5, 2, 2)),
+        ((5, 2, 1), None, (PARTLY, 5, 2, 1)),
+        ((0, 2, 0), None, (UNDECIDED, 0, 2, 0)),
+        (None, (NOT_EXECUTED, 0), (NOT_EXECUTED, 0, 0, 0)),
+        (None, (EXECUTED, 3), (EXECUTED, 3, 0, 0)),
+        ((5, 2, 2), (EXECUTED, 9), (EXECUTED, 9, 2, 2)),
+        ((5, 2, 2), (EXECUTED, 1), (EXECUTED, 5, 2, 2)),
+        # Code that was inlined there was executed.
+        ((5, 2, 1), (NOT_EXECUTED, 0), (PARTLY, 5, 2, 1)),
+        ((0, 2, 0), (OUTSIDE, 7), (OUTSIDE, 0, 2, 0)),
+        # After all, it has no points.
+        ((0, 0, 0), (NOT_EXECUTED, 0), (NOT_EXECUTED, 0, 0, 0)),
+        ((0, 0, 0), None, None),
+    ],
+)
+def test_a_line(points, code, expected):
+    of_points = NO_POINT_LINES if points is None else points_of(f={7: points})
+    of_code = NO_CODE_LINES if code is None else code_of(f={7: code})
+    files = join_code(of_points, of_code, {})
+    assert rows_of(files) == ([] if expected is None else [LineCoverage("f", 7, *expected)])
+
+
+def test_files_and_lines_ascend():
+    points = points_of(b={2: (1, 1, 1), 9: (1, 1, 1)}, c={1: (1, 1, 1)})
+    code = code_of(c={3: (EXECUTED, 1)}, a={5: (EXECUTED, 1)}, b={4: (EXECUTED, 1)})
+    places = [(row.file, row.line) for row in rows_of(join_code(points, code, {}))]
+    assert places == [("a", 5), ("b", 2), ("b", 4), ("b", 9), ("c", 1), ("c", 3)]
+
+
+@pytest.mark.parametrize(
+    ("others", "state"),
+    [
+        ({12: (NOT_EXECUTED, 0)}, NOT_EXECUTED),
+        ({12: (NOT_EXECUTED, 0), 13: (NOT_INSTRUMENTED, 0)}, NOT_EXECUTED),
+        ({12: (NOT_EXECUTED, 0), 13: (OUTSIDE, 0)}, UNDECIDED),
+        ({12: (NOT_EXECUTED, 0), 13: (EXECUTED, 1)}, UNDECIDED),
+        # Unknown as well, though code of its own is.
+        ({12: (NOT_EXECUTED, 0), 13: (UNDECIDED, 0)}, UNDECIDED),
+        ({13: (NOT_INSTRUMENTED, 0)}, UNDECIDED),
+        # In the next function.
+        ({20: (NOT_EXECUTED, 0)}, UNDECIDED),
+        ({12: (NOT_EXECUTED, 0), 20: (EXECUTED, 1)}, NOT_EXECUTED),
+        # In front of the first function.
+        ({9: (EXECUTED, 1), 12: (NOT_EXECUTED, 0)}, NOT_EXECUTED),
+    ],
+)
+def test_a_line_at_which_code_was_inlined(others, state):
+    starts = {"dir/f.c": {20, 10}}
+    points = make_columns(PointLines, "IQII", {"./dir/f.c": {11: (0, 1, 0)}})
+    code = make_columns(CodeColumns, "IBQ", {"./dir/f.c": others})
+    states = {row.line: row.state for row in rows_of(join_code(points, code, starts))}
+    assert states == {11: state, **{line: other for line, (other, _) in others.items()}}
+
+
+def test_lines_in_front_of_the_first_function_are_in_none():
+    points, code = points_of(f={1: (0, 1, 0)}), code_of(f={2: (NOT_EXECUTED, 0)})
+    (first, _) = rows_of(join_code(points, code, {"f": {3}}))
+    assert first.state is UNDECIDED
+
+
+def test_lines_of_a_module():
+    image = code_of(a={1: (EXECUTED, 1), 3: (NOT_EXECUTED, 0)})
+    module = code_of(a={2: (EXECUTED, 4), 3: (EXECUTED, 2)}, b={1: (NOT_EXECUTED, 0)})
+    joined = join_code_columns(image, module)
+    assert {
+        name: [(row.line, row.state, row.hits) for row in rows]
+        for name, rows in joined.rows().items()
+    } == {
+        "a": [(1, EXECUTED, 1), (2, EXECUTED, 4), (3, PARTLY, 2)],
+        "b": [(1, NOT_EXECUTED, 0)],
+    }
