@@ -3,8 +3,8 @@
 
 ``WORD_MASK`` and ``is_word()`` for 64-bit words, ``word_mask()`` for those of any kernel;
 ``address_of()`` and ``pc_of()`` between a recorded PC and the address in the running kernel;
-``PAGE_SIZE``, ``page_align()``, ``page_align_down()`` and ``align()`` for sizes, as the kernel's
-macros of these names.
+``is_aligned_in()`` for pointers; ``PAGE_SIZE``, ``page_align()``, ``page_align_down()`` and
+``align()`` for sizes, as the kernel's macros of these names.
 """
 
 from __future__ import annotations
@@ -49,6 +49,16 @@ def address_of(pc: int, kaslr_offset: int) -> int:
 def pc_of(address: int, kaslr_offset: int) -> int:
     """Return the PC that KCOV records for an address in the running kernel."""
     return address - kaslr_offset & WORD_MASK
+
+
+def is_aligned_in(addresses: tuple[int, int], address: int, alignment: int) -> bool:
+    """Return whether an address is aligned, and one of some addresses.
+
+    :param addresses: the first and the last one.
+    :param alignment: in bytes.
+    """
+    first, last = addresses
+    return first <= address <= last and address % alignment == 0
 
 
 def align(value: int, alignment: int) -> int:

@@ -8,7 +8,7 @@ A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -134,31 +134,35 @@ _FIRST_FLAG: Final = 8
 _MOST_UNKNOWN: Final = 2
 
 
-def split_unknown_bits(
-    value: int, modes: Collection[int], task_flags: int, *, all_named: bool
-) -> tuple[int, int]:
-    """Split a word into a mode, and bits beside it that are neither part of a mode nor a known
-    flag.
+class ModeNumbers(NamedTuple):
+    """The numbers of one kernel's modes."""
 
-    :param value: an object's mode word, or that of a task without the flags that are known.
-    :param modes: the numbers of this kernel's modes.
-    :param task_flags: the flags that this kernel certainly has. In an object's mode they are
-        damage.
-    :param all_named: whether ``modes`` is complete; if not, a low bit may belong to a mode.
-    :return: the word itself and 0 if it is not a mode with such bits.
-    """
-    used = task_flags
-    for number in modes:
-        used |= max(number, 0)
-    unknown = value & ~used
-    rest = value & used
-    is_flag = unknown >> _FIRST_FLAG << _FIRST_FLAG == unknown
-    # A low bit without a mode beside it may be a mode itself.
-    has_flags = is_flag or (all_named and rest)
-    is_mode = rest in modes and value not in modes
-    if is_mode and has_flags and unknown.bit_count() <= _MOST_UNKNOWN:
-        return rest, unknown
-    return value, 0
+    values: frozenset[int]
+    """Legal combinations included; empty if the debug info does not name the modes."""
+    task_flags: int
+    """The flags that this kernel certainly has. In an object's mode they are damage."""
+    are_complete: bool
+    """Whether these are all modes; if not, a low bit may belong to a mode."""
+
+    def split(self, word: int) -> tuple[int, int]:
+        """Split a word into a mode, and bits beside it that are neither part of a mode nor a known
+        flag.
+
+        :param word: an object's mode word, or that of a task without the flags that are known.
+        :return: the word itself and 0 if it is not a mode with such bits.
+        """
+        used = self.task_flags
+        for number in self.values:
+            used |= max(number, 0)
+        unknown = word & ~used
+        rest = word & used
+        is_flag = unknown >> _FIRST_FLAG << _FIRST_FLAG == unknown
+        # A low bit without a mode beside it may be a mode itself.
+        has_flags = is_flag or (self.are_complete and rest)
+        is_mode = rest in self.values and word not in self.values
+        if is_mode and has_flags and unknown.bit_count() <= _MOST_UNKNOWN:
+            return rest, unknown
+        return word, 0
 
 
 def bit_numbers(word: int) -> list[int]:

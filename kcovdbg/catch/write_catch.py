@@ -239,8 +239,9 @@ class Catch:
         if self._watched.field == _REFCOUNT:
             return abs(new - old) == 1
         if self._watched.field == _MODE:
-            mode, _ = self._layout.split_mode(new & ~self._layout.mode_flags)
-            return mode in self._layout.traits.mode_values(self._layout.modes)
+            numbers = self._layout.mode_numbers
+            mode, _ = numbers.split(new & ~self._layout.mode_flags)
+            return not numbers.values or mode in numbers.values
         return True
 
     def _changes_only_flags(self, before: bytes, after: bytes) -> bool:

@@ -164,7 +164,7 @@ def _check_mappings(state: State) -> Violations:
             continue
         size = state.kernel.bytes_of(kcov.size)
         end = file.pgoff * state.kernel.page_size + file.end - file.start
-        if not state.kernel.split_mode(kcov.mode or 0)[0]:
+        if not state.kernel.mode_numbers.split(kcov.mode or 0)[0]:
             message = f"process {file.pid} maps it, but it was never initialized"
         elif end > state.kernel.buffers * state.kernel.page_align(size):
             message = f"process {file.pid} maps it up to byte {end}, but its buffer has {size}"
@@ -197,7 +197,7 @@ def _check_mode_bits(state: State) -> Violations:
         of_tasks.update(bit_numbers(unknown))
     of_objects: Counter[int] = Counter()
     for _, fields in state.readable:
-        of_objects.update(bit_numbers(state.kernel.split_mode(fields.mode or 0)[1]))
+        of_objects.update(bit_numbers(state.kernel.mode_numbers.split(fields.mode or 0)[1]))
     for number in sorted({*of_tasks, *of_objects}):
         tasks, objects = of_tasks[number], of_objects[number]
         where: list[str] = []

@@ -165,7 +165,7 @@ def _check_target(state: State) -> Violations:
             continue
         kcov = state.kcovs.get(entry.kcov)
         if kcov is None:
-            if not state.kernel.is_kernel_pointer(entry.kcov):
+            if not state.kernel.is_pointer(entry.kcov):
                 message = f"it leads to {entry.kcov:#x}, which is not an object"
                 yield _violation(entry.handle, message, kcov=Hex(entry.kcov))
         elif not (kcov.remote and kcov.task):

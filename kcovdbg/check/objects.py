@@ -97,9 +97,9 @@ def _check_mode(state: State) -> Violations:
     kernel = state.kernel
     if not kernel.modes:
         return
-    legal = kernel.mode_values - kernel.modes_called("MODE_REMOTE", "MODE_INVALID")
+    legal = kernel.mode_numbers.values - kernel.modes_called("MODE_REMOTE", "MODE_INVALID")
     for _, fields in state.readable:
-        if fields.mode is not None and kernel.split_mode(fields.mode)[0] not in legal:
+        if fields.mode is not None and kernel.mode_numbers.split(fields.mode)[0] not in legal:
             message = f"an object cannot be in mode {fields.mode:#x}"
             yield kcov_violation(fields.address, message, values(mode=Hex(fields.mode)))
 
@@ -116,7 +116,7 @@ def _check_size(state: State) -> Violations:
     for kcov, fields in state.readable:
         if fields.mode is None or fields.size is None:
             continue
-        mode, _ = state.kernel.split_mode(fields.mode)
+        mode, _ = state.kernel.mode_numbers.split(fields.mode)
         if bool(mode) != bool(fields.size):
             message = "it has a mode but no size" if mode else "it has a size but no mode"
         elif mode and not 2 <= fields.size <= limit:
@@ -140,7 +140,7 @@ def _check_area(state: State) -> Violations:
     for kcov, fields in state.readable:
         if fields.mode is None or fields.area is None or fields.size is None:
             continue
-        mode, _ = state.kernel.split_mode(fields.mode)
+        mode, _ = state.kernel.mode_numbers.split(fields.mode)
         problem = None
         if not mode and fields.area:
             problem = "it has a buffer but was never initialized"
@@ -346,7 +346,7 @@ def _check_file(state: State) -> Violations:
                 values(files=named),
             )
     for address, kcov in state.objects.items():
-        if kcov.fields is not None or state.kernel.is_kernel_pointer(address):
+        if kcov.fields is not None or state.kernel.is_pointer(address):
             continue
         holders = [
             f"{reference.pid}/{reference.fd}"

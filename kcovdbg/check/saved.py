@@ -226,7 +226,7 @@ def _check_session(state: State) -> Violations:
             yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
     for task in state.tasks:
         pointer = task.fields.saved_kcov
-        if pointer and not state.kernel.is_kernel_pointer(pointer):
+        if pointer and not state.kernel.is_pointer(pointer):
             message = f"its saved kcov {pointer:#x} is not a kernel address"
             yield task_violation(task.fields, message, values(saved_kcov=Hex(pointer)))
 

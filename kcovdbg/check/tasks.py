@@ -80,7 +80,7 @@ def _check_symmetry(state: State) -> Violations:
             yield session_violation(state, session, message, shown)
     for with_state in state.tasks:
         pointer = with_state.fields.kcov
-        if pointer and not state.kernel.is_kernel_pointer(pointer):
+        if pointer and not state.kernel.is_pointer(pointer):
             message = f"its kcov {pointer:#x} is not a kernel address"
             yield task_violation(with_state.fields, message, values(kcov=Hex(pointer)))
 
@@ -116,7 +116,7 @@ def _check_rest(state: State) -> Violations:
         if fields.kcov != 0:
             continue
         word = modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags)
-        has_mode, _ = state.kernel.split_mode(word)
+        has_mode, _ = state.kernel.mode_numbers.split(word)
         if not (has_mode or fields.kcov_size or fields.kcov_area):
             continue
         # The boot-time self-test traces into no buffer, in the task that becomes init.
@@ -182,7 +182,7 @@ def _check_owner_members(state: State) -> Violations:
         shown = values(kcov_remote=Hex(pointer))
         message = f"its kcov_remote {pointer:#x}"
         if owned is None:
-            if not state.kernel.is_kernel_pointer(pointer):
+            if not state.kernel.is_pointer(pointer):
                 yield task_violation(task.fields, f"{message} is not a kernel address", shown)
             continue
         shown += values(remote=owned.remote, t=Hex(owned.task or 0))
@@ -206,7 +206,7 @@ def _check_modes(state: State) -> Violations:
     kernel = state.kernel
     if not kernel.modes:
         return
-    legal = kernel.mode_values
+    legal = kernel.mode_numbers.values
     if kernel.has(Feature.COMPARISONS):
         legal -= kernel.modes_called("MODE_INIT", "INVALID")
     for task in state.tasks:
@@ -214,7 +214,7 @@ def _check_modes(state: State) -> Violations:
         if fields.kcov_mode is None:
             continue
         word = modes.strip_flags(fields.kcov_mode, kernel.mode_flags)
-        if kernel.split_mode(word)[0] not in legal:
+        if kernel.mode_numbers.split(word)[0] not in legal:
             message = f"a task cannot be in mode {word:#x}"
         elif task.mode == modes.REMOTE and not _owns(state, task):
             message = "its mode is that of the owner of a KCOV_REMOTE_ENABLE, but it owns none"

@@ -9,9 +9,9 @@ from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from kcovdbg.abi.address import ReadMemory, align
+from kcovdbg.abi.address import ReadMemory, align, is_aligned_in
 from kcovdbg.abi.generations import Feature, Generation
-from kcovdbg.abi.mode import IN_CTXSW, split_unknown_bits
+from kcovdbg.abi.mode import ModeNumbers
 from kcovdbg.abi.record import Codec, pc_words
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
@@ -228,8 +228,7 @@ class KernelFacts:
     """``enum kcov_mode``."""
     mode_flags: int
     """The bits of a task's mode word that are flags, not part of the mode."""
-    mode_values: frozenset[int]
-    """The numbers of all modes, legal combinations included where modes are bits."""
+    mode_numbers: ModeNumbers
     size_limit: int
     """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of
     a word.
@@ -251,17 +250,6 @@ class KernelFacts:
         """Return whether this kernel has a feature."""
         return self.generation.has(feature)
 
-    def split_mode(self, value: int) -> tuple[int, int]:
-        """Return the mode in a mode word without known flags, and the bits beside it that are
-        unknown.
-        """
-        if not self.modes:
-            return value, 0
-        flags = IN_CTXSW if self.has(Feature.CTXSW_FLAG) else 0
-        return split_unknown_bits(
-            value, self.mode_values, flags, all_named=self.generation.names_modes
-        )
-
     def modes_called(self, *parts: str) -> frozenset[int]:
         """Return the modes whose names contain one of some texts, in capital letters."""
         found: set[int] = set()
@@ -282,13 +270,9 @@ class KernelFacts:
         """Return how many words of a buffer fit in the pages of a vmalloc area."""
         return self.page_align(area.size) // self.buffer_word
 
-    def is_kernel_pointer(self, address: int, alignment: int | None = None) -> bool:
-        """Return whether this can be the address of a structure in the kernel.
-
-        :param alignment: in bytes; the kernel's word by default.
-        """
-        low, high = self.kernel_range
-        return low <= address <= high and address % (alignment or self.word_size) == 0
+    def is_pointer(self, address: int) -> bool:
+        """Return whether this can be the address of a structure in the kernel."""
+        return is_aligned_in(self.kernel_range, address, self.word_size)
 
 
 _OF_TASKS: Final = (Source.TASKS, Source.PER_CPU, Source.CURRENT)

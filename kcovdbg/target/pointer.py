@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeVar
 
+from kcovdbg.abi.address import is_aligned_in
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.target.target import Target
 
@@ -83,8 +84,7 @@ def is_kernel_pointer(target: Target, address: int, alignment: int | None = None
 
     :param alignment: in bytes; a word by default.
     """
-    low, high = target.kernel_range
-    return low <= address <= high and address % (alignment or target.word_size) == 0
+    return is_aligned_in(target.kernel_range, address, alignment or target.word_size)
 
 
 def check_pointer(target: Target, address: int, what: str, alignment: int | None = None) -> None:

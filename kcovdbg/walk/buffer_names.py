@@ -172,10 +172,10 @@ class _BufferSearch:
         mode = self._layout.object_mode_name(value)
         if not is_known(mode):
             return f"mode {mode} of the {whose} has no name in the debug info"
-        unknown = self._layout.split_mode(value)[1]
+        unknown = self._layout.mode_numbers.split(value)[1]
         if kcov:
             with contextlib.suppress(ReadError, MissingTypeError):
-                unknown |= self._layout.split_mode(self._source.kcov(kcov).mode or 0)[1]
+                unknown |= self._layout.mode_numbers.split(self._source.kcov(kcov).mode or 0)[1]
         return f"mode {name_bits(unknown)} is unknown" if unknown else None
 
     def _of_fields(self, kcov: KcovFields, owner: HasTask | None) -> BufferFacts:

@@ -135,6 +135,7 @@ class Layout:
     percpu: BlockLayout | None
     modes: Mapping[str, int]
     """``enum kcov_mode``, and what a posted series has beside it."""
+    mode_numbers: mode.ModeNumbers
     mode_flags: int
     """The flag bits in a task's mode word."""
     buffer_word: int
@@ -166,7 +167,7 @@ class Layout:
         if not mode.is_known(name) and any(series.combined_modes for series in self.traits.series):
             name = _combined_name(value, self.modes) or name
         if not mode.is_known(name):
-            rest, unknown = self.split_mode(value)
+            rest, unknown = self.mode_numbers.split(value)
             return self.object_mode_name(rest, mode_flag) if unknown else name
         return self.traits.modes_by_member.get(name, name) if mode_flag else name
 
@@ -177,15 +178,6 @@ class Layout:
     def mode_of_saved(self, saved: SavedState) -> str | None:
         """Return the name of a saved mode, None where it is unreadable."""
         return None if saved.mode is None else self.mode_name(saved.mode, saved.mode_flag)
-
-    def split_mode(self, value: int) -> tuple[int, int]:
-        """Return the mode in a mode word without known flags, and the bits beside it that are
-        unknown.
-        """
-        if not self.modes:
-            return value, 0
-        values, all_named = self.traits.mode_values(self.modes), self.generation.names_modes
-        return mode.split_unknown_bits(value, values, self.in_ctxsw, all_named=all_named)
 
     @property
     def mode_names(self) -> tuple[str, ...]:
@@ -258,6 +250,10 @@ def detect_layout(target: Target) -> Layout:
         # A bit has one meaning in a kernel: what is part of a mode is no flag.
         of_modes = reduce(operator.or_, flagged_modes.values(), 0)
         flags = sum(flag.bit for flag in traits.flags if not flag.bit & of_modes)
+    modes.update(flagged_modes)
+    mode_numbers = mode.ModeNumbers(
+        traits.mode_values(modes) if modes else frozenset(), in_ctxsw, generation.names_modes
+    )
     word_sizes = (series.word_size for series in traits.series if series.word_size is not None)
     return Layout(
         generation=generation,
@@ -266,7 +262,8 @@ def detect_layout(target: Target) -> Layout:
         remote=found[REMOTE],
         area=found[AREA],
         percpu=found[PERCPU],
-        modes={**modes, **flagged_modes},
+        modes=modes,
+        mode_numbers=mode_numbers,
         mode_flags=in_ctxsw | flags,
         buffer_word=next(word_sizes, target.word_size),
         in_ctxsw=in_ctxsw,

@@ -248,7 +248,7 @@ class ReferenceWalk:
             )
         pid, comm, problems = self._cache.owner(fields.task)
         errors += problems
-        unknown = self._layout.split_mode(fields.mode or 0)[1]
+        unknown = self._layout.mode_numbers.split(fields.mode or 0)[1]
         if unknown:
             errors.append(f"mode {name_bits(unknown)} is unknown")
         buffer = members_of_object(self._layout, fields)

@@ -167,10 +167,10 @@ class SessionWalk:
         of_object = 0
         if kcov:
             with contextlib.suppress(ReadError, MissingTypeError):
-                of_object = self._layout.split_mode(self._cache.kcov(kcov).mode or 0)[1]
+                of_object = self._layout.mode_numbers.split(self._cache.kcov(kcov).mode or 0)[1]
         word = word or 0
         mode = modes.strip_flags(word, self._layout.mode_flags)
-        return word & of_object | self._layout.split_mode(mode)[1]
+        return word & of_object | self._layout.mode_numbers.split(mode)[1]
 
     @cached_property
     def _usual_flags(self) -> int:
@@ -356,7 +356,7 @@ def has_state(fields: TaskFields, layout: Layout) -> bool:
         or fields.kcov_handle
         or fields.kcov_softirq
         or fields.saved_mode
-        or layout.split_mode(modes.strip_flags(fields.kcov_mode or 0, layout.mode_flags))[0]
+        or layout.mode_numbers.split(modes.strip_flags(fields.kcov_mode or 0, layout.mode_flags))[0]
     )
 
 

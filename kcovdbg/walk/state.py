@@ -225,7 +225,7 @@ class StateReader:
             cpus=tuple(target.cpus()),
             modes=layout.modes,
             mode_flags=layout.mode_flags,
-            mode_values=traits.mode_values(layout.modes),
+            mode_numbers=layout.mode_numbers,
             size_limit=traits.size_limit(target.word_size),
             counts_mappings=traits.counts_mappings,
             has_prefix=traits.has_prefix,

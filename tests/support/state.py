@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kcovdbg.abi.generations import Generation
+from kcovdbg.abi.mode import ModeNumbers
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.json_schema import schema_of
@@ -256,7 +257,7 @@ def make_facts(**values):
         "cpus": (0, 1),
         "modes": MODES,
         "mode_flags": 1 << 30,
-        "mode_values": frozenset(MODES.values()),
+        "mode_numbers": ModeNumbers(frozenset(MODES.values()), 0, are_complete=True),
         "buffers": 1,
         "size_limit": (1 << 28) - 1,
     }
