@@ -150,22 +150,26 @@ def _find_rows(
         file = names[number] if number < len(names) else ""
         if not file or (files and not any(matches_path(pattern, file) for pattern in files)):
             continue
-        here, there = left.executed[index], right.executed[index]
-        missed = left.missed[index], right.missed[index]
-        common += here == left.count and there == right.count
+        left_executed, right_executed = left.executed[index], right.executed[index]
+        left_missed, right_missed = left.missed[index], right.missed[index]
+        executed = left_executed + right_executed
+        missed = left_missed + right_missed
         side = None
-        if here == left.count and missed[1] == right.count:
+        if executed == left.count + right.count:
+            common += 1
+        elif left_executed == left.count and right_missed == right.count:
             side = DiffSide.LEFT
-        elif missed[0] == left.count and there == right.count:
+        elif left_missed == left.count and right_executed == right.count:
             side = DiffSide.RIGHT
-        elif (here or there) and any(missed):
+        elif executed and missed:
             side = DiffSide.FLICKER
-        elif here + there + sum(missed) < left.count + right.count:
+        elif executed + missed < left.count + right.count:
             unknown += left.lines.line_state[index] != LineState.NOT_INSTRUMENTED
-        if side is not None:
-            hits = max(left.hits[index], right.hits[index])
-            text = tree.read(file).line(line)
-            rows.append(DifferingLine(side, file, line, here, there, hits, text))
+        if side is None:
+            continue
+        hits = max(left.hits[index], right.hits[index])
+        text = tree.read(file).line(line)
+        rows.append(DifferingLine(side, file, line, left_executed, right_executed, hits, text))
     return sorted(rows, key=lambda row: (row.file, row.line)), common, unknown
 
 

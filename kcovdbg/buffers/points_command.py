@@ -133,8 +133,9 @@ def _find_points(context: Context, place: str) -> _Found:
     :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that
         name.
     """
-    is_function = not is_file_name(place)
-    early = find_early_points(context, place) if is_function else ()
+    early: Sequence[FunctionPoint] = ()
+    if not is_file_name(place):
+        early = find_early_points(context, place)
     if early:
         remark = (
             f"the table of this build is still being built: points of '{place}' inlined into "
@@ -145,7 +146,7 @@ def _find_points(context: Context, place: str) -> _Found:
     try:
         return _find_in_table(table, place)
     except KcovdbgError:
-        if not is_function:
+        if is_file_name(place):
             raise
         named = context.kernel.names.make_function_finder().find_in_image(place)
         if any(start.room for start in named):
@@ -370,8 +371,9 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
 def _count_by_blocks(
     table: LocationTable, trace: TraceRecords, points: Iterable[int]
 ) -> dict[int, int]:
-    """Return how often executed addresses have the blocks of points, by PC; 1 where that follows
-    from others.
+    """Return how often the block of each point was executed, by PC.
+
+    A block that was executed without a record of its own, as other blocks show, counts once.
     """
     finder = make_finder(table)
     find_blocks = cache(partial(finder.find_blocks, trace))
@@ -380,7 +382,9 @@ def _count_by_blocks(
         # In the call.
         address = pc - 1
         function = finder.find_function(address)
-        for block in () if function is None else find_blocks(function).blocks:
+        if function is None:
+            continue
+        for block in find_blocks(function).blocks:
             is_here = block.address <= address < block.address + block.size
             if is_here and block.state is BlockState.EXECUTED:
                 counts[pc] = block.records or 1
@@ -462,10 +466,14 @@ def _run(context: Context, args: Namespace) -> Table:
 def _make_rows(
     context: Context, points: Iterable[FunctionPoint], hits: _Hits | None
 ) -> Iterator[_Row]:
-    offset, table = context.target.kaslr_offset, context.kernel.names.table
+    offset = context.target.kaslr_offset
+    table = context.kernel.names.table
     for pc, kind, frames in points:
-        mangled = None if table is None else table.mangled_at(pc, frames)
-        count = None if hits is None else hits.of(pc, kind)
+        mangled = count = None
+        if table is not None:
+            mangled = table.mangled_at(pc, frames)
+        if hits is not None:
+            count = hits.of(pc, kind)
         location = Location(pc, frames, mangled=mangled)
         yield _Row(pc, kind, address_of(pc, offset), location, count)
 

@@ -295,10 +295,14 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_Row]:
     """Yield the functions of both traces in order, those in both once."""
-    left, right = ([_make_row(step, story) for step in story.steps] for story in stories)
-    left_keys = (_find_key(comparison, row, 0) for row in left)
-    right_keys = (_find_key(comparison, row, 1) for row in right)
-    for part in align_records(*number_values(left_keys, right_keys)).parts():
+    rows: list[list[_Row]] = []
+    keys: list[list[Hashable]] = []
+    for side, story in enumerate(stories):
+        of_side = [_make_row(step, story) for step in story.steps]
+        rows.append(of_side)
+        keys.append([_find_key(comparison, row, side) for row in of_side])
+    left, right = rows
+    for part in align_records(*number_values(*keys)).parts():
         if part.is_common:
             for at, other in zip(part.left, part.right, strict=True):
                 yield right[other]._replace(side=_BOTH, against=left[at].step.records)
@@ -310,7 +314,7 @@ def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_
 
 
 def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:
-    """Return what rows of one function have in common, on both sides."""
+    """Return a key that is equal for rows of one function, also of different sides."""
     if row.frame.function:
         return comparison.function(row.frame, side)
     if comparison.match is None:
@@ -319,7 +323,7 @@ def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:
 
 
 def _find_differing(rows: Sequence[_Row]) -> list[_Row]:
-    """Return the lines that differ, and those that they are below."""
+    """Return the lines that differ, and the lines of their callers."""
     found: set[int] = set()
     path: list[int] = []
     for at, row in enumerate(rows):

@@ -237,9 +237,8 @@ class TraceView:
         if self.right is None:
             return fit((("header", fit_title(self.left.title, width)),), width)
         side = panel_width(width)
-        left, right = (
-            (("header", fit_title(pane.title, side)),) for pane in (self.left, self.right)
-        )
+        left = (("header", fit_title(self.left.title, side)),)
+        right = (("header", fit_title(self.right.title, side)),)
         return join(fit(left, side), " ", fit(right, max(width - side - GUTTER, 0)))
 
     def row_pcs(self, row: ViewRow) -> tuple[int, ...]:

@@ -339,8 +339,10 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
     """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
     left, right = map(frozenset, lines)
     pairs: dict[int, int] = {}
-    for here, there in align_records(*number_values(*texts)).pairs():
-        old, new = lines[0][0] + here, lines[1][0] + there
+    # A text begins at its function's first line.
+    for left_index, right_index in align_records(*number_values(*texts)).pairs():
+        old = lines[0][0] + left_index
+        new = lines[1][0] + right_index
         if old in left and new in right:
             pairs[new] = old
     return pairs
@@ -568,11 +570,9 @@ class _PointMatcher:
         self._builds = builds
         self._pairs = pairs
         self._kinds = builds[0].find_kinds() | builds[1].find_kinds()
-        self._pair_lines, self._line, self._point = (
-            cache(self._find_pairs),
-            cache(self._find_line),
-            cache(self._find_point),
-        )
+        self._pair_lines = cache(self._find_pairs)
+        self._line = cache(self._find_line)
+        self._point = cache(self._find_point)
         self.numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.pcs = [(0, 0)]
 
@@ -649,9 +649,10 @@ class _PointMatcher:
         """Number the points of a function."""
         points = self._find_points(0, left), self._find_points(1, right)
         entries = self._builds[0].find_entry(left), self._builds[1].find_entry(right)
+        # Point -> its indices in both lists.
         by_point: dict[object, tuple[list[int], list[int]]] = {}
-        for side, its in enumerate(points):
-            for index, point in enumerate(its):
+        for side, of_side in enumerate(points):
+            for index, point in enumerate(of_side):
                 key: object = point
                 if None not in entries and index == entries[side]:
                     # Compilers do not agree on the line where a function begins.
@@ -659,19 +660,20 @@ class _PointMatcher:
                 by_point.setdefault(key, ([], []))[side].append(index)
         # The index on the right of points that are in the same order on both sides.
         in_order: Mapping[int, int] | None = None
-        for mine, others in by_point.values():
-            is_single = len(mine) == len(others)
-            if is_single and len(mine) > 1:
+        for left_indices, right_indices in by_point.values():
+            left_pcs = [left[index] for index in left_indices]
+            right_pcs = [right[index] for index in right_indices]
+            is_one_to_one = len(left_indices) == len(right_indices)
+            if is_one_to_one and len(left_indices) > 1:
                 if in_order is None:
                     in_order = dict(align_records(*number_values(*points)).pairs())
-                is_single = list(map(in_order.get, mine)) == others
-            here, there = [left[at] for at in mine], [right[at] for at in others]
-            if is_single or not mine or not others:
-                for index in range(max(len(mine), len(others))):
-                    self._add(here[index : index + 1], there[index : index + 1])
-            else:
+                is_one_to_one = list(map(in_order.get, left_indices)) == right_indices
+            if left_pcs and right_pcs and not is_one_to_one:
                 # On one line, in another order or another number.
-                self._add(here, there)
+                self._add(left_pcs, right_pcs)
+                continue
+            for index in range(max(len(left_pcs), len(right_pcs))):
+                self._add(left_pcs[index : index + 1], right_pcs[index : index + 1])
 
     def _find_points(self, side: int, pcs: Iterable[int]) -> Sequence[_Point]:
         chain_of = self._builds[side].chain_of

@@ -212,19 +212,33 @@ def _complete_builds(
 
     :param found: the builds of the sides; None for an unknown one.
     """
+    unknown = found.count(None)
     free = [build for build in named if build not in found]
-    default: _Build = named[0] if named and own.build_id is None else own
+    # The last traces belong to the last of these builds.
+    free = free[max(0, len(free) - unknown) :]
+    of_default = unknown - len(free)
+    default: _Build = own
+    if named and own.build_id is None:
+        default = named[0]
     builds: list[_Build] = []
     assumptions = []
-    for number, build in reversed([*enumerate(found)]):
-        if build is None:
-            build = free.pop() if free else default
-            assumptions.append(
-                f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id "
-                f"{build.build_id}"
-            )
-        builds.append(build)
-    return builds[::-1], assumptions[::-1] if named else ()
+    for words, build in zip(sides, found, strict=True):
+        if build is not None:
+            builds.append(build)
+            continue
+        if of_default:
+            of_default -= 1
+            assumed = default
+        else:
+            assumed = free.pop(0)
+        builds.append(assumed)
+        assumptions.append(
+            f"{' '.join(words)}: no build ID; assumed to be of the build with build-id "
+            f"{assumed.build_id}"
+        )
+    if not named:
+        return builds, ()
+    return builds, assumptions
 
 
 def _choose(
