@@ -38,6 +38,25 @@ _KINDS: Final = (
 )
 
 
+def is_file(path: PathName) -> bool:
+    """Return whether a path leads to a regular file.
+
+    It is False where that cannot be told. Unlike the methods of Path, this raises nothing for a
+    path in an input: that may be too long, have a null character, or be closed to this user.
+    """
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: PathName) -> bool:
+    """Return whether a path leads to a directory, as :func:`is_file` does."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_link(path: PathName) -> bool:
+    """Return whether a path is that of a symbolic link, as :func:`is_file` does."""
+    return os.path.islink(path)  # noqa: PTH114
+
+
 def open_input(path: PathName, *, folder: Path | None = None, owned: bool = False) -> BinaryIO:
     """Open a file for reading; what is opened is what was checked, whatever is at its path
     meanwhile.

@@ -20,6 +20,7 @@ from kcovdbg.compare.build_match import (
     normalize_file,
 )
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
+from kcovdbg.input_file import is_file
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import CodeLine, LineState, TraceRecords, make_finder
@@ -231,7 +232,7 @@ class _BuiltCode:
         sources = sorted(file for file in files if file.endswith(".c"))
         for file in sources[:_MOST_LOOKUPS]:
             path = self._build.sources.tree.find(file)
-            if path is not None and (path.parent / "Makefile").is_file():
+            if path is not None and is_file(path.parent / "Makefile"):
                 return True
         return False
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.input_file import decode_utf16, open_input, parse_json, unpack_data
+from kcovdbg.input_file import decode_utf16, is_file, is_folder, open_input, parse_json, unpack_data
 from kcovdbg.records.crash_folder import (
     CRASHES,
     DESCRIPTION,
@@ -128,7 +128,7 @@ class Manager(NamedTuple):
         """
         real = Path(os.path.realpath(self.workdir))
         if self.crash is not None:
-            if self.crash.is_dir():
+            if is_folder(self.crash):
                 return (_read_crash(self.crash, real),)
             return (_read_report(self.crash),)
         top = self.workdir / CRASHES
@@ -141,9 +141,9 @@ class Manager(NamedTuple):
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
         crashes = []
         for path in paths:
-            if path.is_dir():
+            if is_folder(path):
                 crashes.append(_read_crash(path, real))
-            elif _OLD_CRASH.fullmatch(path.name) and path.is_file():
+            elif _OLD_CRASH.fullmatch(path.name) and is_file(path):
                 crashes.append(_read_old_crash(path))
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
@@ -167,7 +167,7 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
     """
     places = [Path(os.path.realpath(place)) for place in named]
     path = expand_user(name)
-    if path.is_dir():
+    if is_folder(path):
         folder = path.resolve()
         if is_workdir(folder):
             return _find_beside(folder, places)
@@ -178,7 +178,7 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
             hint="give the manager's working directory, which has a directory crashes, or the "
             "directory of one crash",
         )
-    if path.is_file() and find_path_kind(str(path)).kind in (InputKind.LOG, InputKind.REPORT):
+    if is_file(path) and find_path_kind(str(path)).kind in (InputKind.LOG, InputKind.REPORT):
         report = path.resolve()
         return _find_around(report, report.parent, places)
     settings = _read_configuration(path)
@@ -188,7 +188,7 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
             hint="give a manager's working directory or configuration",
         )
     for workdir in _resolve(path, settings["workdir"]):
-        if (workdir / CRASHES).is_dir():
+        if is_folder(workdir / CRASHES):
             return _add_images(Manager(workdir), path, settings, places)
     raise UsageError(
         f"syzkaller: no crashes in '{settings['workdir']}'",
@@ -332,7 +332,7 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     """
     names = _list_names(path)
     logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
-    found = [path / name for name in names if DUMP_NAME.fullmatch(name) and (path / name).is_file()]
+    found = [path / name for name in names if DUMP_NAME.fullmatch(name) and is_file(path / name)]
     dumps = [dump for dump in found if _is_inside(dump, workdir)]
     outside = [dump for dump in found if dump not in dumps]
     tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
@@ -425,7 +425,7 @@ def _nearby(workdir: Path) -> Iterator[Path]:
     for folder in (workdir, workdir.parent):
         for pattern in ("*.cfg", "*.json"):
             with contextlib.suppress(OSError):
-                yield from sorted(path for path in folder.glob(pattern) if path.is_file())
+                yield from sorted(path for path in folder.glob(pattern) if is_file(path))
 
 
 def _resolve(configuration: Path, named: object) -> Sequence[Path]:
@@ -434,8 +434,12 @@ def _resolve(configuration: Path, named: object) -> Sequence[Path]:
     """
     if not isinstance(named, str) or not named:
         return ()
-    folders = (Path.cwd(), configuration.resolve().parent)
-    return tuple(dict.fromkeys((base / named).resolve() for base in folders))
+    found: dict[Path, None] = {}
+    for base in (Path.cwd(), Path(os.path.realpath(configuration)).parent):
+        # Names with null characters and such name nothing.
+        with contextlib.suppress(ValueError):
+            found[Path(os.path.realpath(base / named))] = None
+    return tuple(found)
 
 
 def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
@@ -489,7 +493,7 @@ def _add_images(
     for folder in folders:
         if any(folder.is_relative_to(place) for place in places):
             searched.append(folder)
-        elif folder.is_dir():
+        elif is_folder(folder):
             remarks.append(
                 f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s "
                 f"{shlex.quote(str(folder))}"

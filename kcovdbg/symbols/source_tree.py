@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError
-from kcovdbg.input_file import open_input, read_input
+from kcovdbg.input_file import is_file, is_folder, is_link, open_input, read_input
 from kcovdbg.user_folder import is_home
 
 NOT_FOUND = "no source text: {file} is not in the source tree; --source-dir names one"
@@ -118,7 +118,7 @@ class SourceTree:
         """Return the path of a file, and the root that it is below."""
         if file not in self._places:
             candidates = self._candidates(file) if _is_source_name(file) else ()
-            inside = ((path, self._root_of(path)) for path in candidates if path.is_file())
+            inside = ((path, self._root_of(path)) for path in candidates if is_file(path))
             self._places[file] = next(
                 ((path, root) for path, root in inside if root is not None), None
             )
@@ -128,7 +128,7 @@ class SourceTree:
         try:
             # Thousands of files are in few folders.
             real = self._resolve_folder(path.parent) / path.name
-            if path.name == ".." or real.is_symlink():
+            if path.name == ".." or is_link(real):
                 real = _resolve(path)
                 if not _is_source_name(real.name):
                     return None
@@ -195,7 +195,7 @@ class SourceTree:
     def _explain_missing(self, file: str) -> str:
         if not _is_source_name(file):
             return NO_SOURCE.format(file=file)
-        absent = [folder for folder in self._folders if not folder.is_dir()]
+        absent = [folder for folder in self._folders if not is_folder(folder)]
         if absent:
             return NO_FOLDER.format(folder=absent[0])
         if self._roots and any(self._root_of(path) is not None for path in self._candidates(file)):
@@ -215,7 +215,7 @@ def _is_literal(folder: str) -> bool:
     leads wherever it is used.
     """
     try:
-        is_own = Path(folder).is_dir() and os.path.realpath(folder) == folder
+        is_own = is_folder(folder) and os.path.realpath(folder) == folder
     except ValueError:
         return False
     return is_own and not Path(folder).is_relative_to("/proc")

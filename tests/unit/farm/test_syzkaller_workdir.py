@@ -419,6 +419,19 @@ def test_configuration_with_other_types(workdir, value):
     assert find_manager(str(workdir)).images == ()
 
 
+def test_paths_that_no_file_can_have(workdir):
+    (workdir / "loop").symlink_to("loop")
+    names = ["a\0b", "\ud800", "x" * 300, "x/" * 5000, "loop/x"]
+    for name in names:
+        settings = {"workdir": str(workdir), "kernel_obj": name, "module_obj": names}
+        (workdir / "m.cfg").write_text(json.dumps(settings))
+        assert find_manager(str(workdir)).images == ()
+        (workdir / "m.cfg").write_text(json.dumps({**settings, "workdir": name}))
+        assert find_manager(str(workdir)).images == ()
+        with pytest.raises(KcovdbgError):
+            find_manager(str(workdir / "m.cfg"))
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"workdir": 3}', '{"workdir": "none"}'])
 def test_what_is_no_manager(tmp_path, text):
     place = tmp_path / "place"

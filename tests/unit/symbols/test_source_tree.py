@@ -55,6 +55,8 @@ def test_only_what_is_in_an_allowed_tree_is_read(home, number):
         "pipe.c",
         "fs",
         "a\0",
+        "x" * 300 + ".c",
+        "a/" * 5000 + "x.c",
         "/etc/passwd",
     )
     for name in (
@@ -190,3 +192,25 @@ def test_a_compiler_s_line_directive_names_no_other_file(home):
     assert tree.read("a.c").lines
     for name in ("/etc/passwd", "../secret"):
         assert tree.read(name).lines == ()
+
+
+def test_a_build_directory_that_cannot_be_looked_at(tmp_path):
+    """The builder's home is closed to others, and a name may be longer than any."""
+    closed = tmp_path / "closed"
+    (closed / "linux").mkdir(parents=True)
+    (closed / "linux/a.c").write_text("text\n")
+    folders = [f"/{'x' * 300}", "/x" * 4000, "/a\0b"]
+    if os.geteuid() == 0:
+        folders.append(str(closed / "linux"))
+        closed.chmod(0o700)
+        os.seteuid(65534)
+    try:
+        for folder in folders:
+            image = f"{folder}/vmlinux"
+            tree = SourceTree([tmp_path], build_directory=folder, image=image)
+            text = tree.read("a.c")
+            assert (text.lines, tree.find("a.c")) == ((), None)
+            assert text.remark
+    finally:
+        if os.geteuid() == 65534:
+            os.seteuid(0)
