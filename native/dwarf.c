@@ -1181,9 +1181,12 @@ struct row {
 	bool is_known;
 };
 
+/* What files are strings of. */
+enum owner { OF_ADDRESSES, OF_ROWS, OF_DEFINITIONS, OWNERS };
+
 struct file {
 	const char *directory, *name;
-	uint32_t string; /* NONE until it is looked up. */
+	uint32_t strings[OWNERS]; /* NONE until it is looked up. */
 };
 
 /* What a thread needs while it reads units; its arrays are used again for each. */
@@ -1191,7 +1194,7 @@ struct reader {
 	const struct kcovdbg_dwarf *dwarf;
 	const struct unit *unit;
 	struct abbreviations known, other;
-	struct kcovdbg_locations *locations;
+	struct kcovdbg_locations *locations[OWNERS]; /* NULL for what is not wanted. */
 	const uint64_t *addresses;
 	size_t count;
 	uint32_t *deepest; /* For each address: its function. */
@@ -1208,12 +1211,11 @@ struct reader {
 	size_t folder_count, folder_room;
 	char *path;
 	size_t path_room;
-	uint32_t current;		  /* Function whose ranges are being read. */
-	bool is_hit;			  /* Whether an address is in one of them. */
-	size_t steps;			  /* Not yet counted. */
-	struct kcovdbg_found_rows *found; /* Where rows of line tables are put, if that is what is wanted. */
-	bool wants_files;		  /* Alone, of line tables. */
-	bool is_full;			  /* Out of memory. */
+	uint32_t current;		 /* Function whose ranges are being read. */
+	bool is_hit;			 /* Whether an address is in one of them. */
+	size_t steps;			 /* Not yet counted. */
+	struct kcovdbg_found_rows *kept; /* Where rows of line tables are put, if they are wanted. */
+	bool is_full;			 /* Out of memory. */
 };
 
 static bool add_function_range(void *context, uint64_t low, uint64_t high)
@@ -1286,7 +1288,30 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 	return 0;
 }
 
-/* Find the function of each address. 0, -1 when out of memory, 1 for damage. */
+static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
+
+/* Add a frame where a function is defined, if it has code. Return false when out of memory. */
+static bool add_definition(struct reader *reader, const struct entry *entry)
+{
+	struct kcovdbg_locations *locations = reader->locations[OF_DEFINITIONS];
+	const char *name;
+	uint32_t file, function;
+
+	if (!entry->is_abstract && !entry->extent.low.form && !entry->extent.ranges.form)
+		return true;
+	name = text_of(reader->dwarf, reader->unit, entry->name);
+	file = file_string(reader, clamp(entry->declared_file), OF_DEFINITIONS);
+	/* Long names may be shared. */
+	if (!name || !file || !entry->declared_line || entry->declared_line > KCOVDBG_MAX_LINE ||
+	    !take_steps(reader->dwarf, strlen(name)))
+		return true;
+	if (file == NONE)
+		return false;
+	function = kcovdbg_locations_string(locations, name, strlen(name));
+	return function != NONE && kcovdbg_locations_frame(locations, function, file, entry->declared_line, 0) != NONE;
+}
+
+/* Find the function of each address, and definitions. 0, -1 when out of memory, 1 for damage. */
 static int read_functions(struct reader *reader)
 {
 	const struct unit *unit = reader->unit;
@@ -1319,6 +1344,10 @@ static int read_functions(struct reader *reader)
 			if (!get_attributes(&reader->known, abbreviation, &cursor, &entry))
 				return 1;
 			entry.offset = offset;
+			/* Those inside other entries, as Rust has them, are left out. */
+			if (depth == 1 && entry.tag == TAG_subprogram && reader->locations[OF_DEFINITIONS] &&
+			    !add_definition(reader, &entry))
+				return -1;
 			has_code = entry.extent.ranges.form || (entry.extent.low.form && entry.extent.high.form);
 			if (has_code) {
 				status = add_function(reader, &entry, parent);
@@ -1424,7 +1453,7 @@ static bool add_file(struct reader *reader, const char *directory, const char *n
 {
 	if (!grow(&reader->files, &reader->file_room, reader->file_count + 1, sizeof(*reader->files)))
 		return false;
-	reader->files[reader->file_count++] = (struct file){ directory, name, NONE };
+	reader->files[reader->file_count++] = (struct file){ directory, name, { NONE, NONE, NONE } };
 	return true;
 }
 
@@ -1523,32 +1552,27 @@ struct line_state {
 	uint64_t row_address;
 };
 
-static uint32_t file_string(struct reader *reader, uint32_t index);
-
 static bool keep_row(struct reader *reader, const struct line_state *state, bool is_end)
 {
-	struct kcovdbg_found_rows *found = reader->found;
-	uint32_t file = is_end ? NONE : file_string(reader, state->file);
+	struct kcovdbg_found_rows *kept = reader->kept;
+	uint32_t file = is_end ? NONE : file_string(reader, state->file, OF_ROWS);
 	uint32_t line = state->line <= KCOVDBG_MAX_LINE ? state->line : 0;
 
-	if ((file == NONE && !is_end) ||
-	    !grow(&found->addresses, &found->room[0], found->count + 1, sizeof(*found->addresses)) ||
-	    !grow(&found->files, &found->room[1], found->count + 1, sizeof(*found->files)) ||
-	    !grow(&found->lines, &found->room[2], found->count + 1, sizeof(*found->lines)))
+	if ((file == NONE && !is_end) || !grow(&kept->addresses, &kept->room[0], kept->count + 1, sizeof(*kept->addresses)) ||
+	    !grow(&kept->files, &kept->room[1], kept->count + 1, sizeof(*kept->files)) ||
+	    !grow(&kept->lines, &kept->room[2], kept->count + 1, sizeof(*kept->lines)))
 		return false;
-	found->addresses[found->count] = state->address;
-	found->files[found->count] = file;
-	found->lines[found->count++] = line | (state->is_statement && !is_end ? KCOVDBG_ROW_STATEMENT : 0);
+	kept->addresses[kept->count] = state->address;
+	kept->files[kept->count] = file;
+	kept->lines[kept->count++] = line | (state->is_statement && !is_end ? KCOVDBG_ROW_STATEMENT : 0);
 	return true;
 }
 
 /* A row ends where the next one starts. */
 static void add_row(struct reader *reader, struct line_state *state, bool is_end)
 {
-	if (reader->found) {
+	if (reader->kept)
 		reader->is_full |= !keep_row(reader, state, is_end);
-		return;
-	}
 	if (!state->is_first) {
 		if (state->address < state->row_address)
 			state->is_first = true;
@@ -1622,12 +1646,13 @@ static int read_lines(struct reader *reader)
 	} else {
 		status = read_old_names(reader, &cursor);
 	}
-	if (status || reader->wants_files)
+	/* The rows that a unit without code refers to are another one's. */
+	if (status || !unit->has_code)
 		return status;
 
 	cursor.at = program;
 	start_sequence(&state);
-	while (cursor.at < cursor.end && !cursor.is_bad && state.steps <= MAX_READINGS * reader->count) {
+	while (cursor.at < cursor.end && !cursor.is_bad && !reader->is_full && state.steps <= MAX_READINGS * reader->count) {
 		unsigned int opcode = *cursor.at++;
 		unsigned int i;
 
@@ -1693,6 +1718,8 @@ static int read_lines(struct reader *reader)
 				get_uleb(&cursor);
 		}
 	}
+	if (reader->is_full)
+		return -1;
 	return cursor.is_bad || cursor.at < cursor.end;
 }
 
@@ -1738,7 +1765,7 @@ static size_t normalize_path(char *path, size_t size)
 }
 
 /* Return the string of a file's path, 0 for none, NONE when out of memory. */
-static uint32_t file_string(struct reader *reader, uint32_t index)
+static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner)
 {
 	struct file *file;
 	size_t folder, name, size;
@@ -1746,8 +1773,8 @@ static uint32_t file_string(struct reader *reader, uint32_t index)
 	if (index >= reader->file_count || !reader->files[index].name)
 		return 0;
 	file = &reader->files[index];
-	if (file->string != NONE)
-		return file->string;
+	if (file->strings[owner] != NONE)
+		return file->strings[owner];
 	name = strlen(file->name);
 	folder = file->directory && *file->name != '/' ? strlen(file->directory) : 0;
 	if (!grow(&reader->path, &reader->path_room, folder + name + 1, 1))
@@ -1758,8 +1785,8 @@ static uint32_t file_string(struct reader *reader, uint32_t index)
 		reader->path[folder++] = '/';
 	memcpy(reader->path + folder, file->name, name);
 	size = normalize_path(reader->path, folder + name);
-	file->string = kcovdbg_locations_string(reader->locations, reader->path, size);
-	return file->string;
+	file->strings[owner] = kcovdbg_locations_string(reader->locations[owner], reader->path, size);
+	return file->strings[owner];
 }
 
 static uint32_t name_string(struct reader *reader, struct function *function)
@@ -1768,7 +1795,7 @@ static uint32_t name_string(struct reader *reader, struct function *function)
 
 	if (function->name == NONE) {
 		name = find_name(reader, function->offset);
-		function->name = kcovdbg_locations_string(reader->locations, name, name ? strlen(name) : 0);
+		function->name = kcovdbg_locations_string(reader->locations[OF_ADDRESSES], name, name ? strlen(name) : 0);
 	}
 	return function->name;
 }
@@ -1776,51 +1803,53 @@ static uint32_t name_string(struct reader *reader, struct function *function)
 /* Return the number of an address's chain, NONE when out of memory. */
 static uint32_t make_chain(struct reader *reader, size_t index)
 {
+	struct kcovdbg_locations *locations = reader->locations[OF_ADDRESSES];
 	const struct row *row = &reader->rows[index];
 	uint32_t chain[MAX_CHAIN], at = reader->deepest[index];
-	uint32_t file = row->is_known ? file_string(reader, row->file) : 0;
+	uint32_t file = row->is_known ? file_string(reader, row->file, OF_ADDRESSES) : 0;
 	uint32_t line = file ? row->line : 0, column = file ? row->column : 0;
 	size_t count = 0;
 
 	if (at == NONE && !file)
-		return kcovdbg_locations_chain(reader->locations, NULL, 0);
+		return kcovdbg_locations_chain(locations, NULL, 0);
 	do {
 		struct function *function = at == NONE ? NULL : &reader->functions[at];
 		uint32_t name = function ? name_string(reader, function) : 0;
 
 		if (name == NONE || file == NONE)
 			return NONE;
-		chain[count] = kcovdbg_locations_frame(reader->locations, name, file, line, column);
+		chain[count] = kcovdbg_locations_frame(locations, name, file, line, column);
 		if (chain[count++] == NONE)
 			return NONE;
 		if (!function || !function->is_inlined)
 			break;
-		file = file_string(reader, function->call_file);
+		file = file_string(reader, function->call_file, OF_ADDRESSES);
 		line = function->call_line;
 		column = function->call_column;
 		at = function->parent;
 	} while (at != NONE && count < MAX_CHAIN);
-	return kcovdbg_locations_chain(reader->locations, chain, count);
+	return kcovdbg_locations_chain(locations, chain, count);
 }
 
 /* 0, -1 when out of memory, 1 for damage. */
-static int locate_unit(struct reader *reader, uint32_t *chains)
+static int read_contents(struct reader *reader, uint32_t *chains)
 {
 	size_t i;
 	int status;
 
-	if (!reader->unit->is_known)
-		return 1;
 	if (!grow(&reader->deepest, &reader->deepest_room, reader->count, sizeof(*reader->deepest)) ||
 	    !grow(&reader->rows, &reader->row_room, reader->count, sizeof(*reader->rows)))
 		return -1;
-	memset(reader->deepest, 0xff, reader->count * sizeof(*reader->deepest));
-	memset(reader->rows, 0, reader->count * sizeof(*reader->rows));
+	if (reader->count) {
+		memset(reader->deepest, 0xff, reader->count * sizeof(*reader->deepest));
+		memset(reader->rows, 0, reader->count * sizeof(*reader->rows));
+	}
 	status = read_abbreviations(reader->dwarf, reader->unit, &reader->known);
-	if (!status)
-		status = read_functions(reader);
+	/* Definitions are in files that the line table has. */
 	if (!status)
 		status = read_lines(reader);
+	if (!status)
+		status = read_functions(reader);
 	if (status)
 		return status;
 	for (i = 0; i < reader->count; i++) {
@@ -1844,42 +1873,6 @@ static void free_reader(struct reader *reader)
 	free(reader->path);
 }
 
-typedef int (*unit_function)(struct reader *reader);
-
-/* Read units. Return how many are damaged or of an unknown form; -1 when out of memory. */
-static ptrdiff_t read_units(struct reader *reader, const uint32_t *units, size_t unit_count, unit_function read)
-{
-	const struct kcovdbg_dwarf *dwarf = reader->dwarf;
-	ptrdiff_t unknown = 0;
-	size_t i;
-
-	for (i = 0; i < unit_count && unknown >= 0; i++) {
-		int status = 1;
-
-		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
-			reader->unit = &dwarf->units[units[i]];
-			status = read(reader);
-		}
-		unknown = status < 0 || reader->is_full ? -1 : unknown + status;
-	}
-	free_reader(reader);
-	return unknown;
-}
-
-static int read_own_lines(struct reader *reader)
-{
-	/* The line table of a unit without code is another one's. */
-	return reader->unit->has_code ? read_lines(reader) : 0;
-}
-
-ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
-			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found)
-{
-	struct reader reader = { .dwarf = dwarf, .locations = locations, .found = found };
-
-	return read_units(&reader, units, unit_count, read_own_lines);
-}
-
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
 {
 	free(found->addresses);
@@ -1888,10 +1881,14 @@ void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
 	*found = (struct kcovdbg_found_rows){ 0 };
 }
 
-ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
-			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains)
+ptrdiff_t kcovdbg_dwarf_read(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
+			     const uint64_t *addresses, size_t count, const struct kcovdbg_contents *contents, uint32_t *chains)
 {
-	struct reader reader = { .dwarf = dwarf, .locations = locations };
+	struct reader reader = {
+		.dwarf = dwarf,
+		.locations = { contents->locations, contents->row_files, contents->definitions },
+		.kept = contents->rows,
+	};
 	size_t i, start = 0;
 	ptrdiff_t unknown = 0;
 
@@ -1906,11 +1903,11 @@ ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t
 
 		reader.addresses = addresses + start;
 		reader.count = ends[i] - start;
-		if (units[i] < dwarf->unit_count) {
+		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
 			reader.unit = &dwarf->units[units[i]];
-			status = locate_unit(&reader, chains + start);
+			status = read_contents(&reader, chains + start);
 		}
-		if (status)
+		if (status && reader.count)
 			memset(chains + start, 0xff, reader.count * sizeof(*chains));
 		unknown = status < 0 ? -1 : unknown + status;
 	}
@@ -2010,50 +2007,6 @@ size_t kcovdbg_dwarf_structure(const struct kcovdbg_dwarf *dwarf, const char *na
 	}
 	free_abbreviations(&known);
 	return count;
-}
-
-/* Add a frame where a function is defined. Return false when out of memory. */
-static bool add_definition(struct reader *reader, const struct entry *entry)
-{
-	const char *name = text_of(reader->dwarf, reader->unit, entry->name);
-	uint32_t file = file_string(reader, clamp(entry->declared_file)), function;
-
-	/* Long names may be shared. */
-	if (!name || !file || !entry->declared_line || entry->declared_line > KCOVDBG_MAX_LINE ||
-	    !take_steps(reader->dwarf, strlen(name)))
-		return true;
-	if (file == NONE)
-		return false;
-	function = kcovdbg_locations_string(reader->locations, name, strlen(name));
-	return function != NONE && kcovdbg_locations_frame(reader->locations, function, file, entry->declared_line, 0) != NONE;
-}
-
-/* Add the functions of a unit. 0, -1 when out of memory, 1 for damage. */
-static int add_definitions(struct reader *reader)
-{
-	const struct unit *unit = reader->unit;
-	struct cursor cursor;
-	struct entry entry;
-	int status = read_lines(reader);
-
-	if (status || !open_entries(reader->dwarf, unit, &reader->known, &cursor))
-		return status;
-	while (cursor.at < cursor.end && get_entry(&reader->known, &cursor, &entry)) {
-		bool has_code = entry.is_abstract || entry.extent.low.form || entry.extent.ranges.form;
-
-		if (entry.tag == TAG_subprogram && has_code && !add_definition(reader, &entry))
-			return -1;
-		skip_children_of(reader->dwarf, unit, &reader->known, &entry, &cursor);
-	}
-	return cursor.is_bad;
-}
-
-ptrdiff_t kcovdbg_dwarf_definitions(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
-				    struct kcovdbg_locations *locations)
-{
-	struct reader reader = { .dwarf = dwarf, .locations = locations, .wants_files = true };
-
-	return read_units(&reader, units, unit_count, add_definitions);
 }
 
 struct no_returns {

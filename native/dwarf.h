@@ -48,31 +48,31 @@ size_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint
 /* The unit of each address, UINT32_MAX for none; addresses ascend. -1 when out of memory. */
 int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units);
 
-/* Locate addresses: those of the i-th unit are at ends[i - 1] up to ends[i], ascending. chains[i] becomes the number of the i-th
-   address's chain, UINT32_MAX where the unit is damaged or of an unknown form. Return how many such units there are; -1 when out of
-   memory; -2 when the units do not end at count. May be called by several threads, each with locations of its own. */
-ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
-			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains);
-
 /* Rows of line tables as units have them, up to the end of each sequence, which has a row without a file: UINT32_MAX. */
 struct kcovdbg_found_rows {
 	uint64_t *addresses;
-	uint32_t *files; /* Strings of the locations, 0 for none. */
+	uint32_t *files; /* Strings of row_files, 0 for none. */
 	uint32_t *lines; /* With KCOVDBG_ROW_STATEMENT where a statement begins. */
 	size_t count, room[3];
 };
-
-/* Append the rows of units. Return how many units are damaged or of an unknown form; -1 when out of memory. May be called by several
-   threads, each with locations and rows of its own. */
-ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
-			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found);
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found);
 
-/* Add a frame for each function of units that has code, inlined or not: its name, and the file and the line where it is defined.
-   Functions inside other entries, as Rust has them, are left out. Return how many units are damaged or of an unknown form; -1 when
-   out of memory. May be called by several threads, each with locations of its own. */
-ptrdiff_t kcovdbg_dwarf_definitions(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
-				    struct kcovdbg_locations *locations);
+/* What is read of units is added to these. All but the first may be NULL. */
+struct kcovdbg_contents {
+	struct kcovdbg_locations *locations; /* Of addresses. */
+	struct kcovdbg_found_rows *rows;
+	struct kcovdbg_locations *row_files;
+	/* A frame for each function that has code, inlined or not: its name, and the file and the line where it is defined. Functions
+	   inside other entries, as Rust has them, are left out. */
+	struct kcovdbg_locations *definitions;
+};
+
+/* Read units, and locate addresses: those of the i-th unit are at ends[i - 1] up to ends[i], ascending. chains[i] becomes the number of
+   the i-th address's chain, UINT32_MAX where the unit is damaged or of an unknown form. Return how many such units there are; -1 when out
+   of memory; -2 when the units do not end at count. May be called by several threads, each with contents of its own. */
+ptrdiff_t kcovdbg_dwarf_read(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
+			     const uint64_t *addresses, size_t count, const struct kcovdbg_contents *contents,
+			     uint32_t *chains);
 
 struct kcovdbg_member {
 	const char *name;

@@ -9,15 +9,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import compress, count, groupby
-from operator import attrgetter, not_
+from itertools import compress, count
+from operator import not_
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.branches import core_count
-from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader, FoundRows, UnitContents
 from kcovdbg.symbols.table_cache import Progress
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, find_run_starts, gather
 
@@ -65,20 +65,27 @@ def _find_runs(units: array[int]) -> list[_Run]:
     return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
 
 
-def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
+def _plan_by_units(
+    reader: DwarfReader, addresses: array[int], every_unit: bool
+) -> tuple[list[_Part], list[_Run]]:
     """Return parts of whole units, and in their order all addresses, with those in no unit after
     the last part.
+
+    :param every_unit: whether units without addresses are wanted.
     """
     runs = _find_runs(reader.find_units(addresses))
+    by_unit: dict[int, list[_Run]] = {}
+    for run in runs:
+        by_unit.setdefault(run.unit, []).append(run)
+    by_unit.pop(NO_UNIT, None)
+    wanted = range(len(reader)) if every_unit else by_unit
     parts: list[_Part] = []
     units: list[int] = []
     ends: list[int] = []
     part = array("Q")
     size = 0
-    for unit, group in groupby(
-        (run for run in runs if run.unit != NO_UNIT), key=attrgetter("unit")
-    ):
-        for run in group:
+    for unit in wanted:
+        for run in by_unit.get(unit, ()):
             part.extend(addresses[run.start : run.end])
         units.append(unit)
         ends.append(len(part))
@@ -130,6 +137,17 @@ def join_spellings(locations: LocationArrays) -> LocationArrays:
     return locations._replace(frames=frames)
 
 
+class LocatedAddresses(NamedTuple):
+    """Addresses of an image, and what else its units have."""
+
+    chains: array[int]
+    """The location of each address, by its number."""
+    rows: Sequence[FoundRows]
+    """Those of line tables, in parts."""
+    definitions: Sequence[LocationArrays]
+    """As frames, in parts."""
+
+
 class AddressLocator:
     """Locates addresses of an image, in threads that begin at once.
 
@@ -137,6 +155,7 @@ class AddressLocator:
     :param symbols: its symbols.
     :param addresses: ascending.
     :param report: called with the progress, after each part.
+    :param everything: whether rows of line tables and definitions are wanted as well.
     """
 
     def __init__(
@@ -145,30 +164,37 @@ class AddressLocator:
         symbols: SymbolTable,
         addresses: array[int],
         report: Callable[[Progress], None],
+        *,
+        everything: bool = True,
     ) -> None:
         self._reader = reader
+        self._everything = everything
         self._symbols = symbols
         self._report = report
         self._addresses = addresses
-        self._parts, self._runs = _plan_by_units(reader, addresses)
+        self._parts, self._runs = _plan_by_units(reader, addresses, everything)
         self._pool = ThreadPoolExecutor(core_count())
         # C code runs in parallel.
-        self._made = self._pool.map(self._locate, self._parts)
+        self._made = self._pool.map(self._read, self._parts)
         self.locations = Locations()
 
-    def _locate(self, part: _Part) -> tuple[array[int], LocationArrays]:
-        """Return the location of each address of a part, by its number, and the locations."""
-        chains, locations = self._reader.locate(*part)
-        return chains, _demangle(locations)
+    def _read(self, part: _Part) -> UnitContents:
+        """Read the units of a part."""
+        found = self._reader.read(*part, everything=self._everything)
+        return found._replace(locations=_demangle(found.locations))
 
-    def finish(self) -> array[int]:
-        """Return the location of each address, by its number in ``locations``."""
+    def finish(self) -> LocatedAddresses:
+        """Return what was found; locations are numbered as in ``locations``."""
         # Number 0.
         chains = self.locations.add_frames([()]) * len(self._addresses)
         located = array("I")
+        rows: list[FoundRows] = []
+        definitions: list[LocationArrays] = []
         with self._pool:
-            for done, (numbers, locations) in enumerate(self._made, 1):
-                located += gather(numbers, self.locations.add(locations), 0)
+            for done, part in enumerate(self._made, 1):
+                located += gather(part.chains, self.locations.add(part.locations), 0)
+                rows.append(part.rows)
+                definitions.append(part.definitions)
                 self._report(Progress(done, len(self._parts)))
         at = 0
         for _, start, end in self._runs:
@@ -178,7 +204,7 @@ class AddressLocator:
             at += end - start
         for index, number in self._complete_names(chains):
             chains[index] = number
-        return chains
+        return LocatedAddresses(chains, rows, definitions)
 
     def _complete_names(self, chains: array[int]) -> Iterator[tuple[int, int]]:
         """Name functions without a name in DWARF, such as copies of identical ones, as their ELF
@@ -223,8 +249,10 @@ def locate_addresses(elf: ElfFile, addresses: array[int]) -> list[tuple[Frame, .
     :param addresses: ascending.
     :raises ElfError: when the file is damaged.
     """
-    locator = AddressLocator(DwarfReader(elf), elf.symbols, addresses, lambda _: None)
-    numbers = locator.finish()
+    locator = AddressLocator(
+        DwarfReader(elf), elf.symbols, addresses, lambda _: None, everything=False
+    )
+    numbers = locator.finish().chains
     found = join_spellings(locator.locations.arrays())
     strings = [None, *found.strings()]
     frames = []

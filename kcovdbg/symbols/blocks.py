@@ -42,7 +42,7 @@ from kcovdbg.symbols.code_facts import (
     choose_members,
 )
 from kcovdbg.symbols.coverage_points import find_callbacks
-from kcovdbg.symbols.dwarf_reader import DwarfReader
+from kcovdbg.symbols.dwarf_reader import DwarfReader, FoundRows
 
 NO_FILE: Final = 0xFFFFFFFF
 """The file of a row at the end of a sequence."""
@@ -410,9 +410,8 @@ class SourceRows(NamedTuple):
     """Of the files."""
 
 
-def read_rows(reader: DwarfReader) -> SourceRows:
-    """Return the line tables of all units, ordered."""
-    parts = reader.read_all(reader.read_rows)
+def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
+    """Return the rows of all units, ordered."""
     numbers: dict[str, int] = {}
     for found in parts:
         for text in found.strings:

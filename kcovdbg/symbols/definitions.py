@@ -5,12 +5,13 @@ last before it, whether that one has code of its own or is inlined everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
 from posixpath import normpath
 from typing import NamedTuple
 
-from kcovdbg.symbols.dwarf_reader import DwarfReader
-from kcovdbg.symbols.table_rows import LocationArrays
+from kcovdbg.symbols.table_rows import LocationArrays, Locations
 
 # Function, file, line, column.
 _FRAME_ITEMS = 4
@@ -26,25 +27,24 @@ class Definition(NamedTuple):
     name: str
 
 
-def read_definitions(reader: DwarfReader) -> list[Definition]:
+def list_definitions(parts: Iterable[LocationArrays]) -> list[Definition]:
     """Return the functions that an image has code of, by file and line.
 
-    Functions inside other entries, as Rust has them, are left out.
+    :param parts: frames where they are defined, as units have them.
     """
-    found: set[Definition] = set()
-    for part in reader.read_all(reader.read_definitions):
-        found.update(_list_definitions(part))
-    return sorted(found)
-
-
-def _list_definitions(part: LocationArrays) -> Sequence[Definition]:
-    strings = part.strings()
+    merged = Locations()
+    for part in parts:
+        merged.add(part)
+    found = merged.arrays()
+    strings = found.strings()
+    by_file: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
     paths: dict[int, str] = {}
-    definitions = []
-    frames = part.frames
-    for at in range(0, len(frames), _FRAME_ITEMS):
-        name, file, line = frames[at : at + 3]
+    columns = (found.frames[item::_FRAME_ITEMS] for item in range(3))
+    for name, file, line in zip(*columns, strict=True):
         if file not in paths:
             paths[file] = normpath(strings[file - 1])
-        definitions.append(Definition(paths[file], line, strings[name - 1]))
-    return definitions
+        by_file[paths[file]].add((line, strings[name - 1]))
+    make = partial(tuple.__new__, Definition)
+    return [
+        make((path, line, name)) for path in sorted(by_file) for line, name in sorted(by_file[path])
+    ]

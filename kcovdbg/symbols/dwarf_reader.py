@@ -9,10 +9,9 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile
@@ -20,10 +19,7 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import CapabilityError
 from kcovdbg.limits import MEMORY, over_limit
-from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
-
-_Part = TypeVar("_Part")
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be
@@ -175,29 +171,6 @@ class DwarfReader:
         """Return the size of a unit's entries in bytes, a measure of the time to read it."""
         return int(self._units[number].size)
 
-    def read_all(self, read: Callable[[Sequence[int]], _Part]) -> list[_Part]:
-        """Return what a function reads of all units, in parts of about the same size, which it
-        reads in parallel.
-
-        :param read: takes numbers of units.
-        """
-        with ThreadPoolExecutor(core_count()) as pool:
-            return list(pool.map(read, self._divide()))
-
-    def _divide(self) -> list[list[int]]:
-        """Return the numbers of all units, in parts of about the same size."""
-        sizes = [self.unit_size(unit) for unit in range(len(self))]
-        step = sum(sizes) // (4 * core_count()) + 1
-        parts: list[list[int]] = []
-        filled = step
-        for unit, size in enumerate(sizes):
-            if filled >= step:
-                parts.append([])
-                filled = 0
-            parts[-1].append(unit)
-            filled += size
-        return parts
-
     def structure(self, name: str) -> Structure | None:
         """Return the first members of a structure, None where debug info has none of this name.
 
@@ -241,69 +214,68 @@ class DwarfReader:
         )
         return found
 
-    def locate(
-        self, units: Sequence[int], ends: Sequence[int], addresses: array[int]
-    ) -> tuple[array[int], LocationArrays]:
-        """Locate addresses; several threads may do so.
+    def read(
+        self,
+        units: Sequence[int],
+        ends: Sequence[int],
+        addresses: array[int],
+        *,
+        everything: bool = True,
+    ) -> UnitContents:
+        """Read units, and locate addresses; several threads may do so.
 
         :param units: numbers of units.
         :param ends: where the addresses of each unit end; those of one are ascending.
-        :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the
-            chains.
+        :param everything: whether rows and definitions are wanted as well.
         """
         ffi, lib = load_native()
-        locations = Locations()
+        locations, row_files, definitions = Locations(), Locations(), Locations()
+        rows = ffi.gc(ffi.new("struct kcovdbg_found_rows *"), lib.kcovdbg_rows_free)
+        contents = ffi.new("struct kcovdbg_contents *")
+        contents.locations = locations.pointer
+        if everything:
+            contents.rows, contents.row_files = rows, row_files.pointer
+            contents.definitions = definitions.pointer
         count = len(addresses)
         chains = zeros("I", count)
         if len(units) != len(ends):
             raise ValueError(f"{len(ends)} ends of {len(units)} units")
-        status = lib.kcovdbg_dwarf_locate(
+        status = lib.kcovdbg_dwarf_read(
             self._dwarf,
             ffi.new("uint32_t[]", units),
             ffi.new("size_t[]", ends),
             len(units),
             column("Q", addresses, count),
             count,
-            locations.pointer,
+            contents,
             column("I", chains, count),
         )
         check_status(status)
-        return chains, locations.arrays()
-
-    def read_rows(self, units: Sequence[int]) -> FoundRows:
-        """Return the rows of units' line tables; several threads may do so."""
-        ffi, lib = load_native()
-        locations = Locations()
-        found = ffi.gc(ffi.new("struct kcovdbg_found_rows *"), lib.kcovdbg_rows_free)
-        check_status(
-            lib.kcovdbg_dwarf_rows(
-                self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found
-            )
-        )
-        return FoundRows(found, locations.arrays().strings())
-
-    def read_definitions(self, units: Sequence[int]) -> LocationArrays:
-        """Return where the functions of units that have code, inlined or not, are defined, as
-        frames; several threads may do so.
-
-        Functions inside other entries, as Rust has them, are left out.
-        """
-        ffi, lib = load_native()
-        locations = Locations()
-        numbers = ffi.new("uint32_t[]", units)
-        check_status(
-            lib.kcovdbg_dwarf_definitions(self._dwarf, numbers, len(units), locations.pointer)
-        )
-        return locations.arrays()
+        found = FoundRows(rows, row_files.arrays().strings())
+        return UnitContents(chains, locations.arrays(), found, definitions.arrays())
 
 
 class FoundRows(NamedTuple):
-    """Rows of line tables, as units have them."""
+    """Rows of line tables."""
 
     columns: Any
     """As C has them."""
     strings: list[str]
     """The source files, counted from 1."""
+
+
+class UnitContents(NamedTuple):
+    """What units have."""
+
+    chains: array[int]
+    """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""
+    locations: LocationArrays
+    rows: FoundRows
+    definitions: LocationArrays
+    """Functions that have code, inlined or not: of each a frame where it is defined.
+
+    Functions inside other entries, as Rust has them, are left out.
+    """
 
 
 def read_comp_dir(elf: ElfFile) -> str | None:

@@ -30,9 +30,9 @@ from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.address_locator import AddressLocator, join_spellings
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
+from kcovdbg.symbols.blocks import BlockMaker, order_rows, read_linked
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
-from kcovdbg.symbols.definitions import read_definitions
+from kcovdbg.symbols.definitions import list_definitions
 from kcovdbg.symbols.dwarf_reader import CompileUnit, DwarfReader
 from kcovdbg.symbols.location_table import (
     NO_POINTS_HINT,
@@ -53,6 +53,7 @@ from kcovdbg.symbols.table_cache import (
 )
 from kcovdbg.symbols.table_rows import (
     INVERTED,
+    Locations,
     MergedPoints,
     merge_kinds,
     select_addresses,
@@ -80,19 +81,20 @@ def _locate_rows(
     rows: MergedPoints,
     jumps: Mapping[int, tuple[int, ...]],
     addresses: MergedPoints,
-    locator: AddressLocator,
+    located: array[int],
+    locations: Locations,
 ) -> array[int]:
     """Return the location of each PC.
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside
         these jumps.
     :param addresses: from :func:`_list_addresses`.
+    :param located: the location of each of them.
     """
-    located = locator.finish()
     of_plain = select_numbers(located, addresses.kinds.translate(INVERTED))
     of_inside = dict(compress(zip(addresses.pcs, located, strict=True), addresses.kinds))
     groups = sorted(set(jumps.values()))
-    common = locator.locations.common([of_inside[at] for at in group] for group in groups)
+    common = locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
     found, done = array("I"), 0
     for known, index in enumerate(
@@ -221,16 +223,19 @@ def make_table(
     locator = AddressLocator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     functions = _list_functions(symbols, reader, ranges)
-    definitions = read_definitions(reader)
-    blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
-    if not rows.pcs and blocks is None:
+    maker = _make_block_maker(code, symbols, reader)
+    if not rows.pcs and maker is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.
         why = ""
         if code.header.machine not in ARCHITECTURES:
             why = f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{why}", hint=NO_POINTS_HINT)
-    chains = _locate_rows(rows, points.jumps, addresses, locator)
+    located = locator.finish()
+    chains = _locate_rows(rows, points.jumps, addresses, located.chains, locator.locations)
     _require_lines(elf, chains)
+    blocks = None
+    if maker is not None:
+        blocks = maker.make(order_rows(located.rows), min(text.start for text in ranges))
     locations = join_spellings(locator.locations.arrays())
     return NewTable(
         build_id,
@@ -240,7 +245,7 @@ def make_table(
         chains,
         locations,
         functions,
-        definitions,
+        list_definitions(located.definitions),
         blocks,
     )
 
@@ -297,18 +302,14 @@ def _require_lines(elf: ElfFile, chains: array[int]) -> None:
         )
 
 
-def _make_blocks(
-    code: ElfFile, symbols: SymbolTable, reader: DwarfReader, base: int
-) -> BlockColumns | None:
-    """Return the blocks of an image's functions; None where its code is not understood.
-
-    :param base: address that they count from.
-    """
+def _make_block_maker(
+    code: ElfFile, symbols: SymbolTable, reader: DwarfReader
+) -> BlockMaker | None:
+    """Return what makes blocks of an image; None where its code is not understood."""
     try:
-        maker = BlockMaker(read_linked(code, symbols, reader))
+        return BlockMaker(read_linked(code, symbols, reader))
     except CapabilityError:
         return None
-    return maker.make(read_rows(reader), base)
 
 
 @contextmanager

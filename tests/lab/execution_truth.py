@@ -361,9 +361,9 @@ class ImageInstructions:
         units = self._reader.find_units(addresses)
         for unit in set(units) - {NO_UNIT}:
             places = [index for index, of in enumerate(units) if of == unit]
-            chains, found = self._reader.locate(
-                [unit], [len(places)], array("Q", [addresses[index] for index in places])
-            )
+            chosen = array("Q", [addresses[index] for index in places])
+            contents = self._reader.read([unit], [len(places)], chosen, everything=False)
+            chains, found = contents.chains, contents.locations
             strings = ["", *found.strings()]
             for place, chain in zip(places, chains, strict=True):
                 start = found.chain_ends[chain - 1] if chain else 0

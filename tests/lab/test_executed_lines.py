@@ -26,7 +26,8 @@ from kcovdbg.records.line_states import (
     StateFinder,
     TraceRecords,
 )
-from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, read_linked, read_rows
+from kcovdbg.symbols.address_locator import AddressLocator
+from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, order_rows, read_linked
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.lab.execution_truth import (
@@ -61,7 +62,8 @@ class Truth:
     ) -> None:
         image = read_linked(elf, elf.symbols)
         base = min(section.address for section in image.sections if section.is_text)
-        self.blocks = BlockMaker(image).make(read_rows(DwarfReader(elf)), base)
+        units = AddressLocator(DwarfReader(elf), elf.symbols, array("Q"), lambda _: None).finish()
+        self.blocks = BlockMaker(image).make(order_rows(units.rows), base)
         self.points = frozenset(find_points(elf).pc)
         offsets = array("I", sorted(point - base for point in self.points))
         self.finder = StateFinder(self.blocks, offsets, array("Q", bytes(8 * len(offsets))))

@@ -568,16 +568,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct kcovdbg_bytes *parts = (struct kcovdbg_bytes *)&sections;
 	struct kcovdbg_dwarf *dwarf;
 	struct kcovdbg_locations *locations = kcovdbg_locations_new(), *others = kcovdbg_locations_new();
+	struct kcovdbg_locations *row_files = kcovdbg_locations_new();
+	struct kcovdbg_contents contents = { 0 };
+	struct kcovdbg_found_rows rows = { 0 };
 	struct kcovdbg_location_arrays arrays;
 	size_t count = 0, used_count = 0, total = 0, i, j, unit;
 	uint64_t ranges[2 * 64];
 	uint32_t common;
-	ptrdiff_t range_count;
-	bool is_shared = false;
+	size_t range_count;
+	bool is_shared = false, everything = true;
 	int status;
 
 	if (at < end) {
 		is_shared = *at & 2;
+		everything = !(*at & 4);
 		sections.must_swap = *at++ & 1;
 	}
 	for (i = 0; i < SECTIONS; i++)
@@ -588,33 +592,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	sections.shared_line = is_shared ? sections.line.size / 2 : UINT64_MAX;
 	sections.shared_str = is_shared ? sections.str.size / 2 : UINT64_MAX;
 	dwarf = kcovdbg_dwarf_new(&sections);
-	CHECK(dwarf && locations && others);
+	CHECK(dwarf && locations && others && row_files);
 	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf); unit++) {
 		const struct kcovdbg_unit *shown = &kcovdbg_dwarf_units(dwarf)[unit];
 
 		CHECK((!shown->name || strlen(shown->name) < size) && (!shown->directory || strlen(shown->directory) < size));
 		range_count = kcovdbg_dwarf_ranges(dwarf, unit, ranges, 64);
-		CHECK(range_count >= 0 && range_count <= 64);
-		for (i = 0; i < (size_t)range_count; i++)
+		CHECK(range_count <= 64);
+		for (i = 0; i < range_count; i++)
 			for (j = 0; j < 40 && count < ADDRESSES; j++)
 				addresses[count++] = ranges[2 * i] + (ranges[2 * i + 1] - ranges[2 * i]) * j / 40;
 	}
 	qsort(addresses, count, sizeof(*addresses), compare_words);
 	CHECK(!kcovdbg_dwarf_find_units(dwarf, addresses, count, units));
 	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf) && used_count < ADDRESSES; unit++) {
-		size_t first = total;
-
 		for (i = 0; i < count; i++)
 			if (units[i] == unit)
 				sorted[total++] = addresses[i];
-		if (total > first) {
-			used[used_count] = unit;
-			ends[used_count++] = total;
-		}
+		used[used_count] = unit;
+		ends[used_count++] = total;
 	}
-	CHECK(kcovdbg_dwarf_locate(dwarf, used, ends, used_count, sorted, total, locations, chains) >= 0);
-	CHECK(kcovdbg_dwarf_definitions(dwarf, used, used_count, others) >= 0);
+	contents.locations = locations;
+	if (everything)
+		contents = (struct kcovdbg_contents){ locations, &rows, row_files, others };
+	CHECK(kcovdbg_dwarf_read(dwarf, used, ends, used_count, sorted, total, &contents, chains) >= 0);
 	check_locations(others);
+	check_locations(row_files);
+	kcovdbg_locations_arrays(row_files, &arrays);
+	for (i = 0; i < rows.count; i++)
+		CHECK(rows.files[i] == UINT32_MAX || rows.files[i] <= arrays.text_size);
 	check_locations(locations);
 	kcovdbg_locations_arrays(locations, &arrays);
 	status = arrays.chain_count <= ADDRESSES ? kcovdbg_locations_add(others, &arrays, added) : 0;
@@ -628,6 +634,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	kcovdbg_dwarf_free(dwarf);
 	kcovdbg_locations_free(locations);
 	kcovdbg_locations_free(others);
+	kcovdbg_locations_free(row_files);
+	kcovdbg_rows_free(&rows);
 	for (i = 0; i < SECTIONS; i++)
 		free((void *)parts[i].data);
 	return 0;
