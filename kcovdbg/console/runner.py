@@ -37,6 +37,7 @@ from kcovdbg.target.target import Target
 from kcovdbg.user_folder import expand_user
 
 FAILED = KcovdbgError.status
+_LONGEST_LINE: Final = 1 << 16
 # Seconds to wait for a machine to end once its memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01
@@ -49,6 +50,11 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
     :return: the highest exit status.
     :raises KcovdbgError: when a command is wrong or fails.
     """
+    if len(source) > _LONGEST_LINE:
+        raise UsageError(
+            f"a line of {len(source)} characters is no command",
+            hint="sym file:FILE and top file:FILE read data",
+        )
     return max(
         _run_one(workspace, parse_line(command), terminal) for command in split_commands(source)
     )

@@ -11,12 +11,16 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from kcovdbg.input_file import MAGICS
 from kcovdbg.records.input_kind import FoundKind, InputKind, find_kind
 
 SILENT: Final = re.compile(rb"\s*(#.*)?")
 """Matches lines that do nothing."""
-# The name of a command, as in "tasks?" and "tasks|head", or a mark that begins a line.
-_FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))")
+# The name of a command, as in "tasks?" and "tasks|head", or a mark that begins a line. The level of
+# a log's line, <4>, names no file.
+_FIRST_WORD: Final = re.compile(
+    rb"\s*(?:(?P<mark>[!?]|<(?![^\s<>]{1,40}>))|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))"
+)
 
 
 def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None:
@@ -26,6 +30,10 @@ def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None
     :param start: the first bytes of the content.
     :param names: names of commands, which may be abbreviated.
     """
+    if start.startswith((b"#!", *MAGICS)):
+        whole = find_kind(start)
+        if whole.kind is not InputKind.SCRIPT:
+            return whole
     starts = {name[:size].encode() for name in names for size in range(1, len(name) + 1)}
     lines = [line for line in start.splitlines() if not SILENT.fullmatch(line)]
     others = [line for line in lines if not _begins_as_command(line, starts)]

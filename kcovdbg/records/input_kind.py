@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Sequence
 from enum import Enum
 from io import BytesIO
 from pathlib import Path
@@ -115,10 +116,14 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
             return _found(
                 InputKind.OTHER, f"damaged or empty data of {packing.program}", "copy it again"
             )
-        if start.startswith(_SCRIPT_MARK):
-            return _found(
-                InputKind.OTHER, "a compressed script", f"decompress it first: {packing.program} -d"
-            )
+    found = _find_plain_kind(start)
+    if packing is not None and found.kind in (InputKind.SCRIPT, InputKind.TEXT):
+        hint = f"decompress it first: {packing.program} -d"
+        return _found(InputKind.OTHER, "compressed text", hint)
+    return found
+
+
+def _find_plain_kind(start: bytes) -> FoundKind:
     dump = identify_start(start[:18])
     if dump is not FileKind.OTHER:
         return _of_dump_file(dump)
@@ -162,6 +167,15 @@ _TABLE_MAGIC: Final = b"KCOVSYM\0"
 # In the names of syzkaller's tasks, its mail and the log of its manager.
 _SYZKALLER: Final = re.compile(
     rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE
+)
+# Kinds that are answered one by one.
+_NAMED_ALONE: Final = (
+    InputKind.DUMP,
+    InputKind.IMAGE,
+    InputKind.LOG,
+    InputKind.REPORT,
+    InputKind.RECORDING,
+    InputKind.PATCH,
 )
 # Files of a directory that are looked at.
 _TRIED: Final = 16
@@ -266,7 +280,19 @@ def _find_folder_kind(folder: Path) -> FoundKind:
     if any(map(_is_trace, _list_traces(folder)[:_TRIED])):
         # What is none is left out by name when they are read.
         return _found(InputKind.TRACE, "a directory of traces")
-    return _found(InputKind.OTHER, "a directory without traces or crashes", "name a file in it")
+    hint = _find_file_hint(folder, names) or "name a file in it"
+    return _found(InputKind.OTHER, "a directory without traces or crashes", hint)
+
+
+def _find_file_hint(folder: Path, names: Sequence[str]) -> str | None:
+    """Return what to do with a directory with a log, a report, or an image; None where no file of
+    it says more than the directory.
+    """
+    for path in sorted(map(folder.joinpath, names))[:_TRIED]:
+        with contextlib.suppress(KcovdbgError):
+            if path.is_file() and (found := find_path_kind(str(path))).kind in _NAMED_ALONE:
+                return f"name a file in it, such as {path}: {found.noun}"
+    return None
 
 
 def _list_traces(folder: Path) -> list[Path]:

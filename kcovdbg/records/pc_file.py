@@ -167,6 +167,15 @@ _OTHER_TEXTS: Final = (
     (re.compile(rb"#!"), "a script"),
     (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
     (re.compile(rb'[{\[].*"covered_blocks"', re.DOTALL), "syzkaller's JSON of covered lines"),
+    (
+        re.compile(rb"(#[^\n]*\n|\s)*(r\d{1,5} = [a-z]\w*(\$\w+)?|[a-z]\w*\$\w+)\("),
+        "a program of syzkaller",
+    ),
+    # Stacks, and functions with addresses, are read.
+    (
+        re.compile(rb"(# tracer: \w+|cpus=\d+)\s(?!.*([0-9a-f]{16}|\+0x[0-9a-f]))", re.DOTALL),
+        "a trace of ftrace",
+    ),
 )
 # Lines of files whose addresses are not what a run executed.
 _LISTINGS: Final = (

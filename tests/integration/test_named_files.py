@@ -77,6 +77,27 @@ def test_a_log_never_runs(demo, tmp_path, name, form):
         assert done.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        ("".join(f"<4>{line}\n" for line in (BOOT + OOPS).splitlines()).encode(), "read_write.c:"),
+        (b"#!/bin/sh\ninfo\n", None),
+        (gzip.compress(b"info\n"), None),
+        (b"info " * 300000, None),
+    ],
+    ids=["levels", "another program's script", "compressed commands", "a line without end"],
+)
+def test_what_standard_input_is_no_script(demo, tmp_path, data, answer):
+    (tmp_path / "data").write_bytes(data)
+    with (tmp_path / "data").open("rb") as stream:
+        done = run_kcovdbg("-s", demo.vmlinux, stdin=stream)
+    if answer is None:
+        assert (done.returncode, done.stdout) == (2, "")
+    else:
+        assert done.returncode == 0
+        assert answer in done.stdout
+
+
 def test_a_coprocess_is_answered_line_by_line():
     """A program writes a command and waits for its answer, before it writes the next one."""
     command = [sys.executable, "-m", "kcovdbg", "--demo"]

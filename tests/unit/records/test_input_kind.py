@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import MAGICS
 from kcovdbg.records.input_kind import InputKind, find_kind, find_path_kind
 
 ROOT = Path(__file__).parents[3]
@@ -95,6 +96,20 @@ KINDS = {
     "lcov": ("TN:\nSF:a.c\nDA:1,1\nend_of_record\n", InputKind.OTHER),
     "kallsyms": ("ffffffff81000000 T _stext\nffffffff81000010 t run_init\n", InputKind.OTHER),
     "corpus": (struct.pack("<II", 0xBADDB, 4) + b"\1\2" * 50, InputKind.OTHER),
+    "program of syzkaller": (
+        "# {Threaded:true}\nr0 = openat$kcov(0xffffffffffffff9c, &(0x7f0000000000), 0x2, 0x0)\n"
+        "ioctl$KCOV_INIT_TRACE(r0, 0x80086301, 0x1000)\n",
+        InputKind.OTHER,
+    ),
+    "trace of ftrace": (
+        "# tracer: function\n#\n kc-pc-77 [000] ...1. 12.345678: ksys_read <-do_syscall_64\n",
+        InputKind.OTHER,
+    ),
+    "ftrace's stacks": (
+        "# tracer: nop\n#\n" + " => vfs_read+0x18/0x11a\n => ksys_read+0x70/0x100\n" * 3,
+        InputKind.TRACE,
+    ),
+    "levels": ("".join(f"<{level}>[    0.{level}] text\n" for level in range(8)), InputKind.LOG),
     "commands": ("tasks\ncheck\n", InputKind.TEXT),
     "sentences": ("Some words.\nAnd more of them.\n", InputKind.TEXT),
     "C": ("#include <stdio.h>\nint main(void)\n{\n\treturn 0;\n}\n", InputKind.TEXT),
@@ -116,8 +131,11 @@ def test_content(tmp_path, name):
             for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")
         ]
     for form in forms:
-        # What is compressed cannot be executed either.
-        expected = InputKind.OTHER if kind is InputKind.SCRIPT and form is not data else kind
+        # A script is run only as it is; compressed text cannot be run.
+        is_other = (kind is InputKind.SCRIPT and form is not data) or (
+            kind is InputKind.TEXT and form.startswith(MAGICS)
+        )
+        expected = InputKind.OTHER if is_other else kind
         assert find_kind(form).kind is expected
         path.write_bytes(form)
         assert find_path_kind(str(path)).kind is expected
@@ -178,6 +196,14 @@ def test_directories(tmp_path, names, kind):
         else:
             (tmp_path / name).write_text(HEX if name == "a.hex" else "words\n")
     assert find_path_kind(str(tmp_path)).kind is kind
+
+
+def test_a_directory_names_a_file_that_is_answered(tmp_path):
+    (tmp_path / "a.txt").write_text("words\n")
+    (tmp_path / "mail.txt").write_text(OOPS)
+    found = find_path_kind(str(tmp_path))
+    assert found.kind is InputKind.OTHER
+    assert str(tmp_path / "mail.txt") in (found.hint or "")
 
 
 def test_pipes_and_devices(tmp_path):
