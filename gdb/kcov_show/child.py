@@ -50,7 +50,7 @@ def find_python() -> str:
                 start = file.read(4096)
         except OSError:
             continue
-        # The second form is of long paths.
+        # pip writes the second form for a long path.
         found = re.match(rb"#!(?:/bin/sh\n'''exec' )?\"?(/[^\"\n ]+)", start)
         if found is not None and b"python" in os.path.basename(found[1]):
             return os.fsdecode(found[1])

@@ -17,7 +17,7 @@ from .lender import Lender
 NAME = "kcov-show"
 # Lets the machine run, as its user asks.
 _RUNS = "catch"
-# Seconds that source waits for the process: what is wrong with it is said before any command.
+# Seconds that `source` waits for the process, whose problems are then reported before any command.
 _PATIENCE = 10.0
 _HELP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "commands.json")
 

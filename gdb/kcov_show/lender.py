@@ -69,7 +69,7 @@ class Stub:
         self._mode: Optional[bytes] = None
         if self.send("qqemu.sstepbits"):
             self.kind = "qemu"
-            # Asked again: it changes nothing that GDB and the stub have agreed on.
+            # GDB has asked this before; the second answer changes nothing between GDB and the stub.
             answer = self.send("qSupported:multiprocess+;hwbreak+")
             found = re.search(rb"PacketSize=([0-9a-f]+)", answer)
             size = int(found[1], 16) if found is not None else 0
@@ -338,7 +338,7 @@ class Lender:
         try:
             child.send(request)
         except KeyboardInterrupt:
-            # It is sent, and will be answered.
+            # The request is sent whole, and will be answered.
             child.interrupt()
             self._interrupted = time.monotonic()
         except LostError:
@@ -379,7 +379,7 @@ class Lender:
         return gdb.GdbError("kcovdbg: its process has ended; the next command starts another")
 
     def _restore(self) -> None:
-        """Leave the stub as it was, whatever comes."""
+        """Leave the stub as it was, also when C-c comes meanwhile."""
         for _ in range(3):
             try:
                 if self._stub is not None and self._stub.connection.is_valid():
@@ -391,7 +391,7 @@ class Lender:
                 return
 
     def _serve(self, child: Child, message: Fields, is_interrupted: bool) -> None:
-        """Do what the process asks for, and answer: it waits for that whatever happens."""
+        """Do what the process asks for, and answer whatever happens: it waits for the answer."""
         if message["op"] in ("out", "err"):
             if self._write is not None and not is_interrupted:
                 self._write(message["op"], message["text"])
@@ -563,7 +563,7 @@ class Lender:
                     elif message["n"] == count:
                         break
                 except KeyboardInterrupt as error:
-                    # Its verdict comes before anything else.
+                    # The process gives its verdict first.
                     if interrupt is None:
                         interrupt, interrupted = error, time.monotonic()
                     elif time.monotonic() - interrupted > _PATIENCE:

@@ -40,13 +40,13 @@ class Watch:
         self._is_running = False
 
     def run(self) -> Dict[str, Any]:
-        """Return how it ended; the watchpoints are removed however that is."""
+        """Let the machine run, remove the watchpoints, and return how the run ended."""
         with contextlib.ExitStack() as stack:
             problem = self._set_watchpoints(stack)
             if problem is not None:
                 return problem
             if self._seconds is not None:
-                # Before the other clock starts: its C-c is not to be taken for the user's.
+                # Before the timer starts, so that its C-c is not taken for the user's.
                 self._deadline = time.monotonic() + self._seconds
                 stack.enter_context(_interrupting(self._seconds))
             try:
@@ -61,7 +61,7 @@ class Watch:
         """Let the machine run in the background, for a user of MI, whose next commands GDB reads
         meanwhile.
 
-        :param finish: called by GDB's event loop with how it ended.
+        :param finish: called by GDB's event loop with how the run ended.
         :return: None, or why the machine does not run.
         """
         stack = contextlib.ExitStack()

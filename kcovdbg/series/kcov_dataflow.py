@@ -44,13 +44,13 @@ from kcovdbg.series.declaration import (
 from kcovdbg.target.target import Target
 
 DATAFLOW: Final = "dataflow"
-"""A second device beside this one."""
+"""Feature of kernels with the device, in either form."""
 OBJECTS: Final = "dataflow-objects"
-"""Objects that tasks point to, and remote handles."""
+"""Feature: tasks point to their objects, and there are remote handles."""
 EARLY: Final = "dataflow-early"
-"""The device of the second posting."""
+"""Feature: the device is as in the second posting."""
 MODE: Final = "DATAFLOW"
-"""Not one of ``enum kcov_mode``: the device has one only."""
+"""The only mode of the device, which ``enum kcov_mode`` does not have."""
 EARLY_MODE: Final = "DATAFLOW_EARLY"
 """The same, in the second posting."""
 
@@ -262,11 +262,11 @@ def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, Kc
     """Yield the sessions of one kind whose object can be read, with that object's fields."""
     for device in _devices(state):
         for session in device.sessions:
-            its = device.objects.get(session.kcov or 0)
-            if session.depth is None or its is None or its.fields is None:
+            kcov = device.objects.get(session.kcov or 0)
+            if session.depth is None or kcov is None or kcov.fields is None:
                 continue
             if bool(session.depth) is remote:
-                yield session, its.fields
+                yield session, kcov.fields
 
 
 def _objects(state: State) -> Iterator[tuple[DeviceState, Kcov, KcovFields]]:
@@ -320,21 +320,21 @@ _rule = partial(
     detail="Inside a remote section of that device the area is another one: rule D1.",
 )
 def _check_dataflow(state: State) -> Violations:
-    for mine, its in _sessions(state, remote=False):
-        if its.task is not None and its.task != mine.task:
-            message = f"its kcov_df {mine.kcov:#x} is enabled for {its.task:#x}"
-            yield _violation(
-                state, name_task(mine), message, (*_shown(mine), ("t", hex(its.task))), mine.task
-            )
+    for session, fields in _sessions(state, remote=False):
+        about, shown = name_task(session), _shown(session)
+        if fields.task is not None and fields.task != session.task:
+            message = f"its kcov_df {session.kcov:#x} is enabled for {fields.task:#x}"
+            yield _violation(state, about, message, (*shown, ("t", hex(fields.task))), session.task)
             continue
-        for name, one, other in (("area", mine.area, its.area), ("size", mine.size, its.size)):
-            if one is not None and other is not None and one != other:
-                message = (
-                    f"its kcov_df_{name} is {one:#x}, but kcov_df {mine.kcov:#x} has {other:#x}"
-                )
-                yield _violation(
-                    state, name_task(mine), message, (*_shown(mine), (name, hex(other))), mine.task
-                )
+        for name in ("area", "size"):
+            of_task, of_object = getattr(session, name), getattr(fields, name)
+            if of_task is None or of_object is None or of_task == of_object:
+                continue
+            message = (
+                f"its kcov_df_{name} is {of_task:#x}, but kcov_df {session.kcov:#x} has "
+                f"{of_object:#x}"
+            )
+            yield _violation(state, about, message, (*shown, (name, hex(of_object))), session.task)
 
 
 @_rule(
@@ -347,18 +347,18 @@ def _check_dataflow(state: State) -> Violations:
 )
 def _check_remote_area(state: State) -> Violations:
     users: dict[int, DeviceSession] = {}
-    for mine, its in _sessions(state, remote=True):
-        about, shown = name_task(mine), _shown(mine)
-        if mine.area and mine.area == its.area:
-            message = f"its kcov_df_area is the buffer of {_name_object(its.address)}"
-            yield _violation(state, about, message, shown, mine.task)
-        elif mine.size != _SECTIONS.area_words:
-            message = f"its kcov_df_size is {mine.size}, not {_SECTIONS.area_words}"
-            yield _violation(state, about, message, shown, mine.task)
-        other = users.setdefault(mine.area or 0, mine)
-        if other is not mine:
-            message = f"{name_task(other)} records into the same area"
-            yield _violation(state, about, message, shown, mine.task, other.task)
+    for session, fields in _sessions(state, remote=True):
+        about, shown = name_task(session), _shown(session)
+        if session.area and session.area == fields.area:
+            message = f"its kcov_df_area is the buffer of {_name_object(fields.address)}"
+            yield _violation(state, about, message, shown, session.task)
+        elif session.size != _SECTIONS.area_words:
+            message = f"its kcov_df_size is {session.size}, not {_SECTIONS.area_words}"
+            yield _violation(state, about, message, shown, session.task)
+        first = users.setdefault(session.area or 0, session)
+        if first is not session:
+            message = f"{name_task(first)} records into the same area"
+            yield _violation(state, about, message, shown, session.task, first.task)
 
 
 @_rule(
@@ -455,10 +455,11 @@ def _check_free_areas(state: State) -> Violations:
 def _check_enabled_task(state: State) -> Violations:
     for device, _, fields in _objects(state):
         task, about = fields.task, _name_object(fields.address)
-        if not task or any(
-            session.task == task and session.kcov in (fields.address, None)
-            for session in device.sessions
-        ):
+        if not task:
+            continue
+        mine = (session.kcov for session in device.sessions if session.task == task)
+        # None may be this object.
+        if any(kcov in (fields.address, None) for kcov in mine):
             continue
         owner = state.task_by_address.get(task)
         if owner is None:
@@ -479,10 +480,9 @@ def _check_enabled_task(state: State) -> Violations:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_leaks(state: State) -> Violations:
-    certainty, reason = state.doubt(Part.DEVICES | Part.TASKS)
-    hidden = (
-        (Certainty.UNSURE, _IN_FLIGHT) if certainty is Certainty.CERTAIN else (certainty, reason)
-    )
+    certainty, reason = of_buffer = state.doubt(Part.DEVICES | Part.TASKS)
+    if certainty is Certainty.CERTAIN:
+        of_buffer = Certainty.UNSURE, _IN_FLIGHT
     for device in _devices(state):
         for area in _SECTIONS.find_areas(state, device):
             if area.state == "unclaimed":
@@ -502,7 +502,9 @@ def _check_leaks(state: State) -> Violations:
                     f"refers to it"
                 )
                 shown = values(area=Hex(buffer.start), size=buffer.size)
-                yield Violation(f"buffer {buffer.start:#x}", message, shown, *hidden, anybody=True)
+                yield Violation(
+                    f"buffer {buffer.start:#x}", message, shown, *of_buffer, anybody=True
+                )
 
 
 @_rule(

@@ -53,11 +53,11 @@ from kcovdbg.target.struct_layout import BlockLayout, read_partly
 from kcovdbg.target.target import Target
 
 STATE_STRUCT: Final = "kcov-state"
-"""Size, area and sequence are in struct kcov_state."""
+"""Feature: size, area and sequence are in struct kcov_state."""
 UNIQUE_BITMAP: Final = "unique-bitmap"
-"""A bitmap and a trace share the buffer."""
+"""Feature: a bitmap and a trace share the buffer."""
 UNIQUE_ENABLE_V1: Final = "unique-enable-v1"
-"""The same with the number that the request had in the first version."""
+"""Feature: the request has the number of the first version."""
 
 STATE: Final = "struct kcov_state"
 MODES: Final = frozenset({"UNIQUE_PC", "TRACE_UNIQUE_PC"})
@@ -257,22 +257,24 @@ def _check_copies(state: State) -> Violations:
     found = _unique(state).states
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
-        mine, its = found.of_session(state, session), found.kcovs.get(session.kcov or 0)
-        if mine is None or its is None or session.kcov is None:
+        if session.kcov is None or not session.is_local or not session.is_tracing:
             continue
-        for name in names if session.is_local and session.is_tracing else ():
-            one, other = getattr(mine, name), getattr(its, name)
-            if one is None or other is None or one == other:
+        of_session, of_object = found.of_session(state, session), found.kcovs.get(session.kcov)
+        if of_session is None or of_object is None:
+            continue
+        for name in names:
+            copy, original = getattr(of_session, name), getattr(of_object, name)
+            if copy is None or original is None or copy == original:
                 continue
             kind = int if name.endswith("size") else Hex
             shown = (
                 ("kcov", hex(session.kcov)),
-                (f"task {name}", str(kind(one))),
-                (f"kcov {name}", str(kind(other))),
+                (f"task {name}", str(kind(copy))),
+                (f"kcov {name}", str(kind(original))),
             )
             message = (
-                f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has "
-                f"{kind(other)}"
+                f"it traces itself with {name} {kind(copy)}, but kcov {session.kcov:#x} has "
+                f"{kind(original)}"
             )
             yield session_violation(state, session, message, shown)
     for fields in state.task_fields:

@@ -58,7 +58,7 @@ from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.target import Target
 
 UNIQUE_MAPS: Final = "unique-maps"
-"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: hash maps, and a second mapping for edges."""
+"""Feature: hash maps, and a second mapping for edges."""
 
 MAP: Final = "struct kcov_map"
 ENTRY: Final = "struct kcov_entry"
@@ -215,9 +215,9 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
 
 
 def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
-    """Return whether memory is an entry of a map: the links back from it lead to a bucket.
+    """Return whether the links back from an entry's memory lead to a bucket of a map.
 
-    An earlier map may have left an entry in the same memory.
+    If they do not, another map left the entry there.
     """
     buckets, word = target.member(MAP, "buckets"), target.word_size
     first = found.address + buckets.offset
@@ -331,7 +331,9 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
         # The last mode of an object that is not enabled is unknown: it may have been a unique one.
         is_unique = (kcov.mode or "").startswith(PREFIX)
         may_have_entries = is_unique or (not kcov.is_enabled and fields.sequence != 1)
-        for member in MEMBERS if fields.mode else ():
+        if not fields.mode:
+            continue
+        for member in MEMBERS:
             try:
                 kcov_map = read_map(target, address, member)
                 chunk = _chunk_size(target)

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kcovdbg.errors import KcovdbgError, UsageError
@@ -94,7 +95,7 @@ class CallQueue:
         while (item := self._take_late()) is not None:
             call = item.function
             assert isinstance(call, ToolCall)
-            _run(lambda call=call: spare.answer(call), item.future)  # type: ignore[misc]
+            _run(partial(spare.answer, call), item.future)
 
     def _take(self) -> _Item | None:
         with self._changed:
@@ -110,15 +111,16 @@ class CallQueue:
     def _take_late(self) -> _Item | None:
         with self._changed:
             while not self._is_over:
-                since = self._busy_since
-                left = None if since is None else since + _PATIENCE - time.monotonic()
-                first = next(
-                    (item for item in self._items if isinstance(item.function, ToolCall)), None
-                )
-                if first is not None and left is not None and left <= 0:
-                    self._items.remove(first)
-                    return first
-                self._changed.wait(left if left is not None and left > 0 else None)
+                left = None
+                if self._busy_since is not None:
+                    left = self._busy_since + _PATIENCE - time.monotonic()
+                if left is not None and left <= 0:
+                    for item in self._items:
+                        if isinstance(item.function, ToolCall):
+                            self._items.remove(item)
+                            return item
+                    left = None
+                self._changed.wait(left)
         return None
 
 

@@ -42,7 +42,7 @@ from kcovdbg.target.end_signals import answering
 from kcovdbg.target.target import Target
 
 MAX_TEXT: Final = 1000
-"""Limit for the characters of one text; source lines of generated files have no other."""
+"""Limit for the characters of one text; lines of generated source files may have any length."""
 # Texts of a row that does not fit an answer are cut to so many characters at least.
 _LEAST_TEXT: Final = 16
 
@@ -62,7 +62,7 @@ class AnswerPage(NamedTuple):
 def read_page(
     answer: Iterable[Renderable], *, first: int, limit: int, max_bytes: int
 ) -> AnswerPage:
-    """Return a page of an answer. Rows before it are not encoded, and those behind it not made.
+    """Return a page of an answer, without encoding rows before it or making rows behind it.
 
     :param answer: what the command returned.
     :param first: index of the first row.
@@ -85,28 +85,25 @@ def read_page(
                 start = index
                 for row in every:
                     if index >= first:
-                        is_full = len(rows) >= limit
-                        fitted = (
-                            None
-                            if is_full
-                            else _fit(encode(row), max_bytes - used, is_first=not rows)
-                        )
+                        fitted = None
+                        if len(rows) < limit:
+                            fitted = _fit(encode(row), max_bytes - used, is_first=not rows)
                         if fitted is None:
                             following = index
                             break
                         encoded, size, is_cut = fitted
                         rows.append(encoded)
                         used += size + len(", ")
-                        cut_rows += (
-                            [f"row {index} is cut: its text or its lists are longer than the limit"]
-                            if is_cut
-                            else []
-                        )
+                        if is_cut:
+                            cut_rows.append(
+                                f"row {index} is cut: its text or its lists are longer than the "
+                                f"limit"
+                            )
                     index += 1
                 else:
                     count = index - start
             total = None if count is None or total is None else total + count
-            # They are read after the rows.
+            # Some remarks are made while the rows are read.
             remarks += data.remarks
             if isinstance(data, Table) and data.empty is not None and (count == 0 or data.unread):
                 remarks.append(data.empty)
@@ -121,7 +118,7 @@ def _fit(
     """Return a row with its text escaped, its size, and whether it is cut; the first row of a page
     is cut until it fits.
 
-    :return: None for another one that does not fit.
+    :return: None for a later row that does not fit.
     """
     row, is_cut = _clean(row)
     most = MAX_TEXT
@@ -162,7 +159,7 @@ def _limit_remarks(remarks: Sequence[str], most: int, room: int) -> list[str]:
     """Return the last remarks, which sum up what others say in detail, and how many are left out.
 
     :param most: number of remarks.
-    :param room: for all of them as JSON; the last one is kept, cut to it.
+    :param room: size of all of them as JSON; the last one is kept, and cut if it alone is longer.
     """
     kept: list[str] = []
     for remark in reversed(remarks):
@@ -493,10 +490,11 @@ class ToolBox:
     def _find_workspace(self) -> Workspace:
         """Return the workspace that calls use.
 
-        If its target could not be opened, that is tried again, once for each call.
+        Each call tries once to open a target that could not be opened before.
         """
         if self._current is None or self._current.inputs.kernel.memory.optional_target is None:
             kernel = self._base.inputs.kernel
+            # Whoever asks for the target within this call gets the same target or error.
             opened: Future[Target] = Future()
             if kernel.options.open_target is not None:
                 try:
