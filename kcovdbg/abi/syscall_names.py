@@ -39,7 +39,9 @@ def _argument_counts() -> Mapping[str, int]:
 @cache
 def _table(machine: str) -> Mapping[int, str]:
     found: dict[int, str] = {}
-    for table in (_TABLES[machine], "newer") if machine in _TABLES else ():
+    if machine not in _TABLES:
+        return found
+    for table in (_TABLES[machine], "newer"):
         for first, names in _read_tables()[table].items():
             found.update(enumerate(names.split(), int(first)))
     return found

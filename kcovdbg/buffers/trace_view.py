@@ -345,7 +345,10 @@ def make_view(
         target = context.kernel.memory.optional_target
         if target is not None and is_this_machine(target):
             return _make_live_view(context, what, not_function)
-    sides, assumptions = read_sides(context, [what] if other is None else [what, other])
+    whats = [what]
+    if other is not None:
+        whats.append(other)
+    sides, assumptions = read_sides(context, whats)
     kernels = [side.kernel for side in sides]
     check_code([kernel.names.locations for kernel in kernels], not_function)
     panes = []

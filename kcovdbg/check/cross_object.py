@@ -73,8 +73,8 @@ def _check_leaks(state: State) -> Violations:
     )
     knows_all = all(kcov.knows_own_areas for kcov, _ in state.readable)
     allocators = user_allocators()
-    for area in state.kcov_areas if knows_all else ():
-        if area.allocator in allocators and area.start not in claimed:
+    for area in state.kcov_areas:
+        if knows_all and area.allocator in allocators and area.start not in claimed:
             yield Violation(
                 f"buffer {area.start:#x}",
                 f"{area.caller}() allocated it with {area.size} bytes, but no object refers to "

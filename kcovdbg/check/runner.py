@@ -234,8 +234,8 @@ def check(
     skipped += tuple((count, obstacle) for obstacle, count in look.obstacles.items())
     findings = look.findings
     first = _count_known(findings)
-    for seconds in _PAUSES if kernel.live else ():
-        if not findings:
+    for seconds in _PAUSES:
+        if not findings or not kernel.live:
             break
         pause(seconds)
         source = source.renew()

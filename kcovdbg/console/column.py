@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
@@ -244,21 +244,31 @@ class Column:
 
     def encoder(self) -> Callable[[Any], object]:
         """Return the function from a row to its value in JSON."""
-        read: Callable[[Any], Any] = self.reader()
-        encode: Callable[[Any], object] = self.kind.json
+        read, encode = self.reader(), self._value_encoder()
+
+        def encode_row(row: Any) -> object:
+            value = read(row)
+            if value is None:
+                return None
+            return encode(value)
+
+        return encode_row
+
+    def _value_encoder(self) -> Callable[[Any], object]:
+        """Return the function from a value other than None to JSON."""
         if self.items is not None:
-            members = [(item.key, item.encoder()) for item in self.items if not item.text_only]
+            encode_item = encoder_of(self.items)
+            return lambda items: [encode_item(item) for item in items]
+        if self.members is not None:
+            encoders = {member.key: member.encoder() for member in self.members}
+            return lambda members: {key: encoders[key](members) for key in members}
+        return self.kind.json
 
-            def encode(values: Any) -> object:
-                return [{key: of(value) for key, of in members} for value in values]
 
-        elif self.members is not None:
-            of_key = {item.key: item.encoder() for item in self.members}
-
-            def encode(values: Any) -> object:
-                return {key: of_key[key](values) for key in values}
-
-        return lambda row: None if (value := read(row)) is None else encode(value)
+def encoder_of(columns: Iterable[Column]) -> Callable[[Any], dict[str, object]]:
+    """Return the function from a row to its JSON object."""
+    encoders = [(column.key, column.encoder()) for column in columns if not column.text_only]
+    return lambda row: {key: encode(row) for key, encode in encoders}
 
 
 class Meaning(NamedTuple):

@@ -174,8 +174,9 @@ def schema_of(
         if row_type.when:
             row["description"] = row_type.when
     rows += [_unread_schema(keys_of(row_type)) for row_type in row_types if row_type.unread]
-    for row in rows if partial else ():
-        del row["required"]
+    if partial:
+        for row in rows:
+            del row["required"]
     return {
         "$schema": DIALECT,
         "title": f"kcovdbg {name} --json",

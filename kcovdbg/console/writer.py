@@ -15,7 +15,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final, TextIO
 
-from kcovdbg.console.column import KEEP, Column, to_json
+from kcovdbg.console.column import KEEP, Column, encoder_of, to_json
 from kcovdbg.console.grid import fields_lines, remark_lines, table_lines
 from kcovdbg.console.renderable import (
     Drawing,
@@ -229,23 +229,29 @@ def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
     """Return the function from a row to its JSON object, with every key in the order of the
     columns.
     """
-    encoders = [(column.key, column.encoder()) for column in table.columns if not column.text_only]
     errors = table.errors
     if isinstance(table, Table) and table.unread and errors is not None:
-        unread = {
-            **dict.fromkeys(key for key, _ in encoders),
-            _ERRORS: [to_json(line) for line in table.unread],
-        }
+        unread: dict[str, object] = dict.fromkeys(_keys_of(table))
+        unread[_ERRORS] = [to_json(line) for line in table.unread]
         return lambda _row: unread
+    encode = encoder_of(table.columns)
     if errors is None:
-        return lambda row: {key: encode(row) for key, encode in encoders}
+        return encode
 
     def encode_row(row: Any) -> dict[str, object]:
-        encoded = {key: encode(row) for key, encode in encoders}
-        encoded["errors"] = [to_json(error) for error in errors(row)]
+        encoded = encode(row)
+        encoded[_ERRORS] = [to_json(error) for error in errors(row)]
         return encoded
 
     return encode_row
+
+
+def _keys_of(table: Table | Fields) -> list[str]:
+    """Return the keys of a row in JSON, in the order of the columns."""
+    keys = [column.key for column in table.columns if not column.text_only]
+    if table.errors is not None:
+        keys.append(_ERRORS)
+    return keys
 
 
 def encode_rows(table: Table | Fields) -> Iterator[dict[str, object]]:
@@ -284,11 +290,8 @@ def _cell(value: object) -> object:
 
 def write_csv(table: Table | Fields, stream: TextIO) -> None:
     """Write a head line with the keys, and a line per row."""
-    keys = [column.key for column in table.columns if not column.text_only]
-    if table.errors is not None:
-        keys.append("errors")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(keys)
+    writer.writerow(_keys_of(table))
     writer.writerows([_cell(value) for value in row.values()] for row in encode_rows(table))
 
 

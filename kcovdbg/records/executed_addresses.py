@@ -125,9 +125,11 @@ def is_instruction_run(words: Sequence[int]) -> bool:
 
 def _list_offsets(sample: Sequence[int], code: KernelCode) -> Sequence[int]:
     """Return the offsets with which some of the addresses would be in the kernel's code."""
+    if not sample:
+        return ()
     start, end = code.code
     found: dict[int, None] = {}
-    for part in (1, 2, 3) if sample else ():
+    for part in (1, 2, 3):
         word = sample[len(sample) * part // 4]
         first = -(-(word - end + 1) // _ALIGN)
         last = (word - start) // _ALIGN

@@ -288,7 +288,9 @@ def _find_inlined(
     chosen = [index for index in in_files if frames.line[index] in lines]
     found: dict[tuple[str, int], list[int]] = {}
     for pc, kind, its_frames in _find_points(table, chosen):
-        for frame in its_frames if kind in kinds else ():
+        if kind not in kinds:
+            continue
+        for frame in its_frames:
             if (
                 frame.file is not None
                 and frame.line is not None

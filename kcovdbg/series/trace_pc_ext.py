@@ -177,16 +177,19 @@ def _check_copies(state: State) -> Violations:
         if kcov is None or not session.is_tracing or session.sequence != kcov.sequence:
             # The object was enabled for something else when a section of an earlier sequence began.
             continue
-        mine, its = flags.of_session(state, session), flags.kcovs.get(kcov.address)
-        if mine is not None and its is not None and mine != its:
-            have, others = ("a", "none") if mine else ("no", "one")
-            message = f"its records have {have} type, those of kcov {kcov.address:#x} {others}"
-            shown = (
-                ("kcov", hex(kcov.address)),
-                ("task kcov_ext_format", str(mine)),
-                ("kcov kcov_ext_format", str(its)),
-            )
-            yield session_violation(state, session, message, shown)
+        of_session = flags.of_session(state, session)
+        of_object = flags.kcovs.get(kcov.address)
+        if of_session is None or of_object is None or of_session == of_object:
+            continue
+        message = f"its records have no type, those of kcov {kcov.address:#x} one"
+        if of_session:
+            message = f"its records have a type, those of kcov {kcov.address:#x} none"
+        shown = (
+            ("kcov", hex(kcov.address)),
+            ("task kcov_ext_format", str(of_session)),
+            ("kcov kcov_ext_format", str(of_object)),
+        )
+        yield session_violation(state, session, message, shown)
 
 
 # The uppermost byte of a record: a block's address has all ones there.

@@ -203,7 +203,8 @@ def _riscv() -> Iterator[Form]:
             )
         yield Form(direct, 4, 0xFFF, 0x6F | register, near)
         # jalr, c.jr and c.jalr. A jump through ra is a return.
-        long, compressed = 0x67 | register, 0x9002 if register else 0x8002
+        long = 0x67 | register
+        compressed = 0x9002 if register else 0x8002
         yield Form(_NONE, 4, 0xFFFFF, long)
         # Without a register c.jalr is c.ebreak.
         yield Form(BranchKind.TRAP if register else _NONE, 2, 0xFFFF, compressed)

@@ -104,8 +104,9 @@ class BuildOptions:
             elif _END.match(text):
                 depth = max(depth - 1, 0)
             rule = _RULE.match(text)
-            for word in rule[4].split() if rule is not None else ():
-                assert rule is not None
+            if rule is None:
+                continue
+            for word in rule[4].split():
                 found.setdefault(word, []).append(_Rule(rule[1], rule[3], depth > 0))
         return found
 

@@ -148,17 +148,17 @@ class CallGraph:
         during boot registers many. Pointers in data that is freed after boot, between
         ``__init_begin`` and ``__init_end``, do not count: these are of the code for boot itself.
         """
-        ends = [self._symbols.find(name) for name in ("__init_begin", "__init_end")]
-        start, end = (0 if symbol is None else symbol.address for symbol in ends)
+        begin, end = self._symbols.find("__init_begin"), self._symbols.find("__init_end")
+        freed = range(0)
+        if begin is not None and end is not None:
+            freed = range(begin.address, end.address)
         leads_to: defaultdict[int, list[int]] = defaultdict(list)
         todo = list(self.system_calls)
         for function in range(len(self)):
             for site in self.find_callers(function):
                 leads_to[site.caller].append(function)
             places = self.find_pointers(function)
-            if any(
-                place.function is not None or not start <= place.address < end for place in places
-            ):
+            if any(place.function is not None or place.address not in freed for place in places):
                 todo.append(function)
         found = set(todo)
         while todo:

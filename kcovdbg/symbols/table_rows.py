@@ -276,12 +276,13 @@ def make_columns(
     """
     _, lib = load_native()
     low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
-    pcs, kinds, chains = (
-        array("Q", pcs[low:high]),
-        bytes(kinds[low:high]),
-        array("I", chains[low:high]),
-    )
-    count, bucket_count = len(pcs), (pcs[-1] - base >> BUCKET_SHIFT) + 2 if pcs else 1
+    pcs = array("Q", pcs[low:high])
+    kinds = bytes(kinds[low:high])
+    chains = array("I", chains[low:high])
+    count = len(pcs)
+    bucket_count = 1
+    if pcs:
+        bucket_count = (pcs[-1] - base >> BUCKET_SHIFT) + 2
     made = {
         "offset": zeros("I", count),
         "chain": zeros("Q", count),

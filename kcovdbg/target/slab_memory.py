@@ -184,7 +184,7 @@ class SlabWalk:
             except ReadError as error:
                 problems.append(error)
         try:
-            for page, slab in self._for_each_slab(chosen) if chosen else ():
+            for page, slab in self._for_each_slab(chosen):
                 try:
                     in_slab = self._find_free(page, slab) | self._find_poisoned(slab)
                 except ReadError as error:
@@ -239,6 +239,8 @@ class SlabWalk:
 
         :raises ReadError: at the end, when part of the array of pages is missing.
         """
+        if not caches:
+            return
         base, page_size = self._pages.direct_map(), self._target.page_size
         missing: list[PageBlock] = []
         for block in self._pages.for_each_block():

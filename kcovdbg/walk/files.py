@@ -170,11 +170,13 @@ class FileWalk:
                         continue
                     what = f"the mapping at {vma.start:#x} of process {pid}"
                     kcov = self.find_kcov(vma.file, what)
-                    for holder in holders if kcov else ():
+                    if not kcov:
+                        continue
+                    for holder in holders:
                         yield KcovFile(
                             holder,
                             vma.file,
-                            kcov or 0,
+                            kcov,
                             start=vma.start,
                             end=vma.end,
                             pgoff=vma.pgoff,

@@ -397,7 +397,9 @@ class CodeQuestion:
         start of the way.
         """
         start = self._ways.find_path(way.path[0])
-        return [self._name(function) for function in (*start, *way.path[1:])] if start else ()
+        if not start:
+            return ()
+        return [self._name(function) for function in (*start, *way.path[1:])]
 
     def _explain_pointers(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield the places that have the address of a function that leads to code: candidates."""

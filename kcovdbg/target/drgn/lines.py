@@ -143,7 +143,9 @@ class DrgnLines(SourceLines):
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
             texts = [int(address) for name, address in sections.items() if "text" in name]
-            for start, end in getattr(module, "address_ranges", None) or () if texts else ():
+            if not texts:
+                continue
+            for start, end in getattr(module, "address_ranges", None) or ():
                 if any(start <= text < end for text in texts):
                     found.append((module.name, start, end))
         return tuple(found)
@@ -170,7 +172,9 @@ class DrgnLines(SourceLines):
 
     def module_files(self) -> Iterator[str]:
         ranges = [(start, end) for _, start, end in self.code_ranges()]
-        for symbol in self._prog.symbols() if ranges else ():
+        if not ranges:
+            return
+        for symbol in self._prog.symbols():
             if any(start <= symbol.address < end for start, end in ranges):
                 yield from (
                     frame.file for frame in self.frames_at(symbol.address) if frame.file is not None
