@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, count, islice
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
@@ -393,7 +394,7 @@ def _cobertura(source: ExportSource) -> _Export:
         return root, file
 
     files, remarks = _find_coverage(source)
-    return cobertura_lines(files, path_of), remarks
+    return cobertura_lines(files, path_of, str(Path.cwd())), remarks
 
 
 class _Exporter(NamedTuple):

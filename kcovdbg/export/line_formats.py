@@ -71,12 +71,16 @@ class _Class(NamedTuple):
 
 
 def cobertura_lines(
-    coverage: Iterable[SourceCoverage], path_of: Callable[[str], tuple[str | None, str]]
+    coverage: Iterable[SourceCoverage],
+    path_of: Callable[[str], tuple[str | None, str]],
+    other_root: str,
 ) -> Iterator[str]:
     """Iterate over the lines of the document.
 
     :param path_of: from the path of a file to the directory that its text is found in, and its name
         there; None and an absolute name, or where the text is not found.
+    :param other_root: the directory that names are relative to where no text is found: gcovr's
+        reader takes no document without one, and no relative one.
     """
     roots: dict[str, None] = {}
     classes: list[_Class] = []
@@ -99,7 +103,7 @@ def cobertura_lines(
         f'timestamp="0">'
     )
     yield " <sources>"
-    for root in roots:
+    for root in roots or (other_root,):
         yield f"  <source>{html.escape(escape(root))}</source>"
     yield " </sources>"
     yield " <packages>"

@@ -454,6 +454,20 @@ def test_gcovr(program, tmp_path):
     }
 
 
+def test_gcovr_without_any_text(program, tmp_path):
+    """An image away from its sources: names are relative, as in debug info."""
+    pytest.importorskip("gcovr")
+    image, document = tmp_path / "image", tmp_path / "export.xml"
+    shutil.copy(program.image, image)
+    words = ("export", "cobertura", f"file:{program.trace}", "--pc", "raw", "-o", document)
+    run_kcovdbg("-s", image, *words, status=0)
+    # Names are relative to the working directory then.
+    options = ("--cobertura-add-tracefile", document, "--json")
+    output_of(sys.executable, "-m", "gcovr", *options, tmp_path / "out")
+    files = json.loads((tmp_path / "out").read_text())["files"]
+    assert {file["file"] for file in files} == {"src/work.c", "src/idle.c", "sub/clamp.h"}
+
+
 @pytest.mark.parametrize("format_name", ["lcov", "cobertura"])
 def test_diff_cover(program, truth, tmp_path, format_name):
     """Of a patch that adds one file: lines that gcov says ran, of those that are known."""

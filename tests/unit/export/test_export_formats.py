@@ -325,7 +325,7 @@ def test_cobertura(lines):
         return (None if file[0] == "a" else "/src<&>"), file
 
     written = one_line_each(
-        line_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of)
+        line_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of, "/")
     )
     sources, read = read_cobertura(written)
     assert sources == ["/src<&>"]
