@@ -13,13 +13,13 @@
 /* More files or lines no kernel has. */
 #define MAX_FILES (1 << 20)
 
-/* What was seen of a line. */
+/* What the blocks of a line are, as far as they were seen. */
 enum {
 	SEEN_EXECUTED = 1,
 	SEEN_NOT_EXECUTED = 2,
 	SEEN_UNKNOWN = 4,
 	SEEN_VOID = 8,
-	SEEN_OUTSIDE = 16, /* In functions without points. */
+	SEEN_OUTSIDE = 16, /* Some are in functions without points. */
 	SEEN_CODE = SEEN_EXECUTED | SEEN_NOT_EXECUTED | SEEN_UNKNOWN | SEEN_VOID | SEEN_OUTSIDE,
 	SEEN_BEGINNING = 32,	   /* A statement of it begins in code that was executed, */
 	SEEN_OTHER_BEGINNING = 64, /* or in code that was not. */
@@ -35,7 +35,7 @@ struct file {
 	size_t room;
 };
 
-/* Of the function that a part is of. */
+/* What is known of the function of a part. */
 struct entry {
 	uint64_t hits;
 	uint32_t file, line;
@@ -61,8 +61,8 @@ struct function {
 	uint32_t *live_in, *live_out, *queue;
 	size_t queue_count;
 	uint32_t *edges, *from; /* Successors, predecessors. */
-	uint64_t *flows;	/* Of each edge: how often it was taken. */
-	uint32_t *flow_of;	/* Of each predecessor: the edge. */
+	uint64_t *flows;	/* How often each edge was taken. */
+	uint32_t *flow_of;	/* The edge from each predecessor. */
 	size_t edge_count, edge_room;
 	uint32_t *line_files, *lines;
 	size_t line_count, line_room;
@@ -71,16 +71,16 @@ struct function {
 struct kcovdbg_states {
 	const struct kcovdbg_encoded *encoded;
 	const struct kcovdbg_trace *trace;
-	uint32_t *part_ends, *parts; /* Of each function. */
+	uint32_t *part_ends, *parts; /* Where the parts of each function end, and the parts. */
 	struct function function;
 	struct file *files;
 	size_t file_room;
-	struct entry *entries; /* Of each part. */
+	struct entry *entries; /* One for each part. */
 	struct branch *branches;
 	size_t branch_room;
 	struct kcovdbg_state_totals totals;
-	uint8_t *is_wanted; /* Functions whose lines are, if not all are. */
-	bool is_other;	    /* The function is none of these. */
+	uint8_t *is_wanted; /* The functions whose lines are wanted; NULL if all are. */
+	bool is_other;	    /* The function that is being read is not wanted. */
 	bool has_ended;	    /* The task ended: functions are not returned to. */
 	bool is_full;	    /* Out of memory. */
 };
@@ -570,7 +570,7 @@ static bool balance(struct function *f, size_t block, bool is_forward)
 	}
 	if (missing != 1 && sum != f->records[block])
 		return false;
-	/* The last one has the rest; of several, nothing is left. */
+	/* The one unknown edge has the rest of the records; without a rest each has 0. */
 	for (i = first; missing && i < end; i++) {
 		size_t edge = is_forward ? i : f->flow_of[i];
 
@@ -678,7 +678,7 @@ static bool place_task(struct kcovdbg_states *states)
 	return is_inside;
 }
 
-/* What points alone say. */
+/* The states that points alone decide. */
 static void use_points(struct kcovdbg_states *states)
 {
 	struct function *f = &states->function;

@@ -33,10 +33,10 @@ enum kcovdbg_trace_quality {
 
 /* All offsets count from the base of the blocks, and ascend. */
 struct kcovdbg_trace {
-	const uint32_t *points; /* All of the image: the addresses after calls of callbacks. */
-	const uint64_t *chains; /* Of each, whose lowest bits are its kind. */
+	const uint32_t *points; /* All points of the image: the addresses after calls of callbacks. */
+	const uint64_t *chains; /* The chain of each point, whose lowest bits are the point's kind. */
 	size_t point_count;
-	uint32_t kinds;		 /* Bits of the kinds of points that the trace can have. */
+	uint32_t kinds;		 /* Bits for the kinds of points that the trace can have. */
 	const uint32_t *records; /* Recorded points or addresses, each once, and how often each was recorded. */
 	const uint64_t *counts;
 	size_t record_count;
@@ -63,7 +63,7 @@ enum kcovdbg_line_state {
 	KCOVDBG_LINE_PARTLY,
 	KCOVDBG_LINE_NOT_EXECUTED,
 	KCOVDBG_LINE_NOT_INSTRUMENTED,
-	/* Unknown, and why. */
+	/* The states for which execution is unknown, with the reason. */
 	KCOVDBG_LINE_UNDECIDED,
 	KCOVDBG_LINE_MOVED,   /* Code of it was executed, but none that begins a statement. */
 	KCOVDBG_LINE_EDGES,   /* Edges of its function are unknown, or contradict the records. */
@@ -123,7 +123,7 @@ struct kcovdbg_function_blocks {
 	size_t block_count, edge_count, line_count;
 	const uint32_t *starts, *sizes;
 	const uint8_t *block_flags, *states;
-	const uint64_t *records;			/* Of each block's points; UINT64_MAX where it has none. */
+	const uint64_t *records;			/* Records of each block's points; UINT64_MAX where it has none. */
 	const uint32_t *edge_ends, *edges;		/* The blocks that each leads to. */
 	const uint32_t *line_ends, *line_files, *lines; /* With KCOVDBG_ROW_STATEMENT and KCOVDBG_ROW_CODE. */
 	int is_contradicted;

@@ -28,7 +28,7 @@ struct kcovdbg_code {
 	unsigned int bucket_shift;
 	uint32_t *function_parts; /* The parts of each function, ascending. */
 	uint32_t *part_ends;	  /* Where those of each function end. */
-	uint8_t *flags;		  /* Of each function. */
+	uint8_t *flags;		  /* The flags of each function. */
 	struct addresses entries; /* Inside functions, from other functions or other code. */
 	struct addresses pointed; /* Inside functions, in data. */
 	struct tail_jump *tails;
@@ -210,7 +210,7 @@ static bool survey_part(struct kcovdbg_code *code, const struct kcovdbg_part *pa
 		decode(code, bytes + at, size - at, &one);
 		if (one.flow == KCOVDBG_FLOW_RETURN || one.flow == KCOVDBG_FLOW_INDIRECT_JUMP || one.flow == KCOVDBG_FLOW_BAD)
 			*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
-		/* A call that nothing follows is one of a function that never returns. */
+		/* If nothing follows a call, the function that it calls never returns. */
 		if (one.flow != KCOVDBG_FLOW_PADDING && one.flow != KCOVDBG_FLOW_TRAP)
 			falls = !is_last(one.flow) && one.flow != KCOVDBG_FLOW_CALL;
 		if (!is_direct(one.flow))
@@ -281,7 +281,7 @@ static bool survey_data(struct kcovdbg_code *code)
 	return true;
 }
 
-/* A function that only leads to functions that never return doesn't, either. */
+/* A function whose ways all lead to functions that never return does not return either. */
 static void settle_returns(struct kcovdbg_code *code)
 {
 	const struct kcovdbg_image *image = code->image;
@@ -415,9 +415,9 @@ struct builder {
 	size_t block_count, block_room;
 	uint32_t *edges;
 	size_t edge_count, edge_room;
-	uint32_t *block_of; /* Of each instruction. */
+	uint32_t *block_of; /* The block of each instruction. */
 	size_t block_of_room;
-	uint64_t *pairs; /* Of a block: file and line. */
+	uint64_t *pairs; /* File and line, for each line of a block. */
 	size_t pair_count, pair_room;
 	size_t row; /* Where rows are looked for first. */
 	uint32_t file, line;
@@ -602,7 +602,7 @@ static void mark_jumps(struct builder *builder)
 		struct instruction *one = &builder->instructions[i];
 		bool is_own = is_direct(one->flow) && !one->role && is_inside(builder, one->target);
 
-		/* What leads into the middle of an instruction wasn't understood. */
+		/* An edge into the middle of an instruction is a sign of code that was decoded wrongly. */
 		if (is_own && !mark(builder, one->target, MARK_LEADER))
 			builder->flags |= KCOVDBG_FUNCTION_VOID;
 		/* Code that is replaced is one block. */
@@ -848,7 +848,7 @@ static bool connect(struct builder *builder, size_t index)
 		block->flags |= KCOVDBG_BLOCK_EXIT;
 		break;
 	case KCOVDBG_FLOW_TRAP:
-		/* Of one that no table has, nothing is known. */
+		/* Whether code follows a trap that no table has is unknown. */
 		falls = !(last->marks & MARK_BUG);
 		if (!(last->marks & MARK_WARNING))
 			block->flags |= KCOVDBG_BLOCK_EXIT;
@@ -892,7 +892,7 @@ static bool is_padding(const struct builder *builder, const struct block *block)
 	return true;
 }
 
-/* What nothing leads to is padding, or something unknown leads there. */
+/* Code that no edge leads to is padding, or is reached in a way that is unknown. */
 static bool find_unreached(struct builder *builder)
 {
 	size_t i, k;
@@ -1007,7 +1007,7 @@ static uint64_t zigzag(int64_t number)
 	return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
 }
 
-/* Of a line of a block: whether it has code there, and whether a statement begins there. */
+/* Whether a line of a block has code there, and whether a statement begins there. */
 enum { PAIR_BEGINS = 1, PAIR_CODE = 2, PAIR_SHIFT = 2 };
 
 static bool add_pair(struct builder *builder, uint32_t file, uint32_t line, uint64_t flags)
@@ -1054,7 +1054,7 @@ static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
 	size_t first = find_row(builder, start), i;
 
 	builder->pair_count = 0;
-	/* The row that the block starts in. */
+	/* The row that the block's first address is in. */
 	if (first && (first == rows->count || rows->addresses[first] != start))
 		first--;
 	for (i = first; i < rows->count && rows->addresses[i] < end; i++) {

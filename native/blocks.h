@@ -39,7 +39,7 @@ struct kcovdbg_fact {
 
 /* What a call of a function, or a jump to it, means. */
 enum kcovdbg_role {
-	KCOVDBG_ROLE_CALLBACK = 1, /* Of the sanitizer: it returns, and nothing is recorded in it. */
+	KCOVDBG_ROLE_CALLBACK = 1, /* A function of the sanitizer: it returns, and nothing is recorded in it. */
 	KCOVDBG_ROLE_RETURN,	   /* A jump there is a return. */
 	KCOVDBG_ROLE_INDIRECT,	   /* A call or jump through a register. */
 	KCOVDBG_ROLE_BOUNDARY,	   /* Recording may begin or end in it. */
@@ -65,14 +65,14 @@ struct kcovdbg_image {
 	size_t stub_count;
 	const struct kcovdbg_area *data; /* That may have pointers to code. */
 	size_t data_count;
-	const uint64_t *pointers;	/* Further ones, in any order. */
+	const uint64_t *pointers;	/* Further pointers, in any order. */
 	const uint64_t *pointer_places; /* Where each of them is. */
 	size_t pointer_count;
-	const uint64_t *starts; /* Of functions, by their symbols. */
+	const uint64_t *starts; /* Starts of functions, by their symbols. */
 	size_t start_count;
 	const struct kcovdbg_part *parts;
 	size_t part_count, function_count;
-	const uint8_t *function_flags; /* Known ones, of each function. */
+	const uint8_t *function_flags; /* The known flags of each function. */
 	const struct kcovdbg_fact *facts;
 	size_t fact_count;
 	const struct kcovdbg_called *called;

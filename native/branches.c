@@ -191,7 +191,7 @@ static uint8_t flow_of(const struct kcovdbg_form *form)
 	return KCOVDBG_FLOW_NEXT;
 }
 
-/* Of arm64 4 bytes; of s390 by the first two bits; of RISC-V by the last two of the first byte. */
+/* arm64: 4 bytes; s390: by the first two bits; RISC-V: by the last two bits of the first byte. */
 static size_t length_of(const struct kcovdbg_architecture *architecture, uint8_t byte)
 {
 	if (architecture->step == 4)

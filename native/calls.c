@@ -37,7 +37,7 @@ static const struct kcovdbg_part *part_at(const struct kcovdbg_image *image, uin
 	return low < image->part_count && image->parts[low].start == start ? &image->parts[low] : NULL;
 }
 
-/* Note the starts of functions. What is known by its role is none: callbacks, thunks. */
+/* Note the starts of functions. Code that is known by its role, such as callbacks and thunks, does not count as one. */
 static bool find_starts(struct finder *finder)
 {
 	const struct kcovdbg_image *image = finder->image;
@@ -67,7 +67,7 @@ static bool find_starts(struct finder *finder)
 	return true;
 }
 
-/* Add a call of what begins at an address, if that is a function. */
+/* Add a call to an address if a function begins there. */
 static bool add(struct finder *finder, uint64_t place, uint64_t target, uint64_t caller, uint8_t kind)
 {
 	uint64_t offset = target - finder->base;
@@ -160,7 +160,7 @@ static bool look_at_data(struct finder *finder)
 	return true;
 }
 
-/* Put the calls in the order of what they lead to. */
+/* Sort the calls by the functions that they lead to. */
 static bool order(const struct finder *finder, struct kcovdbg_calls *calls)
 {
 	size_t functions = finder->image->function_count, i;
@@ -175,7 +175,7 @@ static bool order(const struct finder *finder, struct kcovdbg_calls *calls)
 		calls->ends[finder->calls[i].callee + 1]++;
 	for (i = 0; i < functions; i++)
 		calls->ends[i + 1] += calls->ends[i];
-	/* Each begins as where those of the function begin, and becomes where they end. */
+	/* ends[] first says where the calls of each function begin, and when all are put, where they end. */
 	for (i = 0; i < finder->count; i++) {
 		const struct call *call = &finder->calls[i];
 		size_t to = calls->ends[call->callee]++;

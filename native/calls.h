@@ -21,7 +21,7 @@ enum kcovdbg_call_kind {
 
 struct kcovdbg_calls {
 	size_t count;
-	uint32_t *ends;	  /* Of each function: where those that lead to it end. */
+	uint32_t *ends;	  /* Where the calls that lead to each function end. */
 	uint64_t *places; /* Addresses of instructions or words, ascending for each function but that words come last. */
 	uint8_t *kinds;
 };

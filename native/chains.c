@@ -26,7 +26,10 @@ static inline struct span frames_of(struct kcovdbg_chains in, uint64_t chain)
 	return (struct span){ in.frames + first, in.frames + first + length };
 }
 
-/* The first row from this one on whose offset is not below. Steps double: a PC is mostly in the next row. */
+/*
+ * Return the first row, from this one on, whose offset is not below another one. Steps double, since the row is mostly
+ * the next one.
+ */
 static size_t find_row(const uint32_t *offsets, size_t row_count, size_t row, uint64_t offset)
 {
 	size_t step = 1, end;

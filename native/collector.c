@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Programs rarely use descriptors as high; fuzzers close and duplicate low ones. */
+/* Programs rarely use descriptors as high as this; fuzzers close and duplicate low ones. */
 #define HIGH_FD 1000
 
 /*
@@ -125,7 +125,10 @@ int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
 	if (!request)
 		request = kcov->word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
 
-	/* Before 5.18 the kernel checks its state first, since then the size. Here the size is always checked first. */
+	/*
+	 * Kernels before 5.18 check the object's state before the size, later ones after it. Here the size is always
+	 * checked first.
+	 */
 	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
 		return -EINVAL;
 	if (kcov->device->ioctl(kcov->fd, request, (unsigned long)size))
@@ -165,7 +168,7 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 {
 	void *areas[] = { kcov->area, kcov->second };
 
-	/* The kernel's own request, where it has one, does the same; a tracer cannot call it for the task. */
+	/* Some kernels have a request for this, but a tracer cannot issue it for the task. */
 	if (count_at)
 		memset(kcov->area, 0, count_at * kcov->word_size);
 

@@ -34,7 +34,7 @@ struct kcovdbg_mode {
 	unsigned long request;
 	unsigned long argument;
 	uint64_t count_at;    /* Index of the count word: a bitmap may be before it. */
-	uint8_t record_words; /* Of a record. */
+	uint8_t record_words; /* Number of words of a record. */
 	uint8_t second;	      /* Whether there is a second buffer, for edges. */
 	struct kcovdbg_requests requests;
 };
@@ -44,7 +44,7 @@ struct kcovdbg_kcov {
 	struct kcovdbg_requests requests;
 	int is_remote;	   /* Enabled by kcovdbg_remote_enable(). */
 	int fd;		   /* -1: closed. */
-	uint8_t word_size; /* Of the kernel, in bytes: 8 or 4. */
+	uint8_t word_size; /* Size of a word of the kernel, in bytes: 8 or 4. */
 	uint64_t size;	   /* In words of the kernel; 0 before KCOV_INIT_TRACE. */
 	size_t length;	   /* In bytes. */
 	void *area;	   /* NULL before mmap. */
@@ -65,7 +65,7 @@ unsigned long kcovdbg_request(char letter, char direction, uint8_t number, uint1
 void kcovdbg_make_room(void);
 /* The descriptor is high, so that programs do not use it by accident, and is closed by exec. */
 int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size);
-/* Before the other calls, where the device may not be KCOV's own. */
+/* Call this before the others if the device may not be KCOV's own. */
 void kcovdbg_use(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode);
 /* size: in words of the kernel. */
 int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size);

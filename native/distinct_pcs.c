@@ -12,13 +12,13 @@ struct kcovdbg_pcs {
 	struct hash_key key;
 	uint64_t base;
 	uint64_t size;
-	size_t words; /* Of the bitmap. */
+	size_t words; /* Words of the bitmap. */
 	uint64_t *bitmap;
 	uint64_t *in_use; /* One bit per word of the bitmap. */
 	uint32_t *rank;	  /* For each word of the bitmap that is not 0: the ID of its lowest PC. */
 
 	uint64_t *outside;    /* Open addressing; a slot is free if its ID is 0. */
-	uint32_t *outside_id; /* ID + 1 once numbered. */
+	uint32_t *outside_id; /* The ID + 1, once the PC has a number. */
 	size_t outside_slots; /* A power of two, or 0. */
 	size_t outside_count;
 
@@ -65,7 +65,7 @@ struct kcovdbg_pcs *kcovdbg_pcs_new(uint64_t base, uint64_t size)
 		return NULL;
 	text->key = new_hash_key();
 	text->base = base;
-	/* Up to the last address: wrapped around, low PCs would be numbered after those of the text. */
+	/* The range ends at the last address: if it wrapped around, low PCs would get numbers after those of the text. */
 	text->size = base && size > -base ? -base : size;
 	text->words = size / 64 + 1;
 	text->bitmap = calloc(text->words, sizeof(*text->bitmap));
@@ -182,7 +182,10 @@ static inline __attribute__((always_inline)) int mark(const void *words, size_t 
 		}
 		bits = bitmap[offset >> 6];
 		bitmap[offset >> 6] = bits | 1ULL << (offset & 63);
-		/* If it were written each time, each record would wait for the one before: adjacent PCs share the word. */
+		/*
+		 * Write only for the first PC of a word of the bitmap: adjacent PCs share it, and each write would wait
+		 * for the one before.
+		 */
 		if (__builtin_expect(!bits, 0))
 			in_use[offset >> 12] |= 1ULL << (offset >> 6 & 63);
 	}

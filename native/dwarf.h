@@ -36,7 +36,7 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 void kcovdbg_dwarf_free(struct kcovdbg_dwarf *dwarf);
 
 struct kcovdbg_unit {
-	uint64_t size;	       /* Of its entries, in bytes. */
+	uint64_t size;	       /* Size of its entries, in bytes. */
 	const char *name;      /* NULL for a unit without code or of an unknown form. */
 	const char *directory; /* NULL where it has none. */
 };

@@ -45,7 +45,7 @@ struct task {
 	size_t open_call; /* Index + 1 of the system call that it is in, 0 outside. */
 	int set_up;
 	int alive;
-	int is_gone; /* It has been, or is being, reaped. */
+	int is_gone; /* The task has been, or is being, reaped. */
 };
 
 /* Sent by the command on its pipe when it cannot start. */
@@ -67,7 +67,7 @@ struct birth {
 struct kcovdbg_run {
 	const struct kcovdbg_command *command;
 	const struct kcovdbg_device *device;
-	pthread_mutex_t lock; /* Of tasks, for threads that send signals. */
+	pthread_mutex_t lock; /* Held while tasks change, for threads that send signals. */
 	struct task **tasks;
 	uint32_t count, room;
 	uint32_t alive;
@@ -79,11 +79,11 @@ struct kcovdbg_run {
 	struct kcovdbg_copy remote_copy;
 	int report;	  /* Read end of the pipe for the reason that the command did not start. */
 	int started;	  /* The command's program runs. */
-	int leaving_exec; /* It is at the end of its exec. */
+	int leaving_exec; /* The command is at the end of its exec. */
 	int pid;
 	int step;
 	struct birth birth;
-	void *stack; /* Of the first process until its exec, while it shares this memory. */
+	void *stack; /* The stack of the first process until its exec, while it shares this memory. */
 };
 
 static double now(void)
@@ -225,7 +225,7 @@ static void read_comm(struct task *task)
 	length = strlen(comm);
 	if (!length)
 		return;
-	/* It ends with a newline, and may have others. */
+	/* The name ends with a newline, and may contain others. */
 	comm[length - 1] = 0;
 	memcpy(task->told.comm, comm, sizeof(task->told.comm) - 1);
 }
@@ -530,7 +530,7 @@ static int uses_device(const char *device, int tid)
 	snprintf(text, sizeof(text), "/proc/%d/fd", tid);
 	folder = opendir(text);
 	while (folder && !uses && (entry = readdir(folder))) {
-		/* The names first: to ask for the inode of a file may take a request to a server. */
+		/* Compare names first: asking for a file's inode may take a request to a server. */
 		ssize_t length = readlinkat(dirfd(folder), entry->d_name, text, sizeof(text) - 1);
 
 		text[length > 0 ? length : 0] = '\0';
@@ -635,7 +635,7 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 
 #ifdef __x86_64__
 
-/* Not libc's, as the first process shares errno with this thread. */
+/* Do not use libc's function: the first process shares errno with this thread. */
 static long BEFORE_EXEC direct(long number, long a, long b, long c, long d)
 {
 	register long fourth __asm__("r10") = d;
@@ -723,7 +723,7 @@ static int BEFORE_EXEC be_command(void *argument)
 		direct(SYS_dup3, command->stdout_fd, 1, 0, 0);
 	reset_handlers();
 	direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
-	/* Collected by the kernel, like all tasks of the command: they have no fake device. */
+	/* The kernel collects, as for all tasks of the command: they have no fake device. */
 	report.error = (int)-direct(SYS_ioctl, birth->kcov, (long)command->mode.request, (long)command->mode.argument, 0);
 	if (report.error <= 0) {
 		report.step = KCOVDBG_STEP_EXEC;
@@ -867,7 +867,7 @@ static int start(struct kcovdbg_run *run)
 		}
 	}
 	if (!error && write(birth->go[1], "", 1) != 1)
-		/* It has died: reported by wait(). */
+		/* The process has died: wait() reports that. */
 		errno = 0;
 	close(birth->go[1]);
 	if (error) {
@@ -930,7 +930,7 @@ static void wait_for_all(struct kcovdbg_run *run)
 		struct task *task;
 		int status, tid;
 
-		/* Without reaping it: the name of a dead task can still be read. */
+		/* Do not reap the task yet: until then its name can be read. */
 		if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOWAIT | __WALL | __WNOTHREAD)) {
 			if (errno == EINTR)
 				continue;

@@ -28,7 +28,7 @@ enum kcovdbg_step {
 	KCOVDBG_STEP_FORK,
 	KCOVDBG_STEP_SEIZE,
 	KCOVDBG_STEP_EXEC,
-	KCOVDBG_STEP_PASS, /* Passing the descriptor to a new task. */
+	KCOVDBG_STEP_PASS, /* Pass the descriptor to a new task. */
 	KCOVDBG_STEP_MEMORY,
 };
 
@@ -69,11 +69,11 @@ struct kcovdbg_task {
 	int32_t tgid;
 	int32_t parent; /* The task that created it; 0: unknown, or this one. */
 	int32_t kind;
-	int32_t step;	/* The step at which following it failed, */
+	int32_t step;	/* The step at which following the task failed, */
 	int32_t error;	/* and its errno; 0: followed. */
-	int32_t status; /* As of wait(). */
+	int32_t status; /* The status that wait() reported. */
 	uint8_t ended;
-	uint8_t uses_kcov; /* When it exited, it had the device open or mapped by itself. */
+	uint8_t uses_kcov; /* Whether the task itself had the device open or mapped when it exited. */
 	char comm[16];
 	uint64_t stops; /* Number of its ptrace stops, without that of its exit, in which KCOV is disabled. */
 	double started; /* CLOCK_MONOTONIC, seconds. */
@@ -84,7 +84,7 @@ struct kcovdbg_task {
 
 /* A system call of a task, and the records of the task that it made. */
 struct kcovdbg_call {
-	uint32_t task; /* Index. */
+	uint32_t task; /* Index of the task. */
 	uint32_t number;
 	uint64_t arguments[6];
 	int64_t result;

@@ -112,7 +112,7 @@ static int get_registers(int tid, struct user_regs_struct *registers)
 
 	if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &vector))
 		return -errno;
-	/* Those of 32-bit code are fewer. */
+	/* 32-bit code has fewer registers. */
 	return vector.iov_len == sizeof(*registers) ? 0 : -ENOTSUP;
 }
 
@@ -245,7 +245,7 @@ static int send_descriptor(int socket, int fd)
 	return sendmsg(socket, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Return a descriptor of this process for one of the task's. */
+/* Return a descriptor of this process for the same file as a descriptor of the task. */
 static int take_descriptor(const struct injection *in, int theirs)
 {
 	int process, taken;
@@ -264,8 +264,8 @@ static int take_descriptor(const struct injection *in, int theirs)
 }
 
 /*
- * Over a socket pair of the task, one end of which is taken from it: works in every namespace and with any privileges of the task,
- * and needs no inherited file.
+ * Send the descriptor over a socket pair that the task makes, one end of which this process takes. That works in every
+ * namespace and with any privileges of the task, and needs no inherited file.
  */
 static long pass_descriptor(struct injection *in, int fd)
 {

@@ -6,11 +6,11 @@
 #include <signal.h>
 #include <stdint.h>
 
-/* Stops of the task meanwhile, to be handled by the caller. */
+/* The stops of the task meanwhile, which the caller handles. */
 struct kcovdbg_interruption {
-	int ended; /* It died; status is that of wait(). */
+	int ended; /* The task died; status is the one that wait() reported. */
 	int status;
-	sigset_t signals; /* About to be delivered: only SIGSTOP, as all others are blocked. */
+	sigset_t signals; /* A signal is about to be delivered: SIGSTOP, as all others are blocked. */
 };
 
 /*

@@ -28,10 +28,10 @@ struct slot {
 /* Open addressing. */
 struct table {
 	struct slot *slots;
-	uint64_t *hashes; /* By number. */
+	uint64_t *hashes; /* The hash of each item, by its number. */
 	size_t mask;
 	size_t count;
-	size_t room; /* Of hashes. */
+	size_t room; /* Room for hashes. */
 };
 
 struct frame {
@@ -74,7 +74,7 @@ static bool grow_table(struct table *table)
 	return true;
 }
 
-/* Iterate over the numbers that may be those of a hash. */
+/* Iterate over the numbers of the items that may have a hash. */
 #define FOR_EACH_SAME(locations, table, hash, slot, id) \
 	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot].next_id; \
 	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \

@@ -21,7 +21,7 @@ struct kcovdbg_location_arrays {
 	size_t chain_count;
 	const uint32_t *chain_frames;
 	size_t chain_frame_count;
-	uint64_t probes; /* Slots of hash tables that were in use by others: few for each item. */
+	uint64_t probes; /* Number of slots of hash tables that were found in use by other items: few for each item. */
 };
 
 struct kcovdbg_locations *kcovdbg_locations_new(void);

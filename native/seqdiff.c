@@ -18,7 +18,7 @@ struct kcovdbg_diff {
 	uint32_t *blocks;
 	size_t count;
 	size_t room;
-	uint32_t offset; /* Of the current part, on both sides. */
+	uint32_t offset; /* Where the current part begins, on both sides. */
 	uint64_t budget;
 	int32_t max_rounds;
 	bool coarse;
@@ -86,7 +86,7 @@ static bool find_split(struct search *s, int32_t x_low, int32_t x_high, int32_t 
 			}
 		}
 
-		/* The same from the bottom. */
+		/* Do the same from the bottom. */
 		if (b_min > d_min)
 			bw[--b_min - 1] = INT32_MAX;
 		else
@@ -155,7 +155,7 @@ static bool find_split(struct search *s, int32_t x_low, int32_t x_high, int32_t 
 					bottom.y = y;
 				}
 			}
-			/* The search that got farther from its end. */
+			/* Take the search that got farther from its end. */
 			*split = best_f - ((int64_t)x_low + y_low) > ((int64_t)x_high + y_high) - best_b ? top : bottom;
 			return true;
 		}

@@ -54,6 +54,6 @@ def _parts() -> Iterator[str]:
             if rule.consequence:
                 yield f"- consequence: {rule.consequence}\n"
             if rule.detail:
-                yield f"- legal: {rule.detail}\n"
+                yield f"- note: {rule.detail}\n"
             for bug in find_bugs(rule.name):
                 yield f"- known bug: {bug}\n"

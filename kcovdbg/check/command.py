@@ -83,7 +83,7 @@ _RULE_COLUMNS: Final = (
 _EXPLAIN_TITLES: Final = {
     "eras": "kernels",
     "guarantee": "by",
-    "detail": "legal",
+    "detail": "note",
     "bugs": "known bugs",
 }
 _EXPLAIN_COLUMNS: Final = tuple(
@@ -110,7 +110,9 @@ _MEANINGS: Final = {
     ),
     "guarantee": Meaning("the kernel function that maintains it"),
     "consequence": Meaning("what a violation leads to"),
-    "detail": Meaning("legal state that looks like a violation", "there is none"),
+    "detail": Meaning(
+        "legal state that looks like a violation, and what is not checked", "there is none"
+    ),
     "bugs": Meaning("known bugs that violate the rule"),
 }
 

@@ -174,10 +174,10 @@ _REFERENCE_COLUMNS: Final = (
         meaning="id of the process that has it, or thread id of the task",
         null="it is not a task's",
     ),
-    Column("fd", NUMBER, meaning="file descriptor", null="it is not one"),
+    Column("fd", NUMBER, meaning="file descriptor", null="it is not a descriptor"),
     Column("file", ADDRESS, meaning="address of the `struct file`", null="it is not a file's"),
     Column("start", ADDRESS, meaning="start address of the mapping", null="it is not a mapping"),
-    Column("handle", HANDLE, meaning="remote handle", null="it is not one"),
+    Column("handle", HANDLE, meaning="remote handle", null="it is not a handle"),
     Column("cpu", CPU, meaning="CPU that keeps saved state", null="it is not saved state of a CPU"),
 )
 OBJECT_COLUMNS: Final = (
@@ -186,7 +186,7 @@ OBJECT_COLUMNS: Final = (
         ADDRESS,
         value="address",
         meaning="address of the object",
-        null="references to it exist, but not its address",
+        null="only references to it are known, not its address",
     ),
     Column(
         "device",

@@ -162,7 +162,10 @@ SAMPLE_COLUMNS: Final = (
     Column("time", SECONDS, meaning="time of the look", unit="seconds since 1970"),
     Column(
         "state",
-        meaning="`running`, `stopped` or `gone`, which repeats the look before",
+        meaning=(
+            "`running`, `stopped` or `gone`; a look at a machine that is gone repeats the look "
+            "before"
+        ),
         null="it is unknown",
     ),
     Column(

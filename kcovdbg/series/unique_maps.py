@@ -582,7 +582,7 @@ VARIANT: Final = Variant(
 
 
 def _bug(title: str, *rules: str) -> KnownBug:
-    return KnownBug(title, "not in its postings of January 2025", rules, ("E7",), needs=UNIQUE_MAPS)
+    return KnownBug(title, "not in the postings of January 2025", rules, ("E7",), needs=UNIQUE_MAPS)
 
 
 SERIES: Final = Series(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Holds what kcovdbg answers against what the guest said of itself.
+"""Compares the answers of kcovdbg with what the guest said of itself.
 
 The truth comes from the workload's lines (init.c documents them) and, for a section in flight, from
 section.py; the answers are the parsed ``--json`` of each command. What disagrees is returned as
@@ -43,14 +43,14 @@ def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, A
 
 
 def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The lines about the workload's states, by state, each as printed last."""
+    """Return the lines about the workload's states, by state, each as printed last."""
     return {
         line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line
     }
 
 
 def told_of(states: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say what the guest was told of its kernel's KCOV; empty where nothing about it is special."""
+    """Return what the guest was told of its kernel's KCOV; empty if it is mainline's."""
     found = re.search(r"\bkcovlab\.kcov=(\S+)", states["kernel"]["cmdline"])
     return found[1] if found else ""
 
@@ -100,7 +100,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
 def _compare_devices(
     states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool
 ) -> Iterator[str]:
-    """Hold the objects, handles and sessions of kcov_dataflow against what the guest set up."""
+    """Compare the objects, handles and sessions of kcov_dataflow with what the guest set up."""
     rows = [row for row in answers["objects"] if row.get("device")]
     lines = [line for line in states.values() if "dataflow" in line]
     if len(rows) != len(lines):
@@ -207,7 +207,7 @@ def mode_of(line: Mapping[str, Any], key: str = "mode") -> str:
 
 
 def decode_name(line: Mapping[str, Any]) -> str:
-    """A comm as kcovdbg shows it."""
+    """Return a comm as kcovdbg shows it."""
     return bytes.fromhex(line["comm_hex"]).decode("utf-8", "backslashreplace")
 
 
@@ -374,7 +374,7 @@ def _compare_sessions(
             }
             expected |= {"kcov_handle": line.get("kcov_handle", "0x0"), "owns_remote": False}
         yield from find_disagreements(name, row, expected)
-    # Nothing is listed that isn't there: nobody else collects.
+    # Nobody else collects, so nothing else may be listed.
     for row in rows:
         if row["role"] != "none" and row["pid"] not in with_session | in_section and not section:
             yield (
@@ -514,7 +514,7 @@ _MADE_BY_INIT = re.compile(r"kcov_(map_make|map_init|ioctl)\b")
 def _compare_map_areas(
     states: Mapping[str, Mapping[str, Any]], allocated: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Hold what vmallocinfo shows against what each KCOV_INIT_TRACE makes: two buffers, twice 64
+    """Compare what vmallocinfo shows with what each KCOV_INIT_TRACE makes: two buffers, twice 64
     bytes a word for entries.
     """
     sizes = {
@@ -575,7 +575,7 @@ _ROLES = {"local": "local", "remote": "remote-section", None: None}
 
 
 def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) -> Iterator[str]:
-    """Hold the section in flight against what the stub read at the stop."""
+    """Compare the section in flight with what the stub read at the stop."""
     address = section["task"]
     row = next((row for row in answers["tasks"] if row["task"] == address), None)
     if row is None:

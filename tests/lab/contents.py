@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Holds what kcovdbg shows of buffers against the words that user space saw in them, record by
+"""Compares what kcovdbg shows of buffers with the words that user space saw in them, record by
 record.
 """
 

@@ -31,10 +31,10 @@ from tests.lab.recipe import Recipe
 DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
 SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
 LIMIT_OF_ALL = 25 << 20
-# What is asked of each, in this order; what it answers is compared with the truth, but check's,
-# which must be nothing.
+# The commands that each kernel is asked. Their answers are compared with the truth; check must find
+# nothing.
 LINES = {**COMMANDS, "check": "check"}
-# What is rightly said of a kernel whose debug info is of few objects.
+# Remarks that are right for a kernel whose debug info is of few objects.
 _NO_LOG = re.compile(
     "kcovdbg: note: the kernel's log is unreadable: the debug info has no struct printk_ringbuffer$"
 )
@@ -144,7 +144,7 @@ def golden_target(directory: Path) -> list[str]:
 
 
 def ask_golden(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """Ask a kept directory, by the road that every user has."""
+    """Ask a kept directory in the way that users do."""
     answers = ask_all(golden_target(directory))
     answers["stderr"] = [row for row in answers["stderr"] if not _NOTES.match(row["line"])]
     answers["check"] = [row for row in answers["check"] if not _is_of_an_old_slice(row)]
@@ -156,7 +156,7 @@ def _is_of_an_old_slice(finding: Mapping[str, Any]) -> bool:
 
 
 def read_truth(directory: Path) -> dict[str, Any]:
-    """The truth about a kept directory."""
+    """Return the truth about a kept directory."""
     truth: dict[str, Any] = json.loads(zstandard.decompress((directory / TRUTH).read_bytes()))
     return truth
 

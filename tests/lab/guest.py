@@ -33,9 +33,9 @@ from tests.lab.recipe import Architecture
 from tests.lab.rsp import Rsp
 from tests.lab.truth import Truth
 
-# Of a file that is put into a packed guest: its line has to fit into the answer.
+# Bytes of a file that a line of the console takes into a packed guest.
 _PIECE = 48
-# What the kernel says when nothing good is to be waited for any more.
+# What the kernel prints when waiting is of no use any more.
 _DEAD = ("Kernel panic - not syncing",)
 
 
@@ -132,10 +132,10 @@ class Sockets(NamedTuple):
 
 class Guest:
     """A running guest; as a context manager, its states stand inside the block, and it ends with
-    that.
+    the block.
 
-    An owned guest (the default) ends with the thread that started it, whatever ends that; a
-    detached one when it is told to.
+    An owned guest (the default) ends with the thread that started it, however that ends; a
+    detached one ends when it is told to.
     """
 
     def __init__(

@@ -81,11 +81,11 @@ class Seen:
 
 
 def is_count_of_pcs(finding: dict[str, Any]) -> bool:
-    """Whether a count is too large for comparisons, and not for PCs, which take one word instead of
-    four.
+    """Return whether a count is too large for comparisons, but not for PCs, which take one word
+    instead of four.
 
-    So it is where a thread changed from PCs to comparisons without resetting the count, which is
-    not the kernel's mistake.
+    A thread that changes from PCs to comparisons without resetting the count leaves such a count,
+    which is not the kernel's mistake.
     """
     if finding["rule"] != "B2":
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``patch`` beside what a guest executed, by QEMU's log."""
+"""Compares the answers of ``patch`` with what a guest executed, by QEMU's log."""
 
 from __future__ import annotations
 

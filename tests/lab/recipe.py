@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so
+"""The kernels that the lab can build. A recipe is data: all that goes into a kernel, and so
 into its key.
 
 config/recipes.ini has them, and config/architectures.ini the architectures that they are for.

@@ -21,7 +21,7 @@ _READ_MAX = 2000
 
 
 class RspError(LabError):
-    """The stub refused, or said what we don't understand."""
+    """The stub refused, or sent what this client does not understand."""
 
 
 class Rsp:
@@ -85,7 +85,7 @@ class Rsp:
         self._socket.close()
 
     def read(self, address: int, size: int) -> bytes:
-        """Virtual memory, as the stopped CPU sees it."""
+        """Return virtual memory, as the stopped CPU sees it."""
         data = bytearray()
         while len(data) < size:
             want = min(size - len(data), _READ_MAX)
@@ -99,7 +99,7 @@ class Rsp:
         return bytes(data)
 
     def word(self, address: int) -> int:
-        """An unsigned 64-bit number in memory."""
+        """Return an unsigned 64-bit number in memory."""
         return int(struct.unpack(f"{self._byte_order}Q", self.read(address, 8))[0])
 
     def registers(self) -> dict[str, int]:
@@ -114,7 +114,7 @@ class Rsp:
         )
 
     def set_breakpoint(self, address: int) -> None:
-        """A hardware breakpoint: it leaves no trace in the guest's memory, so none in a dump."""
+        """Set a hardware breakpoint, which is not in the guest's memory and so in no dump."""
         self._expect_ok(b"Z1,%x,1" % address)
 
     def clear_breakpoint(self, address: int) -> None:
@@ -132,7 +132,7 @@ class Rsp:
         self.stopped = False
 
     def wait_stop(self, timeout: float) -> str | None:
-        """The stop packet, or None if the guest still runs after the timeout."""
+        """Return the stop packet, or None if the guest still runs after the timeout."""
         deadline = time.monotonic() + timeout
         packet = self._packet(deadline)
         if packet is None:
@@ -163,7 +163,7 @@ class Rsp:
         self._socket.sendall(b"$%s#%02x" % (command, sum(command) & 0xFF))
 
     def _drain(self) -> None:
-        """Read away what the stub says unasked: it may announce the stop that attaching caused, and
+        """Discard what the stub sends unasked: it may announce the stop that attaching caused, and
         that packet would pass for the answer to our next command and shift all that follow."""
         while self._packet(time.monotonic() + 0.2) is not None:
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stops a guest inside a remote section, and tells which, from raw memory.
+"""Stops a guest inside a remote section, and finds out from raw memory which section it is.
 
 None of kcovdbg's own code takes part: what is found here is the truth that its walkers are tested
 against. Offsets come from the debug info of vmlinux, addresses from its System.map, the KASLR
@@ -26,7 +26,7 @@ from tests.lab.guest import Guest
 from tests.lab.kernel import Kernel
 from tests.lab.rsp import Rsp
 
-# Where a section is still whole, whatever it did, and about to end.
+# At the start of this function a section of any kind is still whole, and about to end.
 STOP_AT = "kcov_remote_stop"
 # Bits of the task's mode word that are not its mode; KCOV_IN_CTXSW is the highest.
 _MODE_FLAGS = 0xE0000000 | 1 << 30
@@ -52,7 +52,7 @@ _KCOV_FIELDS = ("refcount", "mode", "size", "area", "t", "remote", "remote_size"
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What of this kernel a stop is judged by."""
+    """The facts about this kernel by which a stop is judged."""
 
     program: drgn.Program
     """Has its types, and no memory."""
@@ -130,7 +130,7 @@ STATES = {
 
 @functools.lru_cache(maxsize=4)
 def read_layout(kernel: Kernel) -> Layout:
-    """Read it from vmlinux and System.map; takes some tenths of a second."""
+    """Read the layout from vmlinux and System.map, which takes some tenths of a second."""
     program = drgn.Program(drgn.Platform(drgn.Architecture[kernel.recipe.architecture.upper()]))
     # Without a target there is no main module for vmlinux to match; types need none.
     module = program.extra_module("vmlinux", create=True)
@@ -168,7 +168,9 @@ def _preempt_count(program: drgn.Program, symbols: dict[str, int]) -> tuple[str 
 
 
 def _member_names(kind: drgn.Type) -> Iterator[str]:
-    """Those of anonymous structures too: with RANDSTRUCT all that may move is in one."""
+    """Return the names of members, also in anonymous structures: with RANDSTRUCT all members that
+    may move are in one.
+    """
     for member in kind.members or ():
         if member.name is not None:
             yield member.name
@@ -200,7 +202,7 @@ def _state_values(of: drgn.Object, state: str, prefix: str) -> dict[str, int]:
 
 
 def kaslr_offset(guest: Guest, symbols: dict[str, int]) -> int:
-    """How far the guest's kernel is from where it was linked to, by its own /proc/kallsyms."""
+    """Return how far the guest's kernel is from its link address, by its own /proc/kallsyms."""
     line = guest.wait_truth(lambda line: line.get("state") == "kernel")
     return int(line["symbols"]["_stext"], 16) - symbols["_stext"]
 
@@ -214,7 +216,7 @@ class Probe:
         self.kaslr = kaslr
 
     def address(self, symbol: str) -> int:
-        """Where a symbol of the image is in this guest."""
+        """Return the address of a symbol of the image in this guest."""
         return self._layout.symbols[symbol] + self.kaslr
 
     @functools.cached_property
@@ -223,7 +225,7 @@ class Probe:
         return self._stub.word(self.address("__per_cpu_offset"))
 
     def _percpu_address(self, symbol: str, offset: int) -> int:
-        """Where the CPU has its own of a per-CPU symbol."""
+        """Return the address of the CPU's instance of a per-CPU symbol."""
         linked = self._layout.symbols[symbol]
         # x86-64 links these symbols from 0 on, others into the image, which KASLR moves.
         at = linked + self.kaslr if linked >= self._layout.symbols["_text"] else linked
@@ -276,7 +278,7 @@ class Probe:
         }
 
     def describe(self, section: dict[str, Any]) -> dict[str, Any]:
-        """A section with the objects and the buffers that it refers to, for the record."""
+        """Return a section with the objects and the buffers that it refers to, as truth to keep."""
         objects = {}
         saved = section["saved"]
         for address in (section["kcov"], saved["kcov"]):
@@ -303,7 +305,7 @@ class Probe:
         }
 
     def _read(self, kind: str, address: int) -> drgn.Object:
-        """Read a structure at once."""
+        """Read a structure in one packet."""
         program = self._layout.program
         data = self._stub.read(address, drgn.sizeof(program.type(kind)))
         return drgn.Object.from_bytes_(program, kind, data)

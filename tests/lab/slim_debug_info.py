@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes debug info small enough to be committed: types and symbols; no lines, no code, and nothing
-that stacks unwind by.
+"""Makes debug info small enough to be committed: types and symbols; no lines, no code, and no
+call frame information.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ UNWANTED_SYMBOLS = (
 
 
 def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str = "") -> None:
-    """Write what state commands ask of a vmlinux; every address in it stays.
+    """Write what state commands need of a vmlinux, with every address as it is.
 
     :param sources: the C files whose debug info is wanted.
     :param tools: the prefix of binutils that know the image's machine.
@@ -159,7 +159,7 @@ def blank_image(path: Path) -> None:
 
 
 def blank_strings(path: Path) -> None:
-    """Turn the names that nothing refers to into zeros; what they are referred to by stays."""
+    """Turn the names that nothing refers to into zeros; references stay valid."""
     with ElfFile(path) as elf:
         strings, info, order = (
             elf.section(".debug_str"),

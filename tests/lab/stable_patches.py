@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``patch`` on what the stable tree changed between two releases, held against QEMU's log.
+"""``patch`` on what the stable tree changed between two releases, compared with QEMU's log.
 
 python -m tests.lab.stable_patches OLD_TREE [--recipe NAME]
 

@@ -153,7 +153,7 @@ def describe(ranks: Sequence[int | None]) -> str:
 def check_claims(
     truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, executed: set[int]
 ) -> None:
-    """Hold what a way claims against the instructions that were executed."""
+    """Compare what a way claims with the instructions that were executed."""
     for caller, callee in zip(way.path, way.path[1:], strict=False):
         assert any(site.caller == caller for site in graph.find_callers(callee))
     if way.site is None:

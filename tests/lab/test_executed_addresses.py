@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines that a boot executed by QEMU's log of translated code, held against each instruction
+"""The lines that a boot executed by QEMU's log of translated code, compared with each instruction
 that a plugin saw executed.
 
 The kernel's own callbacks of KCOV count for nothing here: the log has all code of the boot, before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States of lines, held against QEMU's log of every instruction that a guest executed in some
+"""States of lines, compared with QEMU's log of every instruction that a guest executed in some
 hundred system calls.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``patch`` on diffs of the kernel's own source, held against QEMU's log of every instruction that
+"""``patch`` on diffs of the kernel's own source, compared with QEMU's log of every instruction that
 a guest executed.
 """
 
