@@ -15,9 +15,11 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from kcovdbg.abi.address import page_align
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
 from tests.lab import requirements
 from tests.lab.initramfs import COMPILE, write_initramfs
@@ -25,6 +27,7 @@ from tests.lab.kernel import Kernel
 from tests.lab.recipe import Architecture
 
 PROGRAMS = Path(__file__).parent / "programs"
+LINE_MODULE = Path(__file__).parent / "line_module"
 # Of QEMU.
 PLUGINS = Path(__file__).parent / "plugins"
 _CALL_SIZE = 5
@@ -97,10 +100,15 @@ def log_boot(kernel: Kernel, folder: Path, *, is_random: bool) -> Path:
     return folder / "log"
 
 
-def log_calls(kernel: Kernel, folder: Path, program: str = "calls.c") -> list[Call]:
+def log_calls(
+    kernel: Kernel, folder: Path, program: str = "calls.c", modules: Sequence[Path] = ()
+) -> list[Call]:
     """Boot a guest that makes system calls, and return what was executed and recorded in each.
 
+    The folder then has where the sections of a loaded module are, as ``exchange/sections``.
+
     :param program: that makes the calls, by its file.
+    :param modules: files that it may load.
     """
     platform = kernel.recipe.platform
     requirements.ensure(requirements.for_boot(platform) | requirements.for_userland(platform))
@@ -108,7 +116,8 @@ def log_calls(kernel: Kernel, folder: Path, program: str = "calls.c") -> list[Ca
     compile_init = [f"{platform.tools}gcc", *COMPILE, "-w", "-o", str(folder / "init")]
     subprocess.run([*compile_init, str(PROGRAMS / program)], check=True)
     with (folder / "initramfs").open("wb") as stream:
-        write_initramfs(stream, (folder / "init").read_bytes(), {})
+        files = {f"modules/{path.name}": path.read_bytes() for path in modules}
+        write_initramfs(stream, (folder / "init").read_bytes(), files)
     (folder / "exchange").mkdir()
     options = ["-cpu", platform.cpu, "-initrd", str(folder / "initramfs")]
     options += ["-fsdev", f"local,id=exchange,path={folder / 'exchange'},security_model=none"]
@@ -143,6 +152,23 @@ def read_calls(folder: Path, high: int) -> list[Call]:
         )
     assert next(windows, None) is None
     return calls
+
+
+def read_loaded_module(folder: Path, path: Path) -> LoadedModule:
+    """Return where a guest loaded a module.
+
+    :param folder: as of :func:`log_calls`.
+    :param path: the module's file.
+    """
+    rows = (folder / "exchange" / "sections").read_text().splitlines()
+    sections = {name: int(address, 16) for name, address in map(str.split, rows)}
+    with ElfFile(path) as elf:
+        texts = [section for section in elf.text_sections() if section.name in sections]
+        # The kernel frees it.
+        kept = [section for section in texts if not section.name.startswith(".init")]
+        size = sum(page_align(section.size) for section in texts)
+        places = tuple(sorted((section.name, sections[section.name]) for section in kept))
+        return LoadedModule(path.stem, elf.build_id, size, places)
 
 
 def _read_windows(path: Path) -> Iterator[array[int]]:

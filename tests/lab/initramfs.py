@@ -71,6 +71,20 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
     return Userland(cache.make_whole(cache.root() / f"userland-{digest.hexdigest()[:16]}", fill))
 
 
+def make_modules(kernel: Kernel, modules: Path) -> list[Path]:
+    """Return the modules of a directory for a kernel, compiled unless they are in the cache."""
+    sources = sorted(modules.iterdir())
+    digest = hashlib.sha256(f"{kernel.key} ".encode())
+    for path in (*sources, Path(__file__)):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+
+    def fill(work: Path) -> None:
+        _build_modules(kernel, sources, work)
+
+    made = cache.make_whole(cache.root() / f"modules-{digest.hexdigest()[:16]}", fill)
+    return sorted(made.glob("*.ko"))
+
+
 def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -> None:
     """Write an archive with a program as /init, and files."""
     writer = CpioWriter(stream)

@@ -5,16 +5,19 @@ hundred system calls.
 
 from __future__ import annotations
 
+import subprocess
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.records.line_states import (
     OPEN,
     WHOLE,
@@ -25,12 +28,22 @@ from kcovdbg.records.line_states import (
     Quality,
     StateFinder,
     TraceRecords,
+    make_finder,
 )
 from kcovdbg.symbols.address_locator import AddressLocator
-from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, order_rows, read_linked
+from kcovdbg.symbols.blocks import (
+    BlockColumns,
+    BlockFlag,
+    BlockMaker,
+    FunctionFlag,
+    order_rows,
+    read_linked,
+)
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.dwarf_reader import DwarfReader
+from kcovdbg.symbols.table_builder import make_module_table
 from tests.lab.execution_truth import (
+    LINE_MODULE,
     Call,
     CallReplay,
     ImageInstructions,
@@ -39,7 +52,9 @@ from tests.lab.execution_truth import (
     X86Contexts,
     find_high_half,
     log_calls,
+    read_loaded_module,
 )
+from tests.lab.initramfs import make_modules
 from tests.lab.kernel import Kernel
 from tests.support.objdump import Range, compare_decoders
 
@@ -54,43 +69,27 @@ _WHOLE = WHOLE & ~Quality.ENABLES
 _OPEN = OPEN & ~Quality.ENABLES
 
 
-class Truth:
-    """What was executed, beside what the blocks of the kernel say."""
+class CodeTruth:
+    """What was executed of the kernel's image or of a module, beside what its blocks say.
+
+    :param elf: the image, or the module where it was loaded.
+    :param blocks: of the same code.
+    """
 
     def __init__(
-        self, kernel: Kernel, elf: ElfFile, folder: Path, program: str = "calls.c"
+        self, elf: ElfFile, blocks: BlockColumns, finder: StateFinder, points: Collection[int]
     ) -> None:
-        image = read_linked(elf, elf.symbols)
-        base = min(section.address for section in image.sections if section.is_text)
-        units = AddressLocator(DwarfReader(elf), elf.symbols, array("Q"), lambda _: None).finish()
-        self.blocks = BlockMaker(image).make(order_rows(units.rows), base)
-        self.points = frozenset(find_points(elf).pc)
-        offsets = array("I", sorted(point - base for point in self.points))
-        self.finder = StateFinder(self.blocks, offsets, array("Q", bytes(8 * len(offsets))))
+        self.elf = elf
+        self.blocks = blocks
+        self.finder = finder
+        self.points = frozenset(points)
         self.instructions = ImageInstructions(elf)
-        platform = kernel.recipe.platform
-        self.high = find_high_half(platform)
-        self.contexts = X86Contexts(elf) if platform.name == "x86_64" else UninterruptedCalls(elf)
         self.parts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        columns = (self.blocks.part_start, self.blocks.part_size, self.blocks.part_function)
+        columns = (blocks.part_start, blocks.part_size, blocks.part_function)
         for start, size, function in zip(*columns, strict=True):
-            self.parts[function].append((base + start, size))
+            self.parts[function].append((blocks.base + start, size))
         self._known: dict[int, tuple[bool, list[tuple[int, int]]]] = {}
         self._at: dict[int, Instruction | None] = {}
-        self.calls: list[tuple[Call, list[int]]] = []
-        self.left_out = 0
-        for call in log_calls(kernel, folder, program=program):
-            steps = self.contexts.split(call.executed) if len(call.executed) <= _MOST else None
-            if steps is None:
-                self.left_out += 1
-                continue
-            own = [
-                self.high | address
-                for step in steps
-                if step.is_own
-                for address in call.executed[step.start : step.end]
-            ]
-            self.calls.append((call, own))
 
     def _look_at(self, function: int) -> tuple[bool, list[tuple[int, int]]]:
         """Return whether a function is instrumented, and the ranges of it that are padding."""
@@ -136,6 +135,65 @@ class Truth:
         return self._at[address]
 
 
+class Truth(CodeTruth):
+    """What was executed of a kernel's image in each call of a program, and of a module."""
+
+    def __init__(
+        self, kernel: Kernel, elf: ElfFile, folder: Path, program: str = "calls.c"
+    ) -> None:
+        image = read_linked(elf, elf.symbols)
+        base = min(section.address for section in image.sections if section.is_text)
+        units = AddressLocator(DwarfReader(elf), elf.symbols, array("Q"), lambda _: None).finish()
+        blocks = BlockMaker(image).make(order_rows(units.rows), base)
+        points = find_points(elf).pc
+        offsets = array("I", sorted(point - base for point in points))
+        finder = StateFinder(blocks, offsets, array("Q", bytes(8 * len(offsets))))
+        super().__init__(elf, blocks, finder, points)
+        platform = kernel.recipe.platform
+        self.high = find_high_half(platform)
+        self.contexts = X86Contexts(elf) if platform.name == "x86_64" else UninterruptedCalls(elf)
+        self.calls: list[tuple[Call, list[int]]] = []
+        self.left_out = 0
+        (self.module_file,) = make_modules(kernel, LINE_MODULE)
+        for call in log_calls(kernel, folder, program=program, modules=[self.module_file]):
+            steps = self.contexts.split(call.executed) if len(call.executed) <= _MOST else None
+            if steps is None:
+                self.left_out += 1
+                continue
+            own = [
+                self.high | address
+                for step in steps
+                if step.is_own
+                for address in call.executed[step.start : step.end]
+            ]
+            self.calls.append((call, own))
+        self.module: CodeTruth | None = None
+        if (folder / "exchange" / "sections").exists():
+            self.module = read_module(self.module_file, folder)
+
+    @property
+    def all_code(self) -> Iterator[CodeTruth]:
+        """The image, and the module that was loaded."""
+        yield self
+        if self.module is not None:
+            yield self.module
+
+    def find_instruction(self, address: int) -> Instruction | None:
+        """Return the instruction at an address of the image or the module."""
+        found = (code.instruction_at(address) for code in self.all_code)
+        return next(filter(None, found), None)
+
+
+def read_module(path: Path, folder: Path) -> CodeTruth:
+    """Return what a guest executed of a module."""
+    loaded = read_loaded_module(folder, path)
+    table = make_module_table(loaded, str(path))
+    assert table.blocks is not None
+    # Open as long as instructions are read.
+    elf = PlacedModule(path, dict(loaded.sections))
+    return CodeTruth(elf, table.blocks, make_finder(table), find_points(elf).pc)
+
+
 @pytest.fixture(scope="module", params=["calls.c", "more_calls.c"])
 def truth(
     request: pytest.FixtureRequest, kernel: Kernel, tmp_path_factory: pytest.TempPathFactory
@@ -174,23 +232,61 @@ def share_of_unknown(tally: Counter[str]) -> float:
     return (tally["UNDECIDED"] + tally["EDGES"]) / tally.total()
 
 
-def test_whole_calls(truth: Truth) -> None:
+def compare_calls(truth: Truth, code: CodeTruth) -> tuple[Counter[str], list[object]]:
+    """Return how many lines of the functions that calls executed have each state, and those whose
+    state is wrong.
+    """
     tally: Counter[str] = Counter()
-    wrong = []
+    wrong: list[object] = []
     for call, own in truth.calls:
         executed = set(own)
-        functions = truth.functions_of(executed)
+        functions = code.functions_of(executed)
         trace = TraceRecords(Counter(call.records), _WHOLE, _PC)
-        states = truth.finder.find_lines(trace, functions, with_others=False)
+        states = code.finder.find_lines(trace, functions, with_others=False)
         assert states.contradictions == 0, call.text
-        more, different = compare(states, truth.lines_of(functions, executed))
+        more, different = compare(states, code.lines_of(functions, executed))
         tally += more
         wrong += [(call.text, *map(str, different))] if different else []
+    return tally, wrong
+
+
+def test_whole_calls(truth: Truth) -> None:
+    tally, wrong = compare_calls(truth, truth)
     assert len(truth.calls) >= 180
     assert tally.total() >= 80_000
     assert wrong == []
     assert share_of_unknown(tally) <= 0.005
     assert tally["MOVED"] / tally.total() <= 0.015
+
+
+def test_whole_calls_of_a_module(truth: Truth) -> None:
+    if truth.module is None:
+        pytest.skip("the program loads no module")
+    tally, wrong = compare_calls(truth, truth.module)
+    assert wrong == []
+    assert tally.total() >= 700
+    assert share_of_unknown(tally) <= 0.01
+    assert all(tally[state] > 20 for state in ("EXECUTED", "PARTLY", "NOT_EXECUTED"))
+
+
+def test_lines_of_a_module_are_those_of_addr2line(truth: Truth) -> None:
+    """What the comparison takes for the line of an instruction."""
+    if truth.module is None:
+        pytest.skip("the program loads no module")
+    by_section: defaultdict[str, dict[int, tuple[str, int]]] = defaultdict(dict)
+    for part in chain.from_iterable(truth.module.parts.values()):
+        for one in truth.module.instructions.read(*part):
+            section = truth.module.elf.section_at(one.address)
+            assert section is not None
+            if one.line is not None:
+                file, line = one.line
+                by_section[section.name][one.address - section.address] = Path(file).name, line
+    assert sum(map(len, by_section.values())) > 500
+    for name, lines in by_section.items():
+        command = ["addr2line", "-e", str(truth.module_file), "-j", name, *map(hex, lines)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        places = [text.split()[0].rpartition(":") for text in shown.splitlines()]
+        assert [(Path(file).name, int(line)) for file, _, line in places] == [*lines.values()]
 
 
 # A call instruction has at least two bytes, and at most so many.
@@ -252,7 +348,8 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
 def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
     if not isinstance(truth.contexts, X86Contexts):
         pytest.skip("calls are followed on x86-64 only")
-    replay = CallReplay(truth.instruction_at, truth.points, truth.contexts)
+    points = frozenset[int]().union(*(code.points for code in truth.all_code))
+    replay = CallReplay(truth.find_instruction, points, truth.contexts)
     tally: Counter[str] = Counter()
     stopped = 0
     wrong = []
@@ -263,26 +360,26 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
         if cut is None:
             continue
         # What the guest recorded itself begins with what it had recorded until then.
-        assert [pc for pc in call.records if pc in truth.points][
-            : len(cut.records)
-        ] == cut.records, call.text
-        functions = truth.functions_of(cut.executed)
+        assert [pc for pc in call.records if pc in points][: len(cut.records)] == cut.records, (
+            call.text
+        )
         place = Place(cut.positions, cut.stack) if is_placed else None
         quality = _OPEN | Quality.PLACED if is_placed else _OPEN
-        trace = TraceRecords(
-            Counter(cut.records), quality, _PC, place, cut.records[-1] if cut.records else None
-        )
-        states = truth.finder.find_lines(trace, functions, with_others=False)
-        assert states.contradictions == 0, call.text
-        more, different = compare(states, truth.lines_of(functions, cut.executed))
-        tally += more
-        wrong += [(call.text, *map(str, different))] if different else []
-        # Of the block that the task is in, lines are unknown.
-        at: set[tuple[str, int]] = set()
-        for function in functions if is_placed else ():
-            for block in truth.finder.find_blocks(trace, function).blocks:
-                at.update(block.lines if block.state is BlockState.STOPPED else ())
-        stopped += len(at)
+        last = cut.records[-1] if cut.records else None
+        trace = TraceRecords(Counter(cut.records), quality, _PC, place, last)
+        for code in truth.all_code:
+            functions = code.functions_of(cut.executed)
+            states = code.finder.find_lines(trace, functions, with_others=False)
+            assert states.contradictions == 0, call.text
+            more, different = compare(states, code.lines_of(functions, cut.executed))
+            tally += more
+            wrong += [(call.text, *map(str, different))] if different else []
+            # Of the block that the task is in, lines are unknown.
+            at: set[tuple[str, int]] = set()
+            for function in functions if is_placed else ():
+                for block in code.finder.find_blocks(trace, function).blocks:
+                    at.update(block.lines if block.state is BlockState.STOPPED else ())
+            stopped += len(at)
     assert wrong == []
     share = share_of_unknown(tally)
     assert share <= (0.005 + stopped / tally.total() if is_placed else 0.4)

@@ -352,6 +352,75 @@ static void make_process_calls(void)
 	CALL(sched_yield());
 }
 
+/* Each section of a loaded module, with its address. */
+static void write_sections(const char *folder)
+{
+	FILE *list = fopen("/out/sections", "w"), *file;
+	struct dirent *entry;
+	char path[400], text[64];
+	DIR *sections = opendir(folder);
+
+	while (sections && (entry = readdir(sections))) {
+		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		file = entry->d_name[0] == '.' || entry->d_name[0] == '_' ? fopen(path, "r") : NULL;
+		if (file && fgets(text, sizeof(text), file))
+			fprintf(list, "%s %s", entry->d_name, text);
+		if (file)
+			fclose(file);
+	}
+	fclose(list);
+}
+
+/* Of the lab's module: tests/lab/line_module. */
+static void make_module_calls(void)
+{
+	static char bytes[200] = "many bytes";
+	int file = open("/modules/kcovlab_lines.ko", O_RDONLY);
+
+	if (file < 0)
+		return;
+	if (syscall(SYS_finit_module, file, "", 0))
+		perror("kcovlab_lines");
+	write_sections("/sys/module/kcovlab_lines/sections");
+	file = CALL(open("/sys/kernel/debug/kcovlab_lines/run", O_RDWR));
+	CALL(write(file, "a3", 2));
+	CALL(write(file, "c3", 2));
+	CALL(write(file, "d2", 2));
+	CALL(write(file, "e7", 2));
+	CALL(write(file, "e1", 2));
+	CALL(write(file, "g5", 2));
+	CALL(write(file, "z5", 2));
+	CALL(write(file, "+one", 5));
+	CALL(write(file, "+two", 5));
+	CALL(write(file, "+one", 5));
+	CALL(write(file, "+a name that is long", 21));
+	CALL(read(file, bytes, 100));
+	CALL(read(file, bytes, 100));
+	CALL(write(file, "1two", 5));
+	CALL(write(file, "1none", 6));
+	CALL(write(file, "0text", 6));
+	CALL(write(file, "25", 3));
+	CALL(write(file, "21", 3));
+	CALL(write(file, "0text", 6));
+	CALL(write(file, "20", 3));
+	CALL(write(file, "0text", 6));
+	CALL(write(file, "3text", 6));
+	CALL(write(file, "3longer text", 13));
+	CALL(write(file, "3#", 3));
+	CALL(write(file, "3a#b", 5));
+	CALL(write(file, "3\0", 3));
+	CALL(write(file, "r6", 2));
+	CALL(write(file, "u1", 2));
+	CALL(write(file, "u2", 2));
+	CALL(write(file, bytes, 100));
+	CALL(write(file, (void *)1, 100));
+	CALL(write(file, "\1\0\0\0\2\0\0", 8));
+	CALL(write(file, (void *)1, 8));
+	CALL(write(file, (void *)-4096, 8));
+	CALL(write(file, (void *)1, 3));
+	CALL(write(file, "", 1));
+}
+
 static void make_calls(void)
 {
 	make_file_calls();
@@ -359,4 +428,5 @@ static void make_calls(void)
 	make_event_calls();
 	make_socket_calls();
 	make_process_calls();
+	make_module_calls();
 }
