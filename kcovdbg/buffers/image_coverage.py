@@ -51,12 +51,11 @@ def find_image_coverage(
     files, tables = found.files, [table]
     others = found.unmatched
     for module in context.kernel.points.find_module_tables():
-        if module.blocks is not None:
-            tables.append(module)
-            own = select_code_records(trace, module)
-            in_module = find_source_coverage(module, own, wanted)
-            files = join_coverage(files, in_module.files)
-            others -= len(own.counts) - in_module.unmatched
+        tables.append(module)
+        own = select_code_records(trace, module)
+        in_module = find_source_coverage(module, own, wanted)
+        files = join_coverage(files, in_module.files)
+        others -= len(own.counts) - in_module.unmatched
     in_modules, module_pcs = _find_module_lines(context, tables, trace.counts, wanted)
     files = add_executed(files, in_modules)
     totals = sum_up(files)
@@ -79,6 +78,7 @@ def find_image_coverage(
         )
     if module_pcs:
         remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
+    remarks += context.kernel.points.explain_modules(trace.counts)
     others -= module_pcs
     if others > 0:
         what = "in no function" if is_exact else "no coverage points, as after tail calls"

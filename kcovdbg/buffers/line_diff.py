@@ -6,7 +6,7 @@ other did not.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from operator import add
 from typing import Final, NamedTuple
 
@@ -18,9 +18,18 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.line_states import LineState, StateColumns, StateFinder, make_finder
+from kcovdbg.records.line_states import (
+    LineState,
+    StateColumns,
+    StateFinder,
+    TraceRecords,
+    join_line_states,
+    make_finder,
+    select_code_records,
+)
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
+from kcovdbg.symbols.location_table import LocationTable
 
 # Of the numbers of states.
 _EXECUTED: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
@@ -69,15 +78,70 @@ Runs = Callable[[], Iterable[BufferCounts]]
 """Reads the runs of a side, one after the other."""
 
 
+class _ExecutedCode:
+    """The functions of the image or of a module that some runs executed.
+
+    :param finder: of the code.
+    :param module: the table of a module; None for the image.
+    """
+
+    def __init__(self, finder: StateFinder, module: LocationTable | None = None) -> None:
+        self._finder = finder
+        self._module = module
+        self._functions: set[int] = set()
+
+    def add(self, trace: TraceRecords) -> None:
+        """Add the functions that a run executed."""
+        self._functions.update(self._finder.find_executed(trace.counts))
+
+    def find_columns(self, trace: TraceRecords) -> StateColumns:
+        """Return the lines of all these functions with their states by one run."""
+        if self._module is not None:
+            trace = select_code_records(trace, self._module)
+        return self._finder.find_columns(trace, sorted(self._functions))
+
+
+def _add_lines(columns: StateColumns, more: StateColumns) -> StateColumns:
+    """Return lines with those of a module, which has lines of the same headers."""
+    names, files, lines = [*columns.names], columns.line_file[:], columns.line[:]
+    states, hits = columns.line_state[:], columns.line_hits[:]
+    numbers = {name: number for number, name in enumerate(names)}
+    places = {place: index for index, place in enumerate(zip(files, lines, strict=True))}
+    for index, line in enumerate(more.line):
+        if more.line_file[index] >= len(more.names):
+            continue
+        name = more.names[more.line_file[index]]
+        if name not in numbers:
+            numbers[name] = len(names)
+            names.append(name)
+        state, count = LineState(more.line_state[index]), more.line_hits[index]
+        at = places.get((numbers[name], line))
+        if at is None:
+            files.append(numbers[name])
+            lines.append(line)
+            states.append(state)
+            hits.append(count)
+        else:
+            states[at] = join_line_states({LineState(states[at]), state})
+            hits[at] = max(hits[at], count)
+    return columns._replace(
+        names=names,
+        line_file=files,
+        line=lines,
+        line_state=states,
+        line_hits=hits,
+        contradictions=columns.contradictions + more.contradictions,
+    )
+
+
 class _SideStates:
     """The states of the same lines by all runs of one side.
 
-    :param finder: of the kernel.
-    :param functions: that have the lines.
+    :param codes: that have the lines: the image, and modules.
     :param runs: of the side.
     """
 
-    def __init__(self, finder: StateFinder, functions: Sequence[int], runs: Runs) -> None:
+    def __init__(self, codes: Sequence[_ExecutedCode], runs: Runs) -> None:
         self.count = 0
         self.contradictions = 0
         self.executed: Sequence[int] = ()
@@ -86,7 +150,7 @@ class _SideStates:
         """Number of runs that did not."""
         self.hits: Sequence[int] = ()
         for counted in runs():
-            states = finder.find_columns(counted.trace, functions)
+            states = reduce(_add_lines, (code.find_columns(counted.trace) for code in codes))
             if not self.count:
                 self.lines: StateColumns = states
                 self.executed = self.missed = self.hits = bytes(len(states.line))
@@ -109,15 +173,21 @@ def diff_lines(
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
     kernel = builds.kernels[0]
-    finder = make_finder(find_point_table(context, kernel))
+    codes: dict[LocationTable | None, _ExecutedCode] = {}
+    codes[None] = _ExecutedCode(make_finder(find_point_table(context, kernel)))
     # Traces are read twice: lines of functions that only others executed are compared as well.
-    functions: set[int] = set()
     remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
-            functions.update(finder.find_executed(counted.trace.counts))
+            recorded = counted.trace.counts
+            remarks += kernel.points.explain_modules(recorded)
+            for table in kernel.points.find_module_tables(recorded):
+                if table not in codes:
+                    codes[table] = _ExecutedCode(make_finder(table), table)
+            for code in codes.values():
+                code.add(counted.trace)
             remarks += counted.remarks
-    left, right = (_SideStates(finder, sorted(functions), runs) for runs in sides)
+    left, right = (_SideStates([*codes.values()], runs) for runs in sides)
     rows, common, unknown = _find_rows(kernel, left, right, files)
     if unknown:
         remarks.append(f"{unknown} lines are not compared: unknown whether some run executed them")

@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
@@ -34,7 +36,7 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     find_counts,
@@ -95,10 +97,9 @@ def _is_function(table: LocationTable, name: str) -> bool:
     return bool(table.find(function=name) or table.functions_named(name))
 
 
-def _find_in_table(table: LocationTable, place: str) -> _Found:
-    """Return the points of a function, a file or a directory.
-
-    :raises KcovdbgError: when the kernel image has no code of that name.
+def _find_in_table(table: LocationTable, place: str) -> _Found | None:
+    """Return the points of a function, a file or a directory; None where the image or module of the
+    table has no code of that name.
     """
     if _is_function(table, place):
         points = _get_points(table, table.find(function=place))
@@ -109,9 +110,7 @@ def _find_in_table(table: LocationTable, place: str) -> _Found:
     if files or any(matches_path(place, unit) for unit in table.units()):
         pcs = table.find(files=files) if files else ()
         return _Found(_get_points(table, pcs), _NOT_INSTRUMENTED.format(place))
-    if is_file_name(place):
-        raise unknown_file([table], place)
-    raise unknown_function([table], place, "function or directory")
+    return None
 
 
 _NOT_INSTRUMENTED: Final = "'{}' is not instrumented: its code has no coverage point"
@@ -142,19 +141,32 @@ def _find_points(context: Context, place: str) -> _Found:
             f"other functions are missing"
         )
         return _Found(early, remarks=(remark,))
-    table = find_point_table(context)
-    try:
-        return _find_in_table(table, place)
-    except KcovdbgError:
-        if is_file_name(place):
-            raise
+    image = find_point_table(context)
+    found = _find_in_table(image, place)
+    if found is not None and _is_function(image, place):
+        return found
+    is_function = not is_file_name(place)
+    if found is None and is_function:
         named = context.kernel.names.make_function_finder().find_in_image(place)
         if any(start.room for start in named):
-            return _list_code(table, place, named)
-        found = context.kernel.points.find_in_module(place)
-        if found is None:
-            raise
-    module, points = found
+            return _list_code(image, place, named)
+    modules = context.kernel.points.find_module_tables()
+    parts = [found, *(_find_in_table(module, place) for module in modules)]
+    known = [part for part in parts if part is not None]
+    if known:
+        points = chain.from_iterable(part.points for part in known)
+        return _Found(sorted(points, key=attrgetter("pc")), known[0].absence)
+    if is_function:
+        in_memory = context.kernel.points.find_in_module(place)
+        if in_memory is None:
+            raise unknown_function([image, *modules], place, "function or directory")
+        return _list_loaded(place, *in_memory)
+    lacks_modules = context.kernel.points.lacks_modules
+    raise unknown_file([image, *modules], place, lacks_modules=lacks_modules)
+
+
+def _list_loaded(place: str, module: str, points: Sequence[FunctionPoint]) -> _Found:
+    """Return the points of a function of a module that only memory is read of."""
     absence = f"'{place}' of module {module} calls no callback: it is not instrumented"
     remark = (
         f"'{place}' is in module {module}; copies that are inlined into other functions are not "
@@ -374,6 +386,8 @@ def _count_by_blocks(
     """Return how often the block of each point was executed, by PC.
 
     A block that was executed without a record of its own, as other blocks show, counts once.
+
+    :param table: of the image or of a module.
     """
     finder = make_finder(table)
     find_blocks = cache(partial(finder.find_blocks, trace))
@@ -394,12 +408,16 @@ def _count_by_blocks(
 def _run_groups(context: Context, args: Namespace) -> Table:
     """Show the figures that export writes to lcov."""
     table = find_point_table(context, needs_points=False)
+    tables = [table, *context.kernel.points.find_module_tables()]
     matches: Callable[[str, Frame], bool] = matches_file
-    modules = context.kernel.points.find_module_tables()
-    if not any(matches_path(args.place, file) for module in modules for file in module.files()):
-        _find_in_table(table, args.place)
-        if _is_function(table, args.place):
-            matches = matches_source_function
+    if any(_is_function(one, args.place) for one in tables):
+        matches = matches_source_function
+    elif all(_find_in_table(one, args.place) is None for one in tables):
+        if is_file_name(args.place):
+            raise unknown_file(
+                tables, args.place, lacks_modules=context.kernel.points.lacks_modules
+            )
+        raise unknown_function(tables, args.place, "function or directory")
     remarks = [*context.kernel.names.remarks]
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:
@@ -507,6 +525,7 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
     kinds: set[PointKind] = set()
     remarks: dict[str, None] = {}
     is_incomplete = False
+    find_modules = context.kernel.points.find_module_tables
     for what in whats:
         buffer = find_counts(context.inputs, what, takes_addresses=True)
         kinds |= buffer.kinds
@@ -514,7 +533,8 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
         is_incomplete = is_incomplete or buffer.is_incomplete
         trace = buffer.trace
         if trace is not None and trace.quality & Quality.EXACT:
-            counts.update(_count_by_blocks(find_point_table(context), trace, points))
+            for table in (find_point_table(context), *find_modules(trace.counts)):
+                counts.update(_count_by_blocks(table, trace, points))
             is_incomplete = is_incomplete or not trace.quality & Quality.COMPLETE
         else:
             counts.update(buffer.counts)

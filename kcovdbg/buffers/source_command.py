@@ -103,7 +103,8 @@ def _run(context: Context, args: Namespace) -> Lines:
         empty = f"nothing of '{args.place}' is covered"
     if counted.is_incomplete:
         empty += " in what could be read"
-    data = Table(_COLUMNS, rows, errors=partial(_errors, is_incomplete=counted.is_incomplete))
+    errors = partial(_errors, is_incomplete=counted.is_incomplete)
+    data = Table(_COLUMNS, rows, errors=errors, unread=found.unread)
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
     return Lines(drawing, data=data, remarks=remarks)
 

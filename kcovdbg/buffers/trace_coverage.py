@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -68,6 +68,8 @@ class CoveredLines(NamedTuple):
     """By name."""
     remarks: tuple[str, ...]
     """What is missing, and why."""
+    unread: tuple[str, ...] = ()
+    """Those of modules whose lines are missing."""
 
 
 class LineFinder:
@@ -80,7 +82,7 @@ class LineFinder:
 
     def __init__(self, kernel: Kernel, find_table: Callable[[], LocationTable]) -> None:
         self._names = kernel.names.locations
-        self._find_modules = kernel.points.find_module_tables
+        self._points = kernel.points
         self._finder: StateFinder | None = None
         self._remarks: tuple[str, ...] = ()
         try:
@@ -110,8 +112,10 @@ class LineFinder:
             starts = find_starts(self._table)
         joined: list[list[FileCoverage]] = []
         all_remarks = []
+        about_modules = self._points.explain_modules(self._find_outside(traces))
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
+            remarks += about_modules
             code = NO_CODE_LINES
             if self._finder is not None:
                 states = self._finder.find_columns(trace, functions)
@@ -132,7 +136,18 @@ class LineFinder:
         if len(traces) > 1:
             # Code was inlined there, in functions that this trace did not execute.
             joined = fill_lines(joined, [_state_of_missing(trace) for trace in traces])
-        return list(map(CoveredLines, joined, all_remarks))
+        unread = tuple(about_modules)
+        return [
+            CoveredLines(found, remarks, unread)
+            for found, remarks in zip(joined, all_remarks, strict=True)
+        ]
+
+    def _find_outside(self, traces: Iterable[TraceRecords]) -> Collection[int]:
+        """Return the PCs of traces that are outside of the image."""
+        texts = []
+        if self._finder is not None:
+            texts = [(text.start, text.end) for text in self._table.text_ranges()]
+        return set[int]().union(*(as_counts(one.counts).outside(texts) for one in traces))
 
     def _add_modules(
         self,
@@ -143,14 +158,11 @@ class LineFinder:
         files: Collection[str] | None,
     ) -> CodeColumns:
         """Return lines with those of functions of modules that any of the traces executed."""
-        texts = [(text.start, text.end) for text in self._table.text_ranges()]
-        outside = set[int]().union(*(as_counts(one.counts).outside(texts) for one in traces))
-        for table in self._find_modules(outside):
-            if table.blocks is not None:
-                finder = make_finder(table)
-                functions = _find_executed(finder, table, traces, place)
-                states = finder.find_columns(select_code_records(trace, table), functions)
-                code = join_code_columns(code, find_code_columns(states, files))
+        for table in self._points.find_module_tables(self._find_outside(traces)):
+            finder = make_finder(table)
+            functions = _find_executed(finder, table, traces, place)
+            states = finder.find_columns(select_code_records(trace, table), functions)
+            code = join_code_columns(code, find_code_columns(states, files))
         return code
 
     def find_points(self, trace: TraceRecords) -> CoveredLines:

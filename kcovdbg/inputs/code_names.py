@@ -48,8 +48,19 @@ def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> boo
     return other is not None and other.has_file(name)
 
 
-def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
-    """Return the error for a path of source code that a kernel does not have."""
+def unknown_file(
+    tables: Sequence[LocationTable], name: str, *, lacks_modules: bool = False
+) -> KcovdbgError:
+    """Return the error for a path of source code that a kernel does not have.
+
+    :param lacks_modules: whether the code of some loaded module is unknown.
+    """
+    if lacks_modules:
+        return KcovdbgError(
+            f"neither the kernel image nor a module whose file is at hand has code of a file or "
+            f"directory '{name}'",
+            hint=_OF_MODULE,
+        )
     base_names = sorted({posixpath.basename(file) for table in tables for file in table.files()})
     hint = (
         suggest(posixpath.basename(name), base_names)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix
@@ -34,6 +34,20 @@ class FunctionPoint(NamedTuple):
     frames: tuple[Frame, ...]
 
 
+# Limit for modules that are named in remarks.
+_NAMED: Final = 3
+
+
+class ModuleCode(NamedTuple):
+    """A loaded module, with the table of its code."""
+
+    module: LoadedModule
+    table: LocationTable | None
+    """With blocks; None where there is none."""
+    problem: str = ""
+    """Why there is none."""
+
+
 class KernelPoints:
     """The PCs that a kernel can record: its coverage points, and the blocks of its code."""
 
@@ -41,7 +55,7 @@ class KernelPoints:
         self._memory = memory
         self._code = code
         self._names = names
-        self._module_tables: dict[LoadedModule, LocationTable | None] = {}
+        self._module_codes: dict[LoadedModule, ModuleCode] = {}
 
     def require_known(self) -> None:
         """Make sure that the coverage points are known, or will be once the table is built.
@@ -126,25 +140,48 @@ class KernelPoints:
             return {}
         return self._code.lines.find_points()
 
-    def find_module_tables(self, pcs: Iterable[int] | None = None) -> list[LocationTable]:
-        """Return the tables of modules whose files with debug info are at hand.
+    def find_modules(self, pcs: Iterable[int] | None = None) -> Iterator[ModuleCode]:
+        """Yield loaded modules, with the tables of those whose files with debug info are at hand.
 
-        :param pcs: only of modules that have one of these; None for all.
+        :param pcs: only modules that have one of these; None for all.
         """
         files, modules = self._code.module_files, self._code.modules or ()
         if pcs is not None:
             of_modules = ModuleMap(modules)
             places = filter(None, map(of_modules.find, pcs))
             modules = tuple(dict.fromkeys(module for module, _, _ in places))
-        tables = []
         for module in modules:
-            path = files.get(module.build_id or "")
-            if path is not None and module not in self._module_tables:
-                self._module_tables[module] = _make_table(module, path)
-            table = self._module_tables.get(module)
-            if table is not None:
-                tables.append(table)
-        return tables
+            if module not in self._module_codes:
+                path = files.get(module.build_id or "")
+                self._module_codes[module] = _read_module(module, path)
+            yield self._module_codes[module]
+
+    def find_module_tables(self, pcs: Iterable[int] | None = None) -> list[LocationTable]:
+        """Return the tables of modules whose files with debug info are at hand.
+
+        :param pcs: as of :meth:`find_modules`.
+        """
+        tables = (one.table for one in self.find_modules(pcs))
+        return [table for table in tables if table is not None]
+
+    @property
+    def lacks_modules(self) -> bool:
+        """Whether the code of some loaded module is unknown."""
+        return any(one.table is None for one in self.find_modules())
+
+    def explain_modules(self, pcs: Iterable[int]) -> list[str]:
+        """Return why of some modules no more is known than the lines with records, a line each.
+
+        :param pcs: with records: only modules that have one of these count.
+        """
+        lacking = [one for one in self.find_modules(pcs) if one.table is None]
+        remarks = [
+            f"module {one.module.name}: only its lines with records are known: {one.problem}"
+            for one in lacking[:_NAMED]
+        ]
+        if len(lacking) > _NAMED:
+            remarks.append(f"{len(lacking) - _NAMED} more modules: only lines with records")
+        return remarks
 
     @cached_property
     def blocks(self) -> KernelCode | None:
@@ -225,14 +262,23 @@ class KernelPoints:
         return [FunctionPoint(pc, kind, names[pc].frames) for pc, kind in rows]
 
 
-def _make_table(module: LoadedModule, path: str) -> LocationTable | None:
-    """Return the table of a module; None where none can be made of its file."""
+def _read_module(module: LoadedModule, path: str | None) -> ModuleCode:
+    """Return a module with the table that is made of its file.
+
+    :param path: None where its file is not at hand.
+    """
     from kcovdbg.symbols.table_builder import make_module_table
 
+    if path is None:
+        build = f"with build ID {module.build_id}" if module.build_id else "of an unknown build"
+        return ModuleCode(module, None, f"no file {build} is named (-s MODULE.ko)")
     try:
-        return make_module_table(module, path)
-    except KcovdbgError:
-        return None
+        table = make_module_table(module, path)
+    except KcovdbgError as error:
+        return ModuleCode(module, None, str(error))
+    if table.blocks is None:
+        return ModuleCode(module, None, "its code is not understood")
+    return ModuleCode(module, table)
 
 
 def _read_function(elf: ElfFile, function: str) -> Iterator[tuple[bytes, int]]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import posixpath
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -170,16 +171,18 @@ class ModuleMap:
             (address, name, module) for module in modules for name, address in module.sections
         )
         self._sections = sorted(sections, key=itemgetter(0))
+        self._starts = [start for start, _, _ in self._sections]
 
     def find(self, pc: int) -> tuple[LoadedModule, str, int] | None:
         """Return the module, the section and the offset in it that a return address is at, None for
         one in no module.
         """
-        # There are few: the modules that a trace has records in.
-        before = [section for section in self._sections if section[0] < pc]
-        if not before or pc > before[-1][0] + before[-1][2].size:
+        index = bisect_left(self._starts, pc) - 1
+        if index < 0:
             return None
-        start, name, module = before[-1]
+        start, name, module = self._sections[index]
+        if pc > start + module.size:
+            return None
         return module, name, pc - start
 
 

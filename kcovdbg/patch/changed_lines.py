@@ -18,6 +18,7 @@ from kcovdbg.symbols.build_option import BuildRule
 from kcovdbg.symbols.source_tree import SourceText
 
 _CODE_SUFFIXES: Final = (".c", ".S", ".rs")
+_HEADER_SUFFIX: Final = ".h"
 # Why nothing is judged, beside the reasons of states.
 _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
@@ -32,7 +33,7 @@ REASONS: Final[Mapping[str, str]] = {
     _INLINED: "all of its code is inlined, and no point of that was recorded",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
-    _IN_MODULE: "its code is in a module whose file is not named (-s MODULE.ko)",
+    _IN_MODULE: "a module may have its code, whose file is not named (-s MODULE.ko)",
     _NO_PATH: "its path is outside of the tree",
 }
 """Why the state of a line is unknown, in words."""
@@ -178,21 +179,21 @@ def judge_change(
     placed: PlacedChange,
     states: Mapping[str, Mapping[int, JoinedLine]],
     *,
-    is_in_module: bool = False,
+    lacks_modules: bool = False,
     rule: BuildRule | None = None,
 ) -> PatchFile:
     """Return the lines that a change adds to a file, with their states.
 
     :param states: of lines with code, by file as in debug info.
-    :param is_in_module: whether a module of the kernel has code of the file.
+    :param lacks_modules: whether the code of some loaded module is unknown.
     :param rule: what builds a file without code.
     """
     change = placed.change
     if not change.is_inside:
         return _judge_alike(change, ChangeState.UNKNOWN, _NO_PATH)
-    if is_in_module:
-        return _judge_alike(change, ChangeState.UNKNOWN, _IN_MODULE)
     if not placed.names:
+        if lacks_modules and change.file.endswith((*_CODE_SUFFIXES, _HEADER_SUFFIX)):
+            return _judge_alike(change, ChangeState.UNKNOWN, _IN_MODULE)
         # A header, or a file that is always built, may have no code of its own.
         is_always_built = rule is not None and rule.option is None
         if is_always_built or not change.file.endswith(_CODE_SUFFIXES):

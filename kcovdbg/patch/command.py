@@ -53,6 +53,8 @@ _UNCOMMITTED: Final = "HEAD"
 # What begins the name of a buffer; a task may be named by any word.
 _BUFFER: Final = re.compile(r"(file|kcov|area|fd|saved|user):|@|\d+$")
 _NAMED: Final = 3
+# Reasons of lines that have no place in the source.
+_UNPLACED: Final = ("text", "file")
 
 _COLUMNS: Final = (
     Column("file", PATH),
@@ -87,8 +89,8 @@ _MEANINGS: Final = {
     "reason": Meaning(
         "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
         "`inlined`: it has no other code; "
-        "`text` or `file`: the kernel was built from another text; `module`: the code is in a "
-        "module; `path`: not in the tree",
+        "`text` or `file`: the kernel was built from another text; `module`: a module "
+        "whose file is not named may have the code; `path`: not in the tree",
         "it is known",
     ),
     "option": Meaning(
@@ -137,6 +139,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     context.status = _find_status(count_states(rows))
     remarks = [*context.kernel.names.remarks, *skipped]
     remarks += _trace_remarks(traces)
+    recorded = set[int]().union(*(one.records.counts for one in traces))
+    remarks += context.kernel.points.explain_modules(recorded)
     for buffer in buffers[:_NAMED]:
         remarks += (f"{buffer.name}: {remark}" for remark in dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)
@@ -175,17 +179,14 @@ def _judge(
             own = [one._replace(records=select_code_records(one.records, table)) for one in traces]
         for file, found in join_states(table, own, wanted).items():
             states[file] = join_places(states.get(file, {}), found)
-    lines = context.kernel.code.lines
-    modules = BuiltFiles(() if lines is None else lines.module_files())
+    lacks_modules = context.kernel.points.lacks_modules
     options = _find_options(context, placed)
     files: list[PatchFile] = []
     for one in placed:
-        is_in_module = False
         rule = None
-        if not one.names and one.change.is_inside:
-            is_in_module = bool(modules.find(one.change.file))
-            rule = None if options is None else options.find(one.change.file)
-        files.append(judge_change(one, states, is_in_module=is_in_module, rule=rule))
+        if options is not None and not one.names and one.change.is_inside:
+            rule = options.find(one.change.file)
+        files.append(judge_change(one, states, lacks_modules=lacks_modules, rule=rule))
     return files
 
 
@@ -278,7 +279,7 @@ def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
     """Yield what is wrong with the source beside the change."""
     unplaced, moved, unread = [], [], []
     for file in files:
-        if any(row.reason and row.built_line is None for row in file.rows):
+        if any(row.reason in _UNPLACED and row.built_line is None for row in file.rows):
             unplaced.append(file.file)
         if any(row.built_line not in (None, row.line) for row in file.rows):
             moved.append(file.file)

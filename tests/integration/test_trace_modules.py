@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points
-from tests.integration.test_two_builds import ask, images
+from tests.integration.test_two_builds import ask, images, run
 from tests.support.programs import output_of
 from tests.support.traces import write_words
 from tests.support.two_builds import AFTER, BEFORE, build_program
@@ -175,6 +175,48 @@ def test_states_of_a_modules_lines(program, module):
     assert status == 1
     assert patched["return total;"] == "not-executed"
     assert patched["return n * 7;"] == "executed"
+
+
+def test_points_and_lines_that_differ_are_those_of_the_module(program, module):
+    left, offsets = module.trace(program, "with", PLACES[0])
+    right, _ = module.trace(program, "without", PLACES[0])
+    inner = [offset for offset in sorted(set(offsets)) if module.functions[offset] == "keep_inner"]
+    by_line = dict(zip(module.lines(inner), inner, strict=True))
+    missing = by_line[module.source.index("        return total;") + 1]
+    path = program.folder / "without.kcov"
+    write_words(path, [word for word in read_words(path) if word != PLACES[0] + missing])
+    words = [*images(program), "--other-vmlinux", module.path]
+    relocations = output_of("readelf", "-W", "-r", module.path).splitlines()
+    calls = [line.split()[0] for line in relocations if "__sanitizer_cov_trace_pc" in line]
+    points = sorted(int(call, 16) + 4 for call in calls)
+    own = [offset for offset in points if offset in inner]
+    for place, expected in (("drivers/keep.c", points), ("drivers", points), ("keep_inner", own)):
+        _, rows = ask(*words, "points", place, right, "--json")
+        assert [int(row["pc"], 0) - PLACES[0] for row in rows] == expected
+        assert {int(row["pc"], 0) - PLACES[0] for row in rows if not row["hits"]} == {missing}
+    status, rows = ask(*words, "diff", "--by", "line", left, right, "--json")
+    assert (status, {row["side"] for row in rows}) == (1, {"left"})
+    assert "return total;" in {module.source[row["line"] - 1].strip() for row in rows}
+    assert {row["file"] for row in rows} == {"drivers/keep.c"}
+
+
+def test_a_module_whose_file_is_missing_is_named(program, module):
+    """With what is missing: lines of it are unknown, not absent."""
+    trace, _ = module.trace(program, "unnamed", PLACES[0])
+    diff = program.folder / "unnamed.diff"
+    diff.write_text("--- a/drivers/keep.c\n+++ b/drivers/keep.c\n@@ -1,0 +2,1 @@\n+int total;\n")
+    for command in (
+        ["source", trace],
+        ["points", "--by", "file", "src", trace],
+        ["diff", "--by", "line", trace, trace],
+        ["patch", diff, trace],
+    ):
+        _, text, errors = run(*images(program), *command)
+        told = f"{text}\n{errors}".splitlines()
+        assert any("keep" in line and module.build_id in line for line in told), command
+    status, text, _ = run(*images(program), "patch", diff, trace, "--json")
+    (row,) = json.loads(text)
+    assert (status, row["state"], row["reason"]) == (2, "unknown", "module")
 
 
 CODE = """

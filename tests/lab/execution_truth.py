@@ -429,6 +429,7 @@ class CallReplay:
     """Follows a call instruction by instruction, as a processor does.
 
     :param find: returns the instruction at an address, None where no function is.
+    :param find_function: returns the function that an address is in, None where it is in none.
     :param points: return addresses of the callback.
     :param contexts: of the kernel.
     """
@@ -436,10 +437,12 @@ class CallReplay:
     def __init__(
         self,
         find: Callable[[int], Instruction | None],
+        find_function: Callable[[int], object],
         points: AbstractSet[int],
         contexts: X86Contexts,
     ) -> None:
         self._find = find
+        self._find_function = find_function
         self._points = points
         self._contexts = contexts
 
@@ -475,8 +478,10 @@ class CallReplay:
                 before is not None
                 and before.flow in straight
                 and address not in (before.end, previous)
+                and self._find_function(address) != self._find_function(previous)
             ):
-                # A call that the kernel put there when it booted, in place of what the image has.
+                # A call that the kernel put there when it booted, in place of what the image has. What
+                # leads to the same function is the jump of a static key.
                 stack.append(_Frame(previous, previous + _CALL_SIZE, is_call=True))
             elif self._may_return(before):
                 self._pop(stack, address)

@@ -183,6 +183,14 @@ class Truth(CodeTruth):
         found = (code.instruction_at(address) for code in self.all_code)
         return next(filter(None, found), None)
 
+    def find_function(self, address: int) -> tuple[int, int] | None:
+        """Return the function of the image or the module that an address is in, by numbers."""
+        for number, code in enumerate(self.all_code):
+            function = code.finder.find_function(address)
+            if function is not None:
+                return number, function
+        return None
+
 
 def read_module(path: Path, folder: Path) -> CodeTruth:
     """Return what a guest executed of a module."""
@@ -349,7 +357,7 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
     if not isinstance(truth.contexts, X86Contexts):
         pytest.skip("calls are followed on x86-64 only")
     points = frozenset[int]().union(*(code.points for code in truth.all_code))
-    replay = CallReplay(truth.find_instruction, points, truth.contexts)
+    replay = CallReplay(truth.find_instruction, truth.find_function, points, truth.contexts)
     tally: Counter[str] = Counter()
     stopped = 0
     wrong = []

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.buffers.line_diff import _find_rows, _SideStates
+from kcovdbg.buffers.line_diff import _ExecutedCode, _find_rows, _SideStates
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.kernel_sources import KernelSources
@@ -29,7 +29,8 @@ def compare(left, right, files=()):
 
     A list is a run whose buffer was full.
     """
-    finder = make_finder(BLOCKS)
+    code = _ExecutedCode(make_finder(BLOCKS))
+    code.add(TraceRecords({point(0): 1}, SET, KINDS))
 
     def read(runs):
         for blocks in runs:
@@ -37,7 +38,7 @@ def compare(left, right, files=()):
             trace = TraceRecords({point(block): 2 for block in blocks}, quality, KINDS)
             yield BufferCounts(trace.counts, (), KINDS, trace=trace)
 
-    sides = (_SideStates(finder, [0], lambda runs=runs: read(runs)) for runs in (left, right))
+    sides = (_SideStates([code], lambda runs=runs: read(runs)) for runs in (left, right))
     kernel = make_stub(Kernel, sources=make_stub(KernelSources, tree=SourceTree(())))
     rows, common, unknown = _find_rows(kernel, *sides, files)
     return {row.line: (row.side, row.left_runs, row.right_runs) for row in rows}, common, unknown

@@ -159,9 +159,13 @@ def test_files_without_code(file, rule, state, option):
     assert [(row.state.value, row.option) for row in found.rows] == [(state, option)]
 
 
-def test_code_of_a_module_is_unknown():
-    found = judge_change(place_without_code(change_of(("a",), 1, 1)), {}, is_in_module=True)
-    assert [row.state.value for row in found.rows] == ["unknown"]
+@pytest.mark.parametrize(
+    ("file", "state"), [("fs/a.c", "unknown"), ("fs/a.h", "unknown"), ("fs/Kconfig", "no-code")]
+)
+def test_code_that_a_module_may_have_is_unknown(file, state):
+    placed = place_without_code(change_of(("a",), 1, 1, file))
+    found = judge_change(placed, {}, lacks_modules=True)
+    assert [row.state.value for row in found.rows] == [state]
 
 
 def test_names_in_debug_info():
