@@ -36,7 +36,7 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.inputs.buffer_sources import (
     find_buffer,
     find_counts,
@@ -161,8 +161,12 @@ def _find_points(context: Context, place: str) -> _Found:
         if in_memory is None:
             raise unknown_function([image, *modules], place, "function or directory")
         return _list_loaded(place, *in_memory)
-    lacks_modules = context.kernel.points.lacks_modules
-    raise unknown_file([image, *modules], place, lacks_modules=lacks_modules)
+    raise _unknown_file(context, [image, *modules], place)
+
+
+def _unknown_file(context: Context, tables: Sequence[LocationTable], place: str) -> KcovdbgError:
+    files = chain.from_iterable(table.files() for table in tables)
+    return unknown_file(files, place, lacks_modules=context.kernel.points.lacks_modules)
 
 
 def _list_loaded(place: str, module: str, points: Sequence[FunctionPoint]) -> _Found:
@@ -414,9 +418,7 @@ def _run_groups(context: Context, args: Namespace) -> Table:
         matches = matches_source_function
     elif all(_find_in_table(one, args.place) is None for one in tables):
         if is_file_name(args.place):
-            raise unknown_file(
-                tables, args.place, lacks_modules=context.kernel.points.lacks_modules
-            )
+            raise _unknown_file(context, tables, args.place)
         raise unknown_function(tables, args.place, "function or directory")
     remarks = [*context.kernel.names.remarks]
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]

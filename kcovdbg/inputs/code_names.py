@@ -48,11 +48,10 @@ def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> boo
     return other is not None and other.has_file(name)
 
 
-def unknown_file(
-    tables: Sequence[LocationTable], name: str, *, lacks_modules: bool = False
-) -> KcovdbgError:
+def unknown_file(files: Iterable[str], name: str, *, lacks_modules: bool = False) -> KcovdbgError:
     """Return the error for a path of source code that a kernel does not have.
 
+    :param files: those that it has.
     :param lacks_modules: whether the code of some loaded module is unknown.
     """
     if lacks_modules:
@@ -61,7 +60,7 @@ def unknown_file(
             f"directory '{name}'",
             hint=_OF_MODULE,
         )
-    base_names = sorted({posixpath.basename(file) for table in tables for file in table.files()})
+    base_names = sorted({posixpath.basename(file) for file in files})
     hint = (
         suggest(posixpath.basename(name), base_names)
         or "paths are relative to the build root, as in fs/open.c or fs"
@@ -89,4 +88,6 @@ def check_code(
             tables.append(table)
             is_known = is_known or knows(table, kernel_names.other, name)
         if not is_known:
-            raise unknown_file(tables, name) if are_files else unknown_function(tables, name)
+            if are_files:
+                raise unknown_file((file for table in tables for file in table.files()), name)
+            raise unknown_function(tables, name)

@@ -116,3 +116,17 @@ class LoadedCode:
                 with ElfFile(self.image) as debug_file:
                     symbols = debug_file.symbols if len(debug_file.symbols) else symbols
             return CallGraph(read_linked(code, symbols))
+
+    def make_module_graph(self, module: LoadedModule) -> CallGraph:
+        """Return which functions of a module call which, and what they call of other files.
+
+        :param module: whose file is at hand.
+        :raises KcovdbgError: when it cannot be read.
+        """
+        from kcovdbg.elf.placed_module import PlacedModule
+        from kcovdbg.symbols.blocks import read_linked
+        from kcovdbg.symbols.call_graph import CallGraph
+
+        path = self.module_files[module.build_id or ""]
+        with PlacedModule(path, dict(module.sections)) as elf:
+            return CallGraph(read_linked(elf, elf.symbols), elf.externals)

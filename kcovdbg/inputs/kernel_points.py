@@ -167,7 +167,10 @@ class KernelPoints:
     @property
     def lacks_modules(self) -> bool:
         """Whether the code of some loaded module is unknown."""
-        return any(one.table is None for one in self.find_modules())
+        files = self._code.module_files
+        if any(module.build_id not in files for module in self._code.modules or ()):
+            return True
+        return any(one.table is None for one in self._module_codes.values())
 
     def explain_modules(self, pcs: Iterable[int]) -> list[str]:
         """Return why of some modules no more is known than the lines with records, a line each.

@@ -445,10 +445,12 @@ class NativeImage:
     """An image as C code reads it: its code and data, and the parts of its functions.
 
     :param image: its code.
+    :param externals: addresses behind its code that stand for functions of other files, ascending:
+        these have the numbers behind those of its own functions.
     :raises CapabilityError: when the machine is unknown.
     """
 
-    def __init__(self, image: CodeImage) -> None:
+    def __init__(self, image: CodeImage, externals: Sequence[int] = ()) -> None:
         ffi, _ = load_native()
         if image.machine not in ARCHITECTURES or image.machine == EM_386:
             raise CapabilityError("branches of this machine are unknown")
@@ -461,6 +463,10 @@ class NativeImage:
         stubs = [section for section in image.sections if section.name == _STUBS]
         data = [section for section in image.sections if not section.is_text]
         self.parts = _list_parts(image.symbols, texts)
+        for number, address in enumerate(externals, self.parts.function_count):
+            self.parts.starts.append(address)
+            self.parts.ends.append(address + 1)
+            self.parts.functions.append(number)
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [architecture]
         given = self.given = ffi.new("struct kcovdbg_image *")

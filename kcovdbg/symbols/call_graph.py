@@ -67,14 +67,21 @@ class PointerPlace(NamedTuple):
 class CallGraph:
     """The calls between an image's functions, which have the numbers that they have in its blocks.
 
-    :param image: its code.
+    :param image: its code, or that of a module.
+    :param externals: addresses of what a module uses of other files, by name, behind its code.
     :raises CapabilityError: when the machine is unknown.
     """
 
-    def __init__(self, image: CodeImage) -> None:
+    def __init__(self, image: CodeImage, externals: Mapping[str, int] | None = None) -> None:
         ffi, lib = load_native()
-        native = NativeImage(image)
+        named = sorted((address, name) for name, address in (externals or {}).items())
+        native = NativeImage(image, [address for address, _ in named])
         self._parts = native.parts
+        count = self._parts.function_count - len(named)
+        self.externals: Final[Mapping[str, int]] = {
+            name: count + index for index, (_, name) in enumerate(named)
+        }
+        """Numbers that stand for functions of other files, behind those of its own."""
         found = lib.kcovdbg_calls_new(native.given)
         if found == ffi.NULL:
             raise MemoryError
@@ -89,8 +96,8 @@ class CallGraph:
         self._names = _name_functions(image.symbols, self._parts)
 
     def __len__(self) -> int:
-        """Return the number of functions."""
-        return len(self._ends)
+        """Return the number of its own functions."""
+        return len(self._ends) - len(self.externals)
 
     @property
     def call_count(self) -> int:
@@ -101,20 +108,28 @@ class CallGraph:
         """Return whether blocks are of the same functions, so that the numbers are the same."""
         parts = self._parts
         return (
-            len(blocks.part_start) == len(parts.starts)
+            len(blocks.part_start) == len(parts.starts) - len(self.externals)
             and all(
                 start + blocks.base == own
-                for start, own in zip(blocks.part_start, parts.starts, strict=True)
+                for start, own in zip(blocks.part_start, parts.starts, strict=False)
             )
             and all(
                 number == own
-                for number, own in zip(blocks.part_function, parts.functions, strict=True)
+                for number, own in zip(blocks.part_function, parts.functions, strict=False)
             )
         )
 
     def function_at(self, address: int) -> int | None:
         """Return the number of the function that an address is in, None where it is in none."""
         return self._parts.function_at(address)
+
+    def find_named(self, name: str) -> int | None:
+        """Return the number of the function that begins at a symbol, None where there is none."""
+        symbol = self._symbols.find(name)
+        if symbol is None or not symbol.section:
+            return None
+        function = self.function_at(symbol.address)
+        return None if function is None or function >= len(self) else function
 
     def name(self, function: int) -> str:
         """Return the symbol of a function."""

@@ -13,16 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from kcovdbg.records.line_states import (
-    BlockState,
-    CodeBlock,
-    FunctionBlocks,
-    StateFinder,
-    TraceRecords,
-)
+from kcovdbg.records.line_states import BlockState, CodeBlock, FunctionBlocks, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag
-from kcovdbg.symbols.call_graph import CallGraph, CallSite
+from kcovdbg.symbols.call_graph import CallSite
 from kcovdbg.why.dominators import DominatorTree
+from kcovdbg.why.joined_code import AnyFinder, AnyGraph
 
 # Ways whose guards are looked at, the nearest first. Helpers such as allocators have hundreds.
 _MOST_WAYS: Final = 32
@@ -83,12 +78,12 @@ class Ways(NamedTuple):
 class WayFinder:
     """Finds what leads to code, and what of it ran.
 
-    :param graph: of the image.
-    :param finder: of the same image.
+    :param graph: of the kernel.
+    :param finder: of the same kernel.
     :param trace: what ran.
     """
 
-    def __init__(self, graph: CallGraph, finder: StateFinder, trace: TraceRecords) -> None:
+    def __init__(self, graph: AnyGraph, finder: AnyFinder, trace: TraceRecords) -> None:
         self._graph = graph
         self._finder = finder
         self._trace = trace

@@ -21,22 +21,14 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.code_names import unknown_file
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.line_states import (
-    BlockState,
-    CodeBlock,
-    LineState,
-    Quality,
-    StateFinder,
-    TraceRecords,
-    make_finder,
-)
+from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, TraceRecords
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
-from kcovdbg.symbols.call_graph import CallGraph, CallSite
-from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.call_graph import CallSite
 from kcovdbg.why.call_ways import Branch, Guard, Way, WayFinder, order_ways
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
 from kcovdbg.why.function_answers import PCS, count_covered
+from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values, is_interrupt_function
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
 
@@ -60,7 +52,7 @@ class CodeQuestion:
     """Answers why code did not run.
 
     :param context: of the command.
-    :param table: of the kernel.
+    :param code: of the kernel.
     :param traces: several together; none where no trace is named.
     :param trace_notes: what is known about each trace.
     :param comparisons: buffers of comparisons of the same run.
@@ -69,20 +61,15 @@ class CodeQuestion:
     def __init__(
         self,
         context: Context,
-        table: LocationTable,
+        code: WholeCode,
         traces: TraceRecords | None,
         trace_notes: Sequence[str] = (),
         comparisons: Sequence[Buffer] = (),
     ) -> None:
         self._context = context
-        self._table = table
-        self._graph: CallGraph = context.kernel.code.call_graph
-        self._finder: StateFinder = make_finder(table)
-        if table.blocks is None or not self._graph.fits(table.blocks):
-            raise CapabilityError(
-                "the location table is of other code than the kernel image",
-                hint="symbols build makes it anew",
-            )
+        self._table = table = code.table
+        self._graph = code.graph
+        self._finder = code.finder
         self._trace = traces
         self._trace_notes = tuple(trace_notes)
         nothing = TraceRecords({}, Quality(0), frozenset())
@@ -164,7 +151,8 @@ class CodeQuestion:
         assert blocks is not None
         files = [file for file in blocks.files if matches_path(pattern, file)]
         if not files:
-            raise unknown_file([self._table], pattern)
+            lacks_modules = self._context.kernel.points.lacks_modules
+            raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
         ranking = UncoveredRanking(self._table, self._graph, self._finder, self._trace)
         for one in ranking.rank(files):
             yield self._explain_obstacle(one)

@@ -11,6 +11,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.buffer_sources import is_address
+from kcovdbg.model.location import ModuleMap
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 
@@ -60,7 +61,8 @@ def find_pc(context: Context, text: str) -> int | None:
         ranges = [
             (section.address, section.address + section.size) for section in elf.text_sections()
         ]
+    modules = ModuleMap(context.kernel.code.modules or ())
     for pc in (value, value - offset):
-        if any(start < pc <= end for start, end in ranges):
+        if modules.find(pc) is not None or any(start < pc <= end for start, end in ranges):
             return pc
     return None

@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.buffer_sources import find_trace_buffers, read_trace_records
+from kcovdbg.inputs.kernel_points import ModuleCode
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.joined_states import quality_text
-from kcovdbg.records.line_states import TraceRecords
+from kcovdbg.records.line_states import TraceRecords, make_finder
+from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.source_coverage import merge_traces
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.code_answers import CodeQuestion
-from kcovdbg.why.code_name import CodeName
+from kcovdbg.why.code_name import LINE, CodeName
 from kcovdbg.why.function_answers import explain_function
+from kcovdbg.why.joined_code import CodePart, WholeCode, join_parts
 from kcovdbg.why.missing_coverage import Answer
 
 # Limit for traces that are named.
 _NAMED: Final = 3
+# Reading the code of so many modules takes no longer than that of the image.
+_MOST_MODULES: Final = 16
 
 
 class _Traces(NamedTuple):
@@ -75,6 +81,51 @@ class ExplainedCode(NamedTuple):
         return any(answer.code in ("code-executed", "function-covered") for answer in self.answers)
 
 
+def _has_code(table: LocationTable, question: CodeName) -> bool:
+    """Return whether the image or a module has code that a question names."""
+    match = LINE.fullmatch(question.text)
+    if match is None and question.pc is not None:
+        place = question.pc - 1
+        return any(text.start <= place < text.end for text in table.text_ranges())
+    if match is not None or question.is_all:
+        pattern = question.text if match is None else match["file"]
+        files = () if table.blocks is None else table.blocks.files
+        return any(matches_path(pattern, file) for file in files)
+    text = question.text
+    return bool(table.functions_named(text) or table.find(function=text))
+
+
+def _find_modules(
+    context: Context, image: LocationTable, question: CodeName, trace: TraceRecords | None
+) -> list[ModuleCode]:
+    """Return the modules that matter for a question: all, or of very many those with records."""
+    points, known = context.kernel.points, len(context.kernel.code.module_files)
+    recorded = None
+    if known > _MOST_MODULES and not question.is_all and _has_code(image, question):
+        recorded = () if trace is None else trace.counts
+    return [module for module in points.find_modules(recorded) if module.table is not None]
+
+
+def _join(context: Context, image: LocationTable, modules: Iterable[ModuleCode]) -> WholeCode:
+    """Return the code of the image and of modules as one.
+
+    :raises CapabilityError: when it is not understood.
+    """
+    code = context.kernel.code
+    parts = [CodePart(image, code.call_graph, make_finder(image))]
+    for module in modules:
+        assert module.table is not None
+        graph = code.make_module_graph(module.module)
+        parts.append(CodePart(module.table, graph, make_finder(module.table)))
+    for table, graph, _ in parts:
+        if table.blocks is None or not graph.fits(table.blocks):
+            raise CapabilityError(
+                "the location table is of other code than the kernel image",
+                hint="symbols build makes it anew",
+            )
+    return join_parts(parts[0], parts[1:])
+
+
 def _explain(context: Context, question: CodeName, traces: _Traces) -> ExplainedCode:
     """Return whether code ran, and what stood before it.
 
@@ -82,22 +133,33 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
         have to be known.
     """
     text, merged = question.text, traces.merged
-    table = find_point_table(context)
-    remarks: list[str] = []
-    is_known = table.functions_named(text) or table.find(function=text)
-    if is_known or not question.is_function:
+    image = find_point_table(context)
+    remarks = [] if merged is None else context.kernel.points.explain_modules(merged.counts)
+    modules = _find_modules(context, image, question, merged)
+    tables = (image, *(module.table for module in modules if module.table is not None))
+    if not question.is_function or any(_has_code(table, question) for table in tables):
         try:
-            about = CodeQuestion(context, table, merged, traces.notes, traces.comparisons)
+            code = _join(context, image, modules)
+            about = CodeQuestion(context, code, merged, traces.notes, traces.comparisons)
         except CapabilityError as error:
             if not question.is_function:
                 raise
             remarks.append(f"what stands before {text}() is unknown: {error}")
         else:
             if question.is_all:
-                return ExplainedCode(text, list(about.explain_uncovered(text)))
-            code = about.find_subject(text, question.pc)
-            return ExplainedCode(code.name, list(about.explain(code)))
+                return ExplainedCode(text, list(about.explain_uncovered(text)), remarks)
+            subject = about.find_subject(text, question.pc)
+            answers = list(about.explain(subject))
+            if context.kernel.points.lacks_modules and not _have_ended(answers):
+                remarks.append("calls and pointers of modules whose files are missing are unknown")
+            return ExplainedCode(subject.name, answers, remarks)
     return ExplainedCode(f"{text}()", list(explain_function(context, text, merged)), remarks)
+
+
+def _have_ended(answers: Iterable[Answer]) -> bool:
+    """Return whether answers need nothing of what leads to code."""
+    ending = ("code-executed", "code-absent", "code-not-instrumented")
+    return any(answer.code in ending for answer in answers)
 
 
 def explain_code(context: Context, question: CodeName, names: Sequence[str]) -> ExplainedCode:

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.code_names import check_code, unknown_file
-from kcovdbg.records.line_states import StateFinder, TraceRecords
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.build_option import BuildOptions
-from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.code_name import LINE
+from kcovdbg.why.joined_code import AnyFinder, AnyTable, JoinedTable
 
 # Limit for functions of a file whose blocks are searched for a line.
 _MOST_FUNCTIONS: Final = 512
@@ -37,7 +37,7 @@ class CodeSubject(NamedTuple):
     are asked about, of all others the whole function.
     """
     lack: str = ""
-    """Why the kernel has no code of the line, where the source tree says so."""
+    """Why the kernel has no code of the line, where that is known, or what may have some."""
     function: str | None = None
     """The name, where it is a function."""
 
@@ -57,7 +57,7 @@ class SubjectFinder:
     """
 
     def __init__(
-        self, context: Context, table: LocationTable, finder: StateFinder, nothing: TraceRecords
+        self, context: Context, table: AnyTable, finder: AnyFinder, nothing: TraceRecords
     ) -> None:
         self._context = context
         self._table = table
@@ -113,7 +113,8 @@ class SubjectFinder:
         if not files:
             lack = self._explain_not_built(pattern)
             if lack is None:
-                raise unknown_file([self._table], pattern)
+                lacks_modules = self._context.kernel.points.lacks_modules
+                raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
             return CodeSubject(f"{pattern}:{line}", (), (pattern, line), lack=lack)
         if len(files) > 1:
             more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
@@ -123,7 +124,11 @@ class SubjectFinder:
             )
         place = (files[0], line)
         name = f"{files[0].removeprefix('./')}:{line}"
-        return CodeSubject(name, tuple(self._find_functions_with(place)), place)
+        functions = tuple(self._find_functions_with(place))
+        lack = ""
+        if not functions and isinstance(self._table, JoinedTable):
+            lack = self._table.explain_lack(place[0])
+        return CodeSubject(name, functions, place, lack=lack)
 
     def _explain_not_built(self, file: str) -> str | None:
         """Return why a file of the source tree is not built, None where the tree has no such."""

@@ -13,12 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, StateFinder, TraceRecords
+from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag
-from kcovdbg.symbols.call_graph import CallGraph
-from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.call_ways import Guard, WayFinder, find_block
 from kcovdbg.why.dominators import DominatorTree
+from kcovdbg.why.joined_code import AnyFinder, AnyGraph, AnyTable
 
 _Line: TypeAlias = tuple[str, int]
 
@@ -69,7 +68,7 @@ class UncoveredRanking:
     """
 
     def __init__(
-        self, table: LocationTable, graph: CallGraph, finder: StateFinder, trace: TraceRecords
+        self, table: AnyTable, graph: AnyGraph, finder: AnyFinder, trace: TraceRecords
     ) -> None:
         self._table = table
         self._graph = graph
