@@ -58,13 +58,15 @@ struct function {
 	uint32_t *starts, *sizes, *edge_ends, *line_ends, *from_ends;
 	uint8_t *block_flags, *states, *is_queued, *reached;
 	uint64_t *records;
+	uint32_t *
+		stops; /* How often the task is at the end of each block: it entered the block once more for each than it left it. */
 	uint32_t *live_in, *live_out, *queue;
 	size_t queue_count;
 	uint32_t *edges, *from; /* Successors, predecessors. */
 	uint64_t *flows;	/* How often each edge was taken. */
 	uint32_t *flow_of;	/* The edge from each predecessor. */
 	size_t edge_count, edge_room;
-	uint32_t *line_files, *lines;
+	uint32_t *line_files, *lines, *line_offsets;
 	size_t line_count, line_room;
 };
 
@@ -100,6 +102,13 @@ static size_t lower_bound(const uint32_t *items, size_t count, uint64_t wanted)
 	return low;
 }
 
+static bool has_offset(const uint32_t *items, size_t count, uint64_t wanted)
+{
+	size_t i = lower_bound(items, count, wanted);
+
+	return i < count && items[i] == wanted;
+}
+
 /* Reading; what is damaged makes is_bad true, and reads as 0. */
 struct cursor {
 	const uint8_t *at, *end;
@@ -133,8 +142,8 @@ static bool grow_blocks(struct function *f, size_t wanted)
 {
 	void *columns[] = { &f->starts,	     &f->sizes,	   &f->edge_ends, &f->line_ends, &f->from_ends,
 			    &f->block_flags, &f->states,   &f->is_queued, &f->reached,	 &f->records,
-			    &f->live_in,     &f->live_out, &f->queue };
-	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4 };
+			    &f->live_in,     &f->live_out, &f->queue,	  &f->stops };
+	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4 };
 	size_t i, room = f->block_room;
 
 	if (wanted <= room)
@@ -165,32 +174,95 @@ static bool grow_edges(struct function *f, size_t wanted)
 	return true;
 }
 
-static bool add_line(struct function *f, uint32_t file, uint32_t line)
+static bool grow_lines(struct function *f, size_t wanted)
 {
-	size_t room = f->line_room;
+	void *columns[] = { &f->line_files, &f->lines, &f->line_offsets };
+	size_t i, room = f->line_room;
 
-	if (!grow(&f->line_files, &room, f->line_count + 1, sizeof(*f->line_files)))
-		return false;
-	room = f->line_room;
-	if (!grow(&f->lines, &room, f->line_count + 1, sizeof(*f->lines)))
-		return false;
+	for (i = 0; i < 3; i++) {
+		room = f->line_room;
+		if (!grow(columns[i], &room, wanted, sizeof(uint32_t)))
+			return false;
+	}
 	f->line_room = room;
-	f->line_files[f->line_count] = file;
-	f->lines[f->line_count++] = line;
 	return true;
 }
 
-static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, uint32_t *file, int64_t *line, uint32_t start)
+/* The line read last, and that of the file before that. */
+struct last_lines {
+	uint32_t file, other_file;
+	int64_t line, other_line;
+};
+
+/* Read the line of a word; false when it is damaged. */
+static bool read_pair(struct cursor *cursor, uint64_t word, struct last_lines *last)
+{
+	struct last_lines before = *last;
+
+	if (word & 1) {
+		uint64_t number = get(cursor);
+
+		if (number > MAX_FILES)
+			return false;
+		last->file = number ? number - 1 : before.other_file;
+		last->line = number ? before.line : before.other_line;
+		last->other_file = before.file;
+		last->other_line = before.line;
+	}
+	last->line += unzigzag(word >> 3);
+	return !cursor->is_bad && last->line >= 0 && last->line <= KCOVDBG_MAX_LINE && last->file < MAX_FILES;
+}
+
+/* Read the lines of a block; false when they are damaged. A beginning without code counts with the code behind it. */
+static bool read_lines(struct kcovdbg_states *states, struct cursor *cursor, struct last_lines *last)
+{
+	struct function *f = &states->function;
+	uint64_t head = get(cursor), count = head >> 1, i;
+	uint64_t offset = head & 1 ? get(cursor) : 0;
+	size_t open = f->line_count;
+	bool is_first = true;
+
+	if (count > (size_t)(cursor->end - cursor->at))
+		return false;
+	if (!grow_lines(f, f->line_count + count)) {
+		states->is_full = true;
+		return false;
+	}
+	for (i = 0; i < count; i++) {
+		uint64_t word = get(cursor);
+
+		if (!read_pair(cursor, word, last))
+			return false;
+		f->line_files[f->line_count] = last->file;
+		f->lines[f->line_count++] =
+			last->line | (word & 2 ? KCOVDBG_ROW_STATEMENT : 0) | (word & 4 ? KCOVDBG_ROW_CODE : 0);
+		if (!(word & 4))
+			continue;
+		offset += is_first ? 0 : get(cursor);
+		is_first = false;
+		if (cursor->is_bad || offset > UINT32_MAX)
+			return false;
+		while (open < f->line_count)
+			f->line_offsets[open++] = offset;
+	}
+	while (open < f->line_count)
+		f->line_offsets[open++] = f->sizes[f->block_count];
+	f->line_ends[f->block_count] = f->line_count;
+	return true;
+}
+
+static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, struct last_lines *last, uint32_t start)
 {
 	struct function *f = &states->function;
 	size_t block = f->block_count;
-	uint64_t size = get(cursor), head = get(cursor), others = head >> 6, count, i;
+	uint64_t size = get(cursor), head = get(cursor), others = head >> 6, i;
 
 	if (cursor->is_bad || others > (size_t)(cursor->end - cursor->at) || size > UINT32_MAX)
 		return false;
 	f->starts[block] = start;
 	f->sizes[block] = size;
 	f->block_flags[block] = head & 0x3f;
+	f->stops[block] = 0;
 	if (!grow_edges(f, f->edge_count + others + 1)) {
 		states->is_full = true;
 		return false;
@@ -200,23 +272,8 @@ static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, uin
 	for (i = 0; i < others; i++)
 		f->edges[f->edge_count++] = (uint64_t)block + unzigzag(get(cursor));
 	f->edge_ends[block] = f->edge_count;
-	count = get(cursor);
-	if (count > (size_t)(cursor->end - cursor->at))
+	if (!read_lines(states, cursor, last))
 		return false;
-	for (i = 0; i < count; i++) {
-		uint64_t word = get(cursor);
-
-		if (word & 1)
-			*file = get(cursor);
-		*line += unzigzag(word >> 3);
-		if (cursor->is_bad || *line < 0 || *line > KCOVDBG_MAX_LINE || *file >= MAX_FILES)
-			return false;
-		if (!add_line(f, *file, *line | (word & 2 ? KCOVDBG_ROW_STATEMENT : 0) | (word & 4 ? KCOVDBG_ROW_CODE : 0))) {
-			states->is_full = true;
-			return false;
-		}
-	}
-	f->line_ends[block] = f->line_count;
 	f->block_count++;
 	return true;
 }
@@ -227,9 +284,9 @@ static bool read_function(struct kcovdbg_states *states, uint32_t number)
 	const struct kcovdbg_encoded *encoded = states->encoded;
 	struct function *f = &states->function;
 	uint64_t start = number ? encoded->code_end[number - 1] : 0, end = encoded->code_end[number];
-	uint32_t part = number ? states->part_ends[number - 1] : 0, part_end = states->part_ends[number], file = UINT32_MAX;
+	uint32_t part = number ? states->part_ends[number - 1] : 0, part_end = states->part_ends[number];
+	struct last_lines last = { UINT32_MAX, UINT32_MAX, 0, 0 };
 	struct cursor counts, cursor;
-	int64_t line = 0;
 	uint64_t total = 0;
 	size_t i;
 
@@ -252,7 +309,7 @@ static bool read_function(struct kcovdbg_states *states, uint32_t number)
 		uint64_t blocks = get(&counts), at = encoded->part_start[states->parts[part]];
 
 		for (i = 0; i < blocks; i++) {
-			if (at > UINT32_MAX || f->block_count >= total || !read_block(states, &cursor, &file, &line, at))
+			if (at > UINT32_MAX || f->block_count >= total || !read_block(states, &cursor, &last, at))
 				return false;
 			at += f->sizes[f->block_count - 1];
 		}
@@ -307,6 +364,137 @@ static bool is_exit(const struct function *f, size_t block)
 	return f->block_flags[block] & KCOVDBG_BLOCK_EXIT;
 }
 
+/* Whether a block may have been entered more often than it was left for another one. */
+static bool is_end(const struct function *f, size_t block)
+{
+	return is_exit(f, block) || f->stops[block];
+}
+
+static bool holds(const struct function *f, size_t block, uint64_t address)
+{
+	return address >= f->starts[block] && address - f->starts[block] < f->sizes[block];
+}
+
+/* Give the second half of a block its own lines: those whose code begins in it. */
+static bool split_lines(struct function *f, size_t block, uint32_t offset)
+{
+	size_t first = block ? f->line_ends[block - 1] : 0, end = f->line_ends[block], middle = first, i, last = SIZE_MAX;
+
+	while (middle < end && f->line_offsets[middle] < offset) {
+		if (f->lines[middle] & KCOVDBG_ROW_CODE)
+			last = middle;
+		middle++;
+	}
+	for (i = middle; i < end; i++)
+		f->line_offsets[i] -= offset;
+	memmove(f->line_ends + block + 1, f->line_ends + block, (f->block_count - block) * sizeof(*f->line_ends));
+	f->line_ends[block] = middle;
+	for (i = middle; i < end; i++)
+		if (f->lines[i] & KCOVDBG_ROW_CODE)
+			return true;
+	/* The last one goes on, and is the line of the block's branch. */
+	if (last == SIZE_MAX || f->edge_ends[block] - (block ? f->edge_ends[block - 1] : 0) != 2)
+		return true;
+	if (!grow_lines(f, f->line_count + 1))
+		return false;
+	for (i = f->line_count; i > middle; i--) {
+		f->line_files[i] = f->line_files[i - 1];
+		f->lines[i] = f->lines[i - 1];
+		f->line_offsets[i] = f->line_offsets[i - 1];
+	}
+	f->line_files[middle] = f->line_files[last];
+	f->lines[middle] = f->lines[last] & ~KCOVDBG_ROW_STATEMENT;
+	f->line_offsets[middle] = 0;
+	f->line_count++;
+	for (i = block + 1; i <= f->block_count; i++)
+		f->line_ends[i]++;
+	return true;
+}
+
+/* Make two blocks of one, of which the first one ends at an offset, and leads to the second one. One of them may be empty. */
+static bool split_block(struct function *f, size_t block, uint32_t offset)
+{
+	const uint8_t first_flags = KCOVDBG_BLOCK_ENTRY | KCOVDBG_BLOCK_NO_LINES;
+	size_t edge, i, behind = f->block_count - block;
+
+	if (!grow_blocks(f, f->block_count + 1) || !grow_edges(f, f->edge_count + 1) || !split_lines(f, block, offset))
+		return false;
+	memmove(f->starts + block + 1, f->starts + block, behind * sizeof(*f->starts));
+	memmove(f->sizes + block + 1, f->sizes + block, behind * sizeof(*f->sizes));
+	memmove(f->block_flags + block + 1, f->block_flags + block, behind);
+	memmove(f->edge_ends + block + 1, f->edge_ends + block, behind * sizeof(*f->edge_ends));
+	memmove(f->stops + block + 1, f->stops + block, behind * sizeof(*f->stops));
+	f->block_count++;
+	f->stops[block] = 0;
+	f->starts[block + 1] += offset;
+	f->sizes[block + 1] -= offset;
+	f->sizes[block] = offset;
+	f->block_flags[block] = (f->block_flags[block] & first_flags) | KCOVDBG_BLOCK_FALLS;
+	f->block_flags[block + 1] &= ~KCOVDBG_BLOCK_ENTRY;
+	for (i = 0; i < f->edge_count; i++)
+		f->edges[i] += f->edges[i] > block;
+	edge = block ? f->edge_ends[block - 1] : 0;
+	memmove(f->edges + edge + 1, f->edges + edge, (f->edge_count - edge) * sizeof(*f->edges));
+	f->edges[edge] = block + 1;
+	f->edge_count++;
+	f->edge_ends[block] = edge;
+	for (i = block; i < f->block_count; i++)
+		f->edge_ends[i]++;
+	return true;
+}
+
+/* Note that the task is at an address: it has executed what is in front of it in its block. */
+static bool stop_at(struct function *f, uint64_t address, bool is_return)
+{
+	bool is_call, was_split;
+	uint32_t offset;
+	size_t block;
+
+	/* A return address may be the first one after the block. */
+	for (block = 0; block < f->block_count; block++)
+		if (holds(f, block, address - is_return))
+			break;
+	if (block == f->block_count)
+		return true;
+	offset = address - f->starts[block];
+	/* Calls end blocks, but those of callbacks. */
+	is_call = is_return && offset == f->sizes[block] && f->block_flags[block] & KCOVDBG_BLOCK_CALL;
+	was_split = is_return && offset == f->sizes[block] && f->stops[block];
+	if (!is_call && !was_split && !split_block(f, block, offset))
+		return false;
+	f->stops[block]++;
+	f->block_flags[block] |= KCOVDBG_BLOCK_STOPPED;
+	return true;
+}
+
+/*
+ * Note where the task is in the function. Return whether it is to return to it. All other calls of the function returned, since its frames are
+ * at these ones. Where it is only by its position, it was entered last, and its first point may be still to come.
+ */
+static bool place_task(struct kcovdbg_states *states, uint32_t function)
+{
+	const struct kcovdbg_encoded *encoded = states->encoded;
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	bool is_inside = false;
+	uint32_t part;
+
+	for (part = function ? states->part_ends[function - 1] : 0; part < states->part_ends[function]; part++) {
+		uint64_t start = encoded->part_start[states->parts[part]],
+			 end = start + encoded->part_size[states->parts[part]];
+		size_t i = lower_bound(trace->stack, trace->stack_count, start + 1);
+
+		for (; i < trace->stack_count && trace->stack[i] <= end; i++) {
+			is_inside = true;
+			states->is_full |= !stop_at(f, trace->stack[i], true);
+		}
+		i = lower_bound(trace->positions, trace->position_count, start);
+		for (; i < trace->position_count && trace->positions[i] < end; i++)
+			states->is_full |= !stop_at(f, trace->positions[i], false);
+	}
+	return is_inside;
+}
+
 /* All points of a block have as many records, unless the task is between two of them, or records are missing. */
 static void note_difference(struct kcovdbg_states *states, size_t block, bool is_missing)
 {
@@ -326,11 +514,13 @@ static void place_records(struct kcovdbg_states *states)
 	const struct kcovdbg_trace *trace = states->trace;
 	struct function *f = &states->function;
 	size_t point = 0, record = 0, block;
+	uint64_t following = NO_RECORDS; /* Of the next block. */
 
 	for (block = 0; block < f->block_count; block++) {
 		uint64_t start = f->starts[block], end = start + f->sizes[block];
 
-		f->records[block] = NO_RECORDS;
+		f->records[block] = following;
+		following = NO_RECORDS;
 		f->states[block] = KCOVDBG_STATE_UNKNOWN;
 		/* A point is the address after its call. Blocks of one part are neighbors. */
 		if (!block || start != (uint64_t)f->starts[block - 1] + f->sizes[block - 1]) {
@@ -346,6 +536,13 @@ static void place_records(struct kcovdbg_states *states)
 				record++;
 			if (record < trace->record_count && trace->records[record] == at)
 				hits = trace->counts[record];
+			if (f->stops[block] && at == end && has_offset(trace->stack, trace->stack_count, at)) {
+				/* The task is in the callback: its record may be there or not. */
+				following = hits ? NO_RECORDS : 0;
+				if (!hits || f->records[block] != NO_RECORDS)
+					continue;
+				f->states[block] = KCOVDBG_STATE_STOPPED;
+			}
 			if (f->records[block] != NO_RECORDS && f->records[block] != hits)
 				note_difference(states, block, !hits || !f->records[block]);
 			if (f->records[block] == NO_RECORDS || hits > f->records[block])
@@ -412,7 +609,7 @@ static void apply_rules(struct function *f, size_t block, bool leaves)
 	bool enters = !is_entry(f, block);
 	size_t i;
 
-	leaves = leaves && !is_exit(f, block);
+	leaves = leaves && !is_end(f, block);
 	switch (f->states[block]) {
 	case KCOVDBG_STATE_UNKNOWN:
 		if ((enters && !f->live_in[block]) || (leaves && !f->live_out[block]))
@@ -456,10 +653,10 @@ static void reach(struct function *f, bool is_forward, bool leaves, size_t witho
 	size_t block, i, count = 0;
 
 	for (block = 0; block < f->block_count; block++) {
-		bool is_end = is_forward ? is_entry(f, block)
-					 : is_exit(f, block) || f->states[block] == KCOVDBG_STATE_STOPPED || !leaves;
+		bool is_first = is_forward ? is_entry(f, block)
+					   : is_end(f, block) || f->states[block] == KCOVDBG_STATE_STOPPED || !leaves;
 
-		f->reached[block] = is_end && block != without && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED;
+		f->reached[block] = is_first && block != without && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED;
 		if (f->reached[block])
 			f->queue[count++] = block;
 	}
@@ -546,7 +743,8 @@ static bool balance(struct function *f, size_t block, bool is_forward)
 {
 	size_t first = is_forward ? first_edge(f, block) : first_from(f, block);
 	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], i, missing = 0, open = 0;
-	uint64_t sum = 0;
+	/* What has not left it is no record of an edge. */
+	uint64_t sum = is_forward ? f->stops[block] : 0;
 
 	for (i = first; i < end; i++) {
 		size_t edge = is_forward ? i : f->flow_of[i];
@@ -589,7 +787,7 @@ static void find_flows(struct function *f)
 	for (block = 0; block < f->block_count; block++) {
 		if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
 			f->records[block] = 0;
-		/* It may have been entered once more than it was recorded. */
+		/* How often it was entered is unknown. */
 		if (f->states[block] == KCOVDBG_STATE_STOPPED)
 			f->records[block] = NO_RECORDS;
 	}
@@ -631,11 +829,6 @@ static void find_flows(struct function *f)
 	}
 }
 
-static bool holds(const struct function *f, size_t block, uint64_t address)
-{
-	return address >= f->starts[block] && address - f->starts[block] < f->sizes[block];
-}
-
 static bool was_recorded(const struct function *f)
 {
 	size_t block;
@@ -644,38 +837,6 @@ static bool was_recorded(const struct function *f)
 		if (f->records[block] && f->records[block] != NO_RECORDS)
 			return true;
 	return false;
-}
-
-/*
- * Note where the task is: blocks that it has not left. Return whether it is to return to this function. All other calls of the function returned,
- * since its frames are at these ones. Where it is only by its position, it was entered last, and its first point may be still to come.
- */
-static bool place_task(struct kcovdbg_states *states)
-{
-	const struct kcovdbg_trace *trace = states->trace;
-	struct function *f = &states->function;
-	bool is_inside = false;
-	size_t block, i;
-
-	for (block = 0; block < f->block_count; block++) {
-		uint64_t start = f->starts[block], end = start + f->sizes[block];
-
-		/* A return address may be the first one after the block. Calls end blocks, but those of callbacks. */
-		i = lower_bound(trace->stack, trace->stack_count, start + 1);
-		if (i < trace->stack_count && trace->stack[i] <= end) {
-			bool is_call = trace->stack[i] == end && f->block_flags[block] & KCOVDBG_BLOCK_CALL;
-
-			is_inside = true;
-			f->states[block] = is_call ? KCOVDBG_STATE_EXECUTED : KCOVDBG_STATE_STOPPED;
-			f->block_flags[block] |= KCOVDBG_BLOCK_EXIT;
-		}
-		i = lower_bound(trace->positions, trace->position_count, f->starts[block]);
-		if (i < trace->position_count && holds(f, block, trace->positions[i])) {
-			f->states[block] = KCOVDBG_STATE_STOPPED;
-			f->block_flags[block] |= KCOVDBG_BLOCK_EXIT;
-		}
-	}
-	return is_inside;
 }
 
 /* The states that points alone decide. */
@@ -798,7 +959,7 @@ static void find_exact_states(struct kcovdbg_states *states)
 }
 
 /* Find the states of the function's blocks. */
-static void find_states(struct kcovdbg_states *states)
+static void find_states(struct kcovdbg_states *states, uint32_t function)
 {
 	const struct kcovdbg_trace *trace = states->trace;
 	struct function *f = &states->function;
@@ -806,13 +967,13 @@ static void find_states(struct kcovdbg_states *states)
 	bool enables = quality & KCOVDBG_TRACE_ENABLES && f->flags & KCOVDBG_FUNCTION_ENABLES, is_inside, returns, is_placed;
 	size_t block, i;
 
+	is_inside = quality & KCOVDBG_TRACE_PLACED && place_task(states, function);
 	place_records(states);
 	if (f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted) {
 		use_points(states);
 		return;
 	}
 	turn_edges(f);
-	is_inside = quality & KCOVDBG_TRACE_PLACED && place_task(states);
 	if (is_inside && !was_recorded(f)) {
 		/* It was entered before the trace began. */
 		use_points(states);
@@ -838,6 +999,8 @@ static void find_states(struct kcovdbg_states *states)
 	memset(f->is_queued, 0, f->block_count);
 	f->queue_count = 0;
 	for (block = 0; block < f->block_count; block++) {
+		if (f->stops[block])
+			include(f, block);
 		if (f->records[block] == NO_RECORDS)
 			continue;
 		if (f->records[block])
@@ -853,6 +1016,9 @@ static void find_states(struct kcovdbg_states *states)
 			infer(f, is_placed, quality & KCOVDBG_TRACE_COMPLETE);
 	}
 	f->leaves = is_placed;
+	for (block = 0; block < f->block_count; block++)
+		if (f->stops[block] && f->states[block] == KCOVDBG_STATE_STOPPED)
+			f->states[block] = KCOVDBG_STATE_EXECUTED;
 	if (f->is_contradicted)
 		use_points(states);
 	else if (!is_placed)
@@ -906,11 +1072,13 @@ static bool is_void(const struct function *f)
 
 static void add_lines(struct kcovdbg_states *states)
 {
+	const struct kcovdbg_trace *trace = states->trace;
 	struct function *f = &states->function;
 	size_t block, i;
 
 	for (block = 0; block < f->block_count; block++) {
 		uint8_t seen, begins;
+		bool is_begun;
 		uint64_t hits = 0;
 
 		switch (f->states[block]) {
@@ -937,6 +1105,8 @@ static void add_lines(struct kcovdbg_states *states)
 			seen = SEEN_OUTSIDE;
 			begins = 0;
 		}
+		is_begun = trace->quality & KCOVDBG_TRACE_PLACED && seen == SEEN_NOT_EXECUTED &&
+			   has_offset(trace->positions, trace->position_count, f->starts[block]);
 		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
 			uint32_t file = f->line_files[i], number = f->lines[i] & KCOVDBG_MAX_LINE;
 			struct line *line = states->is_other ? find_line(states, file, number) : line_at(states, file, number);
@@ -951,7 +1121,8 @@ static void add_lines(struct kcovdbg_states *states)
 			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
 				continue;
 			states->totals.lines += !(line->seen & SEEN_CODE);
-			line->seen |= seen;
+			/* An exception may have interrupted the first instruction. */
+			line->seen |= is_begun && !f->line_offsets[i] ? SEEN_UNKNOWN : seen;
 			line->hits = hits > line->hits ? hits : line->hits;
 		}
 	}
@@ -1024,7 +1195,7 @@ static bool find_side(const struct function *f, size_t block, size_t edge, size_
 	if (f->states[to] == KCOVDBG_STATE_NOT_EXECUTED)
 		return true;
 	records = f->records[block];
-	if (!f->leaves || is_exit(f, block) || f->states[f->edges[other]] != KCOVDBG_STATE_NOT_EXECUTED) {
+	if (!f->leaves || is_end(f, block) || f->states[f->edges[other]] != KCOVDBG_STATE_NOT_EXECUTED) {
 		if (f->states[to] != KCOVDBG_STATE_EXECUTED || is_entry(f, to) || to == block)
 			return false;
 		for (i = first_from(f, to); i < f->from_ends[to]; i++)
@@ -1186,7 +1357,7 @@ static void judge(struct kcovdbg_states *states, uint32_t function)
 	if (is_exact(states))
 		find_exact_states(states);
 	else if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)
-		find_states(states);
+		find_states(states, function);
 	else
 		memset(f->states, 0, f->block_count);
 	states->totals.contradictions += f->is_contradicted;
@@ -1256,6 +1427,8 @@ static void free_function(struct function *f)
 	free(f->flow_of);
 	free(f->line_files);
 	free(f->lines);
+	free(f->line_offsets);
+	free(f->stops);
 }
 
 size_t kcovdbg_block_starts(const struct kcovdbg_encoded *encoded, uint32_t *starts, size_t room)

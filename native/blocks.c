@@ -401,6 +401,13 @@ struct block {
 	size_t edges, edge_end;
 };
 
+/* A line of a block. */
+struct pair {
+	uint32_t file, line;
+	uint32_t offset; /* In the block: of its first code. */
+	uint32_t flags;
+};
+
 /* What a thread needs; the arrays are used again for each function. */
 struct builder {
 	const struct kcovdbg_code *code;
@@ -417,10 +424,10 @@ struct builder {
 	size_t edge_count, edge_room;
 	uint32_t *block_of; /* The block of each instruction. */
 	size_t block_of_room;
-	uint64_t *pairs; /* File and line, for each line of a block. */
+	struct pair *pairs; /* The lines of a block. */
 	size_t pair_count, pair_room;
-	size_t row; /* Where rows are looked for first. */
-	uint32_t file, line;
+	size_t row;				     /* Where rows are looked for first. */
+	uint32_t file, line, other_file, other_line; /* The last ones, and those of the file before that. */
 };
 
 static size_t index_of(const struct builder *builder, uint64_t address)
@@ -957,6 +964,59 @@ static bool list_sequences(struct sequences *sequences, const struct kcovdbg_uni
 	return true;
 }
 
+/* Put where the bits of each file's lines begin, for each line one; return the number of files. */
+static size_t number_lines(const uint32_t *files, const uint32_t *lines, size_t count, uint64_t **starts)
+{
+	size_t file_count = 0, i;
+	uint64_t total = 0;
+
+	for (i = 0; i < count; i++)
+		if (files[i] != UINT32_MAX && files[i] >= file_count)
+			file_count = (size_t)files[i] + 1;
+	*starts = calloc(file_count + 1, sizeof(**starts));
+	if (!*starts)
+		return 0;
+	for (i = 0; i < count; i++)
+		if (files[i] != UINT32_MAX && (lines[i] & KCOVDBG_MAX_LINE) >= (*starts)[files[i]])
+			(*starts)[files[i]] = (lines[i] & KCOVDBG_MAX_LINE) + 1;
+	for (i = 0; i <= file_count; i++) {
+		uint64_t size = (*starts)[i];
+
+		(*starts)[i] = total;
+		total += size;
+	}
+	return file_count;
+}
+
+/*
+ * Leave out rows without an instruction of lines that have none in any row: nothing is said of such lines. Return the number of rows, SIZE_MAX
+ * when out of memory.
+ */
+static size_t drop_empty_rows(uint64_t *addresses, uint32_t *files, uint32_t *lines, size_t count)
+{
+	uint64_t *starts;
+	size_t file_count = number_lines(files, lines, count, &starts), i, kept = 0;
+	uint8_t *has_code = starts ? calloc(starts[file_count] + 1, 1) : NULL;
+
+	if (!has_code) {
+		free(starts);
+		return SIZE_MAX;
+	}
+	for (i = 0; i < count; i++)
+		if (files[i] != UINT32_MAX && (i + 1 == count || addresses[i + 1] != addresses[i]))
+			has_code[starts[files[i]] + (lines[i] & KCOVDBG_MAX_LINE)] = 1;
+	for (i = 0; i < count; i++) {
+		if (files[i] != UINT32_MAX && !has_code[starts[files[i]] + (lines[i] & KCOVDBG_MAX_LINE)])
+			continue;
+		addresses[kept] = addresses[i];
+		files[kept] = files[i];
+		lines[kept++] = lines[i];
+	}
+	free(has_code);
+	free(starts);
+	return kept;
+}
+
 size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_count, uint64_t *addresses, uint32_t *files,
 			  uint32_t *lines, size_t limit)
 {
@@ -989,7 +1049,7 @@ size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_cou
 		}
 	}
 	free(sequences.items);
-	return total;
+	return drop_empty_rows(addresses, files, lines, total);
 }
 
 static bool put_number(struct kcovdbg_bytes_out *out, uint64_t number)
@@ -1007,23 +1067,42 @@ static uint64_t zigzag(int64_t number)
 	return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
 }
 
-/* Whether a line of a block has code there, and whether a statement begins there. */
-enum { PAIR_BEGINS = 1, PAIR_CODE = 2, PAIR_SHIFT = 2 };
+/* Whether a statement of a line begins in a block, and whether the line has code there. */
+enum { PAIR_BEGINS = 1, PAIR_CODE = 2 };
 
-static bool add_pair(struct builder *builder, uint32_t file, uint32_t line, uint64_t flags)
+static bool append_pair(struct builder *builder, struct pair pair)
 {
-	uint64_t pair = (uint64_t)file << 32 | line << PAIR_SHIFT;
+	if (!grow(&builder->pairs, &builder->pair_room, builder->pair_count + 1, sizeof(*builder->pairs)))
+		return false;
+	builder->pairs[builder->pair_count++] = pair;
+	return true;
+}
+
+/*
+ * Add what a row says of a line. A line is there once, where its code begins, and once more if a statement of it begins later: if the task
+ * is between the two, its code was executed, but no beginning.
+ */
+static bool add_pair(struct builder *builder, struct pair pair)
+{
 	size_t i;
 
-	for (i = 0; i < builder->pair_count && builder->pairs[i] >> PAIR_SHIFT != pair >> PAIR_SHIFT; i++)
-		;
-	if (i == builder->pair_count) {
-		if (!grow(&builder->pairs, &builder->pair_room, i + 1, sizeof(*builder->pairs)))
-			return false;
-		builder->pairs[builder->pair_count++] = pair;
+	for (i = 0; i < builder->pair_count; i++) {
+		struct pair *known = &builder->pairs[i];
+
+		if (known->file != pair.file || known->line != pair.line)
+			continue;
+		if (known->flags & PAIR_CODE) {
+			pair.flags &= ~known->flags;
+		} else if (pair.flags & PAIR_CODE) {
+			pair.flags |= known->flags;
+			memmove(known, known + 1, (builder->pair_count - i - 1) * sizeof(*known));
+			builder->pair_count--;
+			i--;
+		} else {
+			pair.flags = 0;
+		}
 	}
-	builder->pairs[i] |= flags;
-	return true;
+	return !pair.flags || append_pair(builder, pair);
 }
 
 /* The first row that is not below an address: most are near the last one that was looked for. */
@@ -1061,62 +1140,90 @@ static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
 		uint32_t line = rows->lines[i] & KCOVDBG_MAX_LINE;
 		bool begins = rows->lines[i] & KCOVDBG_ROW_STATEMENT && rows->addresses[i] >= start;
 		bool is_empty = i + 1 < rows->count && rows->addresses[i + 1] == rows->addresses[i];
-		uint64_t flags = (is_empty ? 0 : PAIR_CODE) | (begins ? PAIR_BEGINS : 0);
+		struct pair pair = { .file = rows->files[i], .line = line };
 
-		if (rows->files[i] != UINT32_MAX && line && flags && !add_pair(builder, rows->files[i], line, flags))
+		pair.flags = (is_empty ? 0 : PAIR_CODE) | (begins ? PAIR_BEGINS : 0);
+		pair.offset = rows->addresses[i] > start ? rows->addresses[i] - start : 0;
+		if (pair.file != UINT32_MAX && line && pair.flags && !add_pair(builder, pair))
 			return false;
 	}
 	for (i = first; i < rows->count && rows->addresses[i] == start; i++) {
-		uint64_t pair = (uint64_t)rows->files[i] << 32 | (rows->lines[i] & KCOVDBG_MAX_LINE) << PAIR_SHIFT;
+		uint32_t line = rows->lines[i] & KCOVDBG_MAX_LINE;
 		size_t k, count = 0;
 
 		for (k = 0; k < builder->pair_count; k++) {
-			bool is_other = builder->pairs[k] >> PAIR_SHIFT != pair >> PAIR_SHIFT;
+			struct pair pair = builder->pairs[k];
+			bool is_other = pair.file != rows->files[i] || pair.line != line;
 
-			if (is_other || builder->pairs[k] & PAIR_CODE)
-				builder->pairs[count++] = builder->pairs[k];
+			if (is_other || pair.offset || pair.flags & PAIR_CODE)
+				builder->pairs[count++] = pair;
 		}
 		builder->pair_count = count;
 	}
 	return true;
 }
 
-/* Put the line of a branch at the end of a block's lines, once more where it is not the last one. */
-static bool add_branch_line(struct builder *builder, uint64_t address)
+/* Put the line of a branch at the end of a block's lines with code, once more where it is not the last one. */
+static bool add_branch_line(struct builder *builder, uint64_t start, uint64_t address)
 {
 	const struct kcovdbg_rows *rows = builder->rows;
-	size_t row = find_row(builder, address + 1);
-	uint32_t line;
-	uint64_t pair;
+	size_t row = find_row(builder, address + 1), i = builder->pair_count;
+	struct pair pair = { .offset = address - start, .flags = PAIR_CODE };
 
 	if (!row || rows->files[row - 1] == UINT32_MAX)
 		return true;
-	line = rows->lines[row - 1] & KCOVDBG_MAX_LINE;
-	pair = (uint64_t)rows->files[row - 1] << 32 | line << PAIR_SHIFT;
-	if (!line || (builder->pair_count && builder->pairs[builder->pair_count - 1] >> PAIR_SHIFT == pair >> PAIR_SHIFT))
+	pair.file = rows->files[row - 1];
+	pair.line = rows->lines[row - 1] & KCOVDBG_MAX_LINE;
+	while (i && !(builder->pairs[i - 1].flags & PAIR_CODE))
+		i--;
+	if (!pair.line || (i && builder->pairs[i - 1].file == pair.file && builder->pairs[i - 1].line == pair.line))
 		return true;
-	if (!grow(&builder->pairs, &builder->pair_room, builder->pair_count + 1, sizeof(*builder->pairs)))
+	return append_pair(builder, pair);
+}
+
+/* Put the line of a pair: files and lines go back from what was inlined to those before. */
+static bool put_pair(struct builder *builder, const struct pair *pair)
+{
+	bool is_other = pair->file != builder->file, is_back = is_other && pair->file == builder->other_file;
+	uint32_t line = is_back ? builder->other_line : builder->line;
+
+	if (!put_number(builder->out, zigzag((int64_t)pair->line - line) << 3 | pair->flags << 1 | is_other) ||
+	    (is_other && !put_number(builder->out, is_back ? 0 : (uint64_t)pair->file + 1)))
 		return false;
-	builder->pairs[builder->pair_count++] = pair | PAIR_CODE;
+	if (is_other) {
+		builder->other_file = builder->file;
+		builder->other_line = builder->line;
+	}
+	builder->file = pair->file;
+	builder->line = pair->line;
 	return true;
 }
 
+/* Put the lines of a block, those with code with their offsets, of which the first one is mostly 0. */
 static bool put_lines(struct builder *builder)
 {
-	size_t i;
+	uint32_t offset = 0;
+	bool is_first = true;
+	size_t i, first = 0;
 
-	if (!put_number(builder->out, builder->pair_count))
+	while (first < builder->pair_count && !(builder->pairs[first].flags & PAIR_CODE))
+		first++;
+	if (first < builder->pair_count)
+		offset = builder->pairs[first].offset;
+	if (!put_number(builder->out, (uint64_t)builder->pair_count << 1 | (offset != 0)) ||
+	    (offset && !put_number(builder->out, offset)))
 		return false;
 	for (i = 0; i < builder->pair_count; i++) {
-		uint32_t file = builder->pairs[i] >> 32, line = (uint32_t)builder->pairs[i] >> PAIR_SHIFT;
-		uint64_t flags = (builder->pairs[i] & (PAIR_BEGINS | PAIR_CODE)) << 1;
-		bool is_other = file != builder->file;
+		const struct pair *pair = &builder->pairs[i];
 
-		if (!put_number(builder->out, zigzag((int64_t)line - builder->line) << 3 | flags | is_other) ||
-		    (is_other && !put_number(builder->out, file)))
+		if (!put_pair(builder, pair))
 			return false;
-		builder->file = file;
-		builder->line = line;
+		if (!(pair->flags & PAIR_CODE))
+			continue;
+		if (!is_first && !put_number(builder->out, pair->offset - offset))
+			return false;
+		is_first = false;
+		offset = pair->offset;
 	}
 	return true;
 }
@@ -1146,7 +1253,7 @@ static bool put_block(struct builder *builder, size_t index)
 	if (!(block->flags & KCOVDBG_BLOCK_NO_LINES) || last->marks & MARK_PATCHED) {
 		if (!find_lines(builder, start, last->address + last->length))
 			return false;
-		if (block->flags & KCOVDBG_BLOCK_FALLS && others == 1 && !add_branch_line(builder, last->address))
+		if (block->flags & KCOVDBG_BLOCK_FALLS && others == 1 && !add_branch_line(builder, start, last->address))
 			return false;
 	}
 	return put_lines(builder);
@@ -1168,8 +1275,8 @@ static bool put_function(struct builder *builder, const uint32_t *parts, size_t 
 		if (!put_number(builder->out, block - first))
 			return false;
 	}
-	builder->file = UINT32_MAX;
-	builder->line = 0;
+	builder->file = builder->other_file = UINT32_MAX;
+	builder->line = builder->other_line = 0;
 	for (i = 0; i < builder->block_count; i++)
 		if (!put_block(builder, i))
 			return false;

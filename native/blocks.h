@@ -95,6 +95,7 @@ enum kcovdbg_block_flag {
 		8, /* Its instructions are never reached, or replaced when the kernel runs: which are executed is unknown. */
 	KCOVDBG_BLOCK_CALL = 16,     /* It ends in a call. */
 	KCOVDBG_BLOCK_INDIRECT = 32, /* It ends in a jump that may lead anywhere. */
+	KCOVDBG_BLOCK_STOPPED = 64,  /* The task is at its end; in no table. */
 };
 
 struct kcovdbg_code;

@@ -311,7 +311,7 @@ class StateFinder:
 
     def _offsets(self, addresses: Iterable[int]) -> list[int]:
         base = self._blocks.base
-        return sorted({address - base for address in addresses if 0 <= address - base < 1 << 32})
+        return sorted(address - base for address in addresses if 0 <= address - base < 1 << 32)
 
     def _describe(self, trace: TraceRecords) -> Any:
         """Return a trace for C; the last one is kept, for questions about one function after the
@@ -342,7 +342,7 @@ class StateFinder:
         given.last = _NONE
         if trace.last is not None:
             given.last = (trace.last - base) % (1 << 64)
-        listed = array("I", self._offsets(trace.listed))
+        listed = array("I", self._offsets(set(trace.listed)))
         kept.append(column("I", listed, len(listed)))
         given.listed, given.listed_count = kept[-1], len(listed)
         place = trace.place

@@ -85,6 +85,8 @@ class BlockFlag(IntFlag):
     """It ends in a call."""
     INDIRECT = 32
     """It ends in a jump through a register or memory."""
+    STOPPED = 64
+    """The task is at its end, where a trace says that; in no table."""
 
 
 class _Role(IntEnum):

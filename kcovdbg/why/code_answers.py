@@ -343,6 +343,8 @@ class CodeQuestion:
 
     def _name_branch(self, branch: Branch) -> str:
         place = self._place_of_end(branch.block)
+        if branch.block.flags & BlockFlag.STOPPED:
+            return f"the task had come no further than {place}"
         if branch.block.flags & BlockFlag.CALL:
             return f"the code after the call at {place} did not run"
         return f"the branch at {place} never went there"

@@ -469,7 +469,7 @@ class CallReplay:
                     pass
             elif before is not None and before.flow in calls and address != before.end:
                 end = before.end
-                if address != before.target:
+                if before.flow == lib.KCOVDBG_FLOW_CALL and address != before.target:
                     end = previous + min(
                         end - previous, self._contexts.replaced_size(before.target)
                     )

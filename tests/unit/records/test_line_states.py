@@ -53,8 +53,8 @@ class Block(NamedTuple):
     successors: tuple[int, ...]
     flags: int = 0
     has_point: bool = False
-    lines: tuple[tuple[int, int], ...] = ()
-    """Line, and 1 where a statement begins."""
+    lines: tuple[tuple[int, ...], ...] = ()
+    """Line, 1 where a statement begins, and the offset of its code, 0 by default."""
 
 
 def number(value):
@@ -78,11 +78,15 @@ def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
         out += number(SIZE) + number(block.flags | falls | len(others) << 6)
         for to in others:
             out += number(zigzag(to - index))
-        out += number(len(block.lines))
-        for line, begins in block.lines:
-            out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first) + (
-                number(0) if is_first else b""
-            )
+        offsets = [line[2] if len(line) > 2 else 0 for line in block.lines]
+        has_offset = bool(offsets) and offsets[0] > 0
+        out += number(len(block.lines) << 1 | has_offset)
+        out += number(offsets[0]) if has_offset else b""
+        for at, (line, begins, *_) in enumerate(block.lines):
+            out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first)
+            # The first file.
+            out += number(1) if is_first else b""
+            out += number(offsets[at] - offsets[at - 1]) if at else b""
             before, is_first = line, False
     return out
 
@@ -211,7 +215,13 @@ def test_calls_of_a_task_inside_the_kernel():
     blocks = (Block((1,), ENTRY | CALL, True), Block((2,), 0), Block((), EXIT))
     assert letters(states_of(blocks, {0: 1})) == "+++"
     inside = Place([BASE + 0x9000], [BASE + 0x1000 + SIZE])
-    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, inside)) == "+??"
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, inside)) == "+--"
+    # It was called before, and returned.
+    assert letters(states_of(blocks, {0: 2}, OPEN | Quality.PLACED, inside)) == "+++"
+    # Two calls of a function that calls itself.
+    twice = Place(inside.positions, 2 * inside.stack)
+    assert letters(states_of(blocks, {0: 2}, OPEN | Quality.PLACED, twice)) == "+--"
+    assert states_of(blocks, {0: 1}, OPEN | Quality.PLACED, twice).is_contradicted
     elsewhere = Place([BASE + 0x9000], [BASE + 0x9100])
     assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, elsewhere)) == "+++"
     assert letters(states_of(blocks, {0: 1}, OPEN)) == "+??"
@@ -220,7 +230,14 @@ def test_calls_of_a_task_inside_the_kernel():
 def test_the_block_that_a_task_is_in():
     blocks = (Block((1,), ENTRY, True), Block((2,), 0, True), Block((), EXIT, True))
     here = Place([BASE + 0x1000 + SIZE + 2], [])
-    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, here)) == "+!-"
+    # What is in front of the next instruction is a block of its own.
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, here)) == "++--"
+    assert letters(states_of(blocks, {0: 2, 1: 1, 2: 1}, OPEN | Quality.PLACED, here)) == "++++"
+    # In the callback, whose record may be there already.
+    there = Place([BASE + 0x9000], [point(1)])
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, there)) == "++--"
+    assert letters(states_of(blocks, {0: 1, 1: 1}, OPEN | Quality.PLACED, there)) == "++--"
+    assert letters(states_of(blocks, {0: 2, 1: 1, 2: 1}, OPEN | Quality.PLACED, there)) == "++++"
     # Where it is unknown, what is in front of the next callback is, too, and what is behind the
     # last one.
     assert letters(states_of(blocks, {0: 1}, OPEN)) == "+?-"
@@ -331,83 +348,131 @@ def walk(generator, blocks, real):
     return None
 
 
+# Where instructions of a block begin.
+UNITS = range(0, SIZE, 2)
+# The second line of each block.
+SECOND = 6
+
+
+class Walks(NamedTuple):
+    """Calls of a function, of which the last ones may be unfinished."""
+
+    paths: list[list[int]]
+    records: Counter[int]
+    executed: set[tuple[int, int]]
+    """Blocks and their instructions."""
+    place: Place | None
+    last: int | None
+    """The last record."""
+
+
+def cut_walks(generator, blocks, paths):
+    """Return calls of which the last one was cut off, and the ones before it, if the function calls
+    itself.
+    """
+    finished, unfinished = list(paths), [finished_path(generator, paths.pop())]
+    finished.pop()
+    while finished and generator.random() < 0.4:
+        calls = [at for at, index in enumerate(finished[-1]) if blocks[index].flags & CALL]
+        if not calls:
+            break
+        unfinished.insert(0, finished.pop()[: generator.choice(calls) + 1])
+    order = [index for path in finished for index in path if blocks[index].has_point]
+    executed = {(index, unit) for path in finished for index in path for unit in UNITS}
+    positions, stack = [], []
+    for number, path in enumerate(unfinished):
+        stopped = path[-1]
+        is_inner = number < len(unfinished) - 1
+        is_call = is_inner or (blocks[stopped].flags & CALL and generator.random() < 0.5)
+        # In front of the point, in its callback, or behind it.
+        offset = SIZE if is_call else generator.choice((0, 4, MIDDLE, 14))
+        address = BASE + 0x1000 + SIZE * stopped + offset
+        is_in_callback = offset == MIDDLE and blocks[stopped].has_point
+        (stack if is_call or is_in_callback else positions).append(address)
+        order += [index for index in path[:-1] if blocks[index].has_point]
+        has_record = offset > MIDDLE or (is_in_callback and generator.random() < 0.5)
+        order += [stopped] if blocks[stopped].has_point and has_record else []
+        executed |= {(index, unit) for index in path[:-1] for unit in UNITS}
+        executed |= {(stopped, unit) for unit in UNITS if unit < offset}
+    place = Place(positions or [BASE + 0x9000], stack)
+    last = point(order[-1]) if order else None
+    return Walks([*finished, *unfinished], Counter(order), executed, place, last)
+
+
+def finished_path(generator, path):
+    """Return the start of a path."""
+    return path[: generator.randrange(len(path)) + 1]
+
+
+def make_walks(generator, blocks, real):
+    """Return some calls, and whether they are open."""
+    paths = [
+        path
+        for _ in range(generator.randrange(5))
+        if (path := walk(generator, blocks, real)) is not None
+    ]
+    if paths and generator.random() < 0.4:
+        return cut_walks(generator, blocks, paths), True
+    records = Counter(index for path in paths for index in path if blocks[index].has_point)
+    executed = {(index, unit) for path in paths for index in path for unit in UNITS}
+    return Walks(paths, records, executed, None, None), False
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_random_walks(seed):
     generator = random.Random(seed)
     decided, branches = Counter(), Counter()
     for _ in range(250):
         blocks, real = random_function(generator)
-        # Each has a line of its own.
-        blocks = [block._replace(lines=((index + 1, 1),)) for index, block in enumerate(blocks)]
-        paths = [
-            path
-            for _ in range(generator.randrange(5))
-            if (path := walk(generator, blocks, real)) is not None
+        # Each has two lines of its own.
+        blocks = [
+            block._replace(lines=((2 * index + 1, 1), (2 * index + 2, 1, SECOND)))
+            for index, block in enumerate(blocks)
         ]
+        walks, is_open = make_walks(generator, blocks, real)
+        executed = walks.executed
+        quality, place, last = generator.choice((WHOLE, SET)), None, None
+        if is_open and generator.random() < 0.6:
+            quality, place = OPEN | Quality.PLACED, walks.place
+        elif is_open:
+            quality, last = OPEN, walks.last
+        counts = {point(index): count for index, count in walks.records.items()}
+        trace = TraceRecords(counts, quality, KINDS, place, last)
         finder = make_finder(blocks)
-        is_open = bool(paths) and generator.random() < 0.4
-        executed = {index for path in paths for index in path}
-        records = Counter(index for path in paths for index in path if blocks[index].has_point)
-        place, quality, last = None, generator.choice((WHOLE, SET)), None
-        stopped = None
-        if is_open:
-            # The last call is cut off in a block, before or behind its point.
-            path = paths[-1][: generator.randrange(len(paths[-1])) + 1]
-            stopped, is_behind = path[-1], generator.random() < 0.5
-            whole = [index for other in paths[:-1] for index in other] + path[:-1]
-            executed = set(whole)
-            order = [index for index in whole if blocks[index].has_point]
-            order += [stopped] if is_behind and blocks[stopped].has_point else []
-            records = Counter(order)
-            quality = OPEN
-            if generator.random() < 0.5:
-                quality |= Quality.PLACED
-                # In a call that the block ends in, or at an instruction.
-                end = BASE + 0x1000 + SIZE * (stopped + 1)
-                is_call = is_behind and blocks[stopped].flags & CALL
-                place = (
-                    Place([BASE + 0x9000], [end])
-                    if is_call
-                    else Place([end - (2 if is_behind else 12)], [])
-                )
-                if is_call:
-                    executed.add(stopped)
-            elif order:
-                last = point(order[-1])
-        counts = {point(index): count for index, count in records.items()}
-        found = finder.find_blocks(TraceRecords(counts, quality, KINDS, place, last), 0)
-        assert not found.is_contradicted
-        for index, block in enumerate(found.blocks):
+        case = (blocks, walks, quality, place)
+        found = finder.find_blocks(trace, 0)
+        assert not found.is_contradicted, case
+        for block in found.blocks:
             decided[block.state] += 1
-            if block.state is BlockState.EXECUTED and index != stopped:
-                assert index in executed, (blocks, paths, quality, place, index)
+            start = block.address - BASE - 0x1000
+            units = {divmod(start + unit, SIZE) for unit in range(0, block.size, 2)}
+            if block.state is BlockState.EXECUTED:
+                assert units <= executed, (*case, block)
             if block.state is BlockState.NOT_EXECUTED:
-                assert index not in executed, (blocks, paths, quality, place, index)
-                assert index != stopped or (place is not None and not place.positions), (
-                    blocks,
-                    paths,
-                    place,
-                    index,
-                )
-        walks = [*paths[:-1], path] if is_open else paths
-        edges = {pair for walked in walks for pair in pairwise(walked)}
-        columns = finder.find_columns(TraceRecords(counts, quality, KINDS, place, last))
+                assert not units & executed, (*case, block)
+        for line, state, _ in finder.find_lines(trace).files.get("file.c", ()):
+            index, is_second = divmod(line - 1, 2)
+            was_executed = (index, SECOND if is_second else 0) in executed
+            if state.was_executed:
+                assert was_executed, (*case, line)
+            if state is LineState.NOT_EXECUTED:
+                assert not was_executed, (*case, line)
+        edges = {pair for walked in walks.paths for pair in pairwise(walked)}
+        columns = finder.find_columns(trace)
         sides = zip(columns.branch_hits[::2], columns.branch_hits[1::2], strict=True)
         for line, state, hits in zip(columns.branch_line, columns.branch_state, sides, strict=True):
             branches[state] += 1
-            index = line - 1
-            (other,) = (to for to in blocks[index].successors if to != line)
-            taken = tuple((index, to) in edges for to in (line, other))
+            index = (line - 1) // 2
+            (other,) = (to for to in blocks[index].successors if to != index + 1)
+            taken = tuple((index, to) in edges for to in (index + 1, other))
             if state != BranchState.UNKNOWN:
-                assert tuple(map(bool, hits)) == taken, (blocks, paths, quality, place, index)
+                assert tuple(map(bool, hits)) == taken, case
             if state == BranchState.NOT_EXECUTED:
-                assert index not in executed
+                assert (index, UNITS[-1]) not in executed, case
         (entry,) = columns.entry_state
         if entry != FunctionState.UNKNOWN:
-            assert (entry == FunctionState.EXECUTED) == bool(
-                paths and (executed or stopped is not None)
-            )
-        assert entry == FunctionState.EXECUTED or not records
+            assert (entry == FunctionState.EXECUTED) == bool(walks.paths), case
+        assert entry == FunctionState.EXECUTED or not walks.records
     assert (
         decided[BlockState.EXECUTED] + decided[BlockState.NOT_EXECUTED]
         > decided[BlockState.UNKNOWN]
