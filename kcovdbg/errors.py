@@ -75,7 +75,7 @@ class NoDebugInfoError(TargetError):
     :param name: the user's name for it.
     """
 
-    def __init__(self, path: object, name: str, *, hint: str | None = None) -> None:
+    def __init__(self, path: object, name: str, *, hint: str | None) -> None:
         super().__init__(f"{name} has no debug info (DWARF)", hint=hint)
         self.path = str(path)
         self.name = name

@@ -37,7 +37,7 @@ class ImageCoverage(NamedTuple):
 
 
 def find_image_coverage(
-    context: Context, trace: TraceRecords, wanted: Callable[[Frame], bool] | None = None
+    context: Context, trace: TraceRecords, wanted: Callable[[Frame], bool] | None
 ) -> ImageCoverage:
     """Return the coverage of all files of a kernel.
 

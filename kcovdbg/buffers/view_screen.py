@@ -12,11 +12,9 @@ from typing import Final
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.input import Input
 from prompt_toolkit.layout import ConditionalContainer, Window
 from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UIControl
 from prompt_toolkit.layout.dimension import Dimension
-from prompt_toolkit.output import Output
 
 from kcovdbg.buffers.trace_coverage import LINE_MARKS, NO_MARK
 from kcovdbg.buffers.trace_view import TraceView
@@ -90,17 +88,9 @@ class ViewScreen(ScreenApplication):
     """A view on a terminal.
 
     :param view: the view.
-    :param terminal_input: by default the process's terminal.
-    :param terminal_output: by default the process's terminal.
     """
 
-    def __init__(
-        self,
-        view: TraceView,
-        *,
-        terminal_input: Input | None = None,
-        terminal_output: Output | None = None,
-    ) -> None:
+    def __init__(self, view: TraceView) -> None:
         self.state: ViewState = ViewState(view)
         state = self.state
 
@@ -131,7 +121,7 @@ class ViewScreen(ScreenApplication):
         def draw_footer(width: int) -> StyleAndTextTuples:
             return style_line(fit((("gutter", footer()),), width))
 
-        super().__init__(KEYS, "?", body, draw_footer, terminal_input, terminal_output)
+        super().__init__(KEYS, "?", body, draw_footer)
 
     async def _work(self) -> None:
         pause = _RENEW_WAIT

@@ -397,7 +397,8 @@ def _check_number(state: State) -> Violations:
     remote: dict[int, list[int]] = defaultdict(list)
     for kcov, fields in state.readable:
         if fields.task and kcov.is_enabled:
-            (remote if fields.remote else local)[fields.task].append(fields.address)
+            of_tasks = remote if fields.remote else local
+            of_tasks[fields.task].append(fields.address)
     for address in {**local, **remote}:
         task = state.task_by_address.get(address)
         if task is None:

@@ -38,7 +38,7 @@ class Diagnosis(NamedTuple):
     """The answer to one question about this machine."""
 
     ok: bool | None
-    """None where it is unknown."""
+    """Whether the answer is good; None where it is unknown."""
     answer: str
     fix: str | None = None
     question: str = ""
@@ -332,6 +332,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnos
     ("is /proc/kcore readable?", _check_kcore),
     ("does the debug info match?", _check_symbols),
     ("does the collector work?", _check_collector),
+    # Its diagnoses have questions of their own.
     ("", lambda context: check_devices(features=context.running_features)),
     ("can threads and children be followed?", _check_following),
     ("can location tables be kept?", _check_cache),

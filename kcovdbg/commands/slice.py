@@ -109,8 +109,8 @@ class _SliceRow:
 def read_everything(
     target: Target,
     layout: Layout,
-    proof: PointProof | None = None,
-    sites: Sequence[RemoteSite] = (),
+    proof: PointProof | None,
+    sites: Sequence[RemoteSite],
 ) -> _Found:
     """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV
     state and of current ones.

@@ -110,7 +110,7 @@ class Index:
 
 
 def index_state(
-    state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()
+    state: State, modes: Iterable[str], objects: Iterable[Kcov]
 ) -> dict[str, Sequence[Candidate]]:
     """Return the words of a kernel, without kept buffers.
 

@@ -17,7 +17,6 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
@@ -31,7 +30,6 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from kcovdbg.console.full_screen import fit
@@ -108,8 +106,6 @@ class ScreenApplication:
     :param help_key: the name of the key that lists them.
     :param body: its windows above the last line, which has the keys or a question.
     :param footer: takes a width and returns the line of keys.
-    :param terminal_input: by default the process's terminal.
-    :param terminal_output: by default the process's terminal.
     """
 
     state: _ScreenState
@@ -120,8 +116,6 @@ class ScreenApplication:
         help_key: str,
         body: Sequence[AnyContainer],
         footer: Callable[[int], StyleAndTextTuples],
-        terminal_input: Input | None = None,
-        terminal_output: Output | None = None,
     ) -> None:
         self.keys = keys
         self._help_key = help_key
@@ -156,8 +150,6 @@ class ScreenApplication:
             key_bindings=self._make_bindings(asking),
             style=_make_style(),
             full_screen=True,
-            input=terminal_input,
-            output=terminal_output,
         )
         self._rows = self.application.layout.current_control
         self.application.ttimeoutlen = _ESCAPE_WAIT

@@ -63,7 +63,7 @@ def buffer_title(buffer: Buffer) -> str:
     return ", ".join(parts)
 
 
-def buffer_heading(buffer: Buffer, *, is_text: bool = True) -> tuple[Lines, tuple[str, ...]]:
+def buffer_heading(buffer: Buffer, *, is_text: bool) -> tuple[Lines, tuple[str, ...]]:
     """Return the title of a buffer, with the remark that makes all that follows doubtful, and its
     other remarks.
 

@@ -185,7 +185,7 @@ def _pick(
 
 
 def read_choice(
-    args: Namespace, its_format: Format, default: Sequence[str] = (), origin: str | None = None
+    args: Namespace, its_format: Format, default: Sequence[str], origin: str | None
 ) -> ColumnChoice:
     """Return what the arguments choose.
 

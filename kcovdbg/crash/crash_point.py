@@ -51,7 +51,7 @@ def find_crash_point(
     symbol: Callable[[int], str | None],
     stack: Sequence[StackFrame],
     *,
-    is_crashed: bool = False,
+    is_crashed: bool,
     is_stuck: bool = False,
 ) -> CrashPoint:
     """Return where the coverage before a crash ends, and which records belong to functions on the

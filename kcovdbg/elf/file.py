@@ -362,7 +362,7 @@ class ElfFile:
         return SymbolTable(table, names, self.header, self.name)
 
 
-def open_image(path: PathName, code: PathName | None = None) -> ElfFile:
+def open_image(path: PathName, code: PathName | None) -> ElfFile:
     """Open a kernel's image; a stripped one with the symbols of its file of debug info.
 
     :param path: the image, or its file of debug info.

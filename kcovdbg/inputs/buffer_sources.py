@@ -647,7 +647,7 @@ def find_counts(
 
 
 def count_buffer(
-    inputs: CommandInputs, what: str, buffer: Buffer, *, takes_addresses: bool = False
+    inputs: CommandInputs, what: str, buffer: Buffer, *, takes_addresses: bool
 ) -> BufferCounts:
     """Count the PCs of a buffer that was read.
 

@@ -66,7 +66,7 @@ class KernelPoints:
         if awaited is None or not awaited.is_awaited:
             self.require_table(needs_points=False)
 
-    def require_table(self, *, needs_points: bool = True) -> LocationTable:
+    def require_table(self, *, needs_points: bool) -> LocationTable:
         """Return the table of the coverage points.
 
         :param needs_points: whether a table without points is of no use; executed addresses need

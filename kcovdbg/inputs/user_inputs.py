@@ -103,7 +103,7 @@ class CommandInputs:
         """Return KCOV's state with some parts; a run reads each part once."""
         return self.reader.read(parts)
 
-    def find_lack(self, parts: Part | None = None) -> Lack:
+    def find_lack(self, parts: Part | None) -> Lack:
         """Return what could not be read of some parts that this run has asked for, by default of
         all so far.
         """

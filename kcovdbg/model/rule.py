@@ -95,7 +95,7 @@ def task_violation(fields: TaskFields, message: str, shown: Shown, **more: Any) 
     return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)
 
 
-def session_violation(state: State, session: Session, message: str, shown: Shown = ()) -> Violation:
+def session_violation(state: State, session: Session, message: str, shown: Shown) -> Violation:
     """Return a violation about a session: its task is the object, and the message says whether the
     session is saved.
     """

@@ -419,7 +419,7 @@ class LiveSource:
         )
 
 
-def follow(source: LiveSource, seconds: float | None = None) -> Iterator[Activity]:
+def follow(source: LiveSource, seconds: float | None) -> Iterator[Activity]:
     """Yield the activity after each look, from the latest one on, until the source ends or the time
     is over.
     """

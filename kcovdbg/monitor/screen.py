@@ -9,10 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.input import Input
 from prompt_toolkit.layout import Window
 from prompt_toolkit.layout.controls import FormattedTextControl
-from prompt_toolkit.output import Output
 
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.terminal import find_terminal, is_dumb
@@ -34,20 +32,12 @@ class MonitorScreen(ScreenApplication):
     """A monitor on a terminal, left with the name of a buffer to view or with None.
 
     :param state: of the screen; kept from one run to the next.
-    :param terminal_input: by default the process's terminal.
-    :param terminal_output: by default the process's terminal.
     """
 
-    def __init__(
-        self,
-        state: MonitorState,
-        *,
-        terminal_input: Input | None = None,
-        terminal_output: Output | None = None,
-    ) -> None:
+    def __init__(self, state: MonitorState) -> None:
         self.state: MonitorState = state
         body = Window(FormattedTextControl(self._body, focusable=True, show_cursor=False))
-        super().__init__(KEYS, "F1", [body], self._footer, terminal_input, terminal_output)
+        super().__init__(KEYS, "F1", [body], self._footer)
 
     async def _work(self) -> None:
         state = self.state

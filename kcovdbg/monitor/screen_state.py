@@ -110,11 +110,11 @@ def slow_rate_text(rate: Rate | None) -> str:
     return text
 
 
-def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
+def bar_text(fill: float | None, full: bool | None) -> str:
     """Return a bar: ``[|||    34%]``, with the word FULL in a full one."""
     if fill is None:
         return ""
-    room = width - 2
+    room = _BAR - 2
     if full:
         return f"[{'FULL'.center(room, '|')}]"
     label = f"{min(fill, 0.999) * 100:.0f}%"

@@ -110,7 +110,7 @@ class CodeColumns(NamedTuple):
 NO_CODE_LINES: Final = CodeColumns({}, array("I"), b"", array("Q"))
 
 
-def find_code_columns(states: StateColumns, files: Collection[str] | None = None) -> CodeColumns:
+def find_code_columns(states: StateColumns, files: Collection[str] | None) -> CodeColumns:
     """Return the lines of states by file.
 
     :param files: names as in debug info: only lines of these files; None for lines of all.

@@ -211,7 +211,7 @@ def chain_functions(
     runs: Iterable[FunctionRun],
     is_entry: Callable[[int], bool],
     is_outermost: Callable[[object], bool],
-    limit: int | None = None,
+    limit: int,
 ) -> Chain:
     """Return the steps of a trace as an indented chain, each before those below it.
 

@@ -210,7 +210,7 @@ _Wanted: TypeAlias = Callable[[Frame], bool]
 
 
 def find_source_coverage(
-    table: LocationTable, trace: TraceRecords, wanted: _Wanted | None = None
+    table: LocationTable, trace: TraceRecords, wanted: _Wanted | None
 ) -> CodeCoverage:
     """Return the coverage of all files of an image.
 

@@ -62,7 +62,7 @@ class WordLookup:
         names: LocationCache,
         functions: FunctionFinder,
         *,
-        is_running: bool = False,
+        is_running: bool,
     ) -> None:
         self._target = target
         self._names = names

@@ -99,11 +99,6 @@ class CallGraph:
         """Return the number of its own functions."""
         return len(self._ends) - len(self.externals)
 
-    @property
-    def call_count(self) -> int:
-        """Number of direct calls and tail calls."""
-        return self._kinds.count(_Reference.DIRECT) + self._kinds.count(_Reference.JUMP)
-
     def fits(self, blocks: BlockColumns) -> bool:
         """Return whether blocks are of the same functions, so that the numbers are the same."""
         parts = self._parts

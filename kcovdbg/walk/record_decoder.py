@@ -177,9 +177,9 @@ def decode_buffer(
     *,
     size: int | None,
     word_size: int,
-    mode: str | None = None,
-    pid: int | None = None,
-    comm: str | None = None,
+    mode: str | None,
+    pid: int | None,
+    comm: str | None,
 ) -> Buffer:
     """Return the buffer that some bytes hold, from its count word on.
 

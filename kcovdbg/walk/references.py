@@ -51,7 +51,7 @@ class ReferenceWalk:
     """
 
     def __init__(
-        self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool = True
+        self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool
     ) -> None:
         self._cache = cache
         self._target = cache.target

@@ -63,8 +63,8 @@ class CodeQuestion:
         context: Context,
         code: WholeCode,
         traces: TraceRecords | None,
-        trace_notes: Sequence[str] = (),
-        comparisons: Sequence[Buffer] = (),
+        trace_notes: Sequence[str],
+        comparisons: Sequence[Buffer],
     ) -> None:
         self._context = context
         self._table = table = code.table

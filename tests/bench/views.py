@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, create_app_session
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.layout import HSplit, Layout, Window
@@ -91,8 +91,8 @@ def plain_frame(count: int) -> float:
 
 def view_frame(view: TraceView, count: int, step: int) -> float:
     """What a frame of a view costs after moving by so many rows."""
-    with create_pipe_input() as keys:
-        screen = ViewScreen(view, terminal_input=keys, terminal_output=_output())
+    with create_pipe_input() as keys, create_app_session(keys, _output()):
+        screen = ViewScreen(view)
         return _frames(screen.application, lambda _number: screen.state.move(step), count)
 
 

@@ -153,7 +153,7 @@ _STEP, _SHORT_STEP = 0.1, 0.04
 class KeyTerminal:
     """Types keys into a full-screen application and reads its screen.
 
-    :param make: makes it; takes ``terminal_input`` and ``terminal_output``.
+    :param make: makes it.
     """
 
     def __init__(self, make, columns=80, rows=24):
@@ -172,7 +172,7 @@ class KeyTerminal:
         with create_pipe_input() as keys:
             output = Vt100_Output(self.sink, lambda: self._size, term="xterm", enable_cpr=False)
             with create_app_session(input=keys, output=output):
-                self.shown = self._make(terminal_input=keys, terminal_output=output)
+                self.shown = self._make()
                 application = self.shown.application
                 running = asyncio.ensure_future(application.run_async(handle_sigint=False))
                 await asyncio.sleep(_STEP)

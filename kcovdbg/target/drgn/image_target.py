@@ -73,9 +73,7 @@ class ImageTarget(ProgramTypes):
     :raises TargetError: when a file is damaged, or drgn cannot use it.
     """
 
-    def __init__(
-        self, name: str, path: str, modules: Sequence[str] = (), *, code: str | None = None
-    ) -> None:
+    def __init__(self, name: str, path: str, modules: Sequence[str], *, code: str | None) -> None:
         self.name = name
         self.memory_problem = f"{name} is a kernel image"
         self.image = path
