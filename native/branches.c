@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "branches.h"
 
 /* For kernels: one bit for each byte of this range, at most 128 MiB. Addresses beyond it are not targets. */
@@ -116,14 +117,36 @@ static const struct kcovdbg_form *form_at(const struct kcovdbg_architecture *arc
 	return NULL;
 }
 
-size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size,
-			uint64_t address, uint32_t kinds, const struct kcovdbg_targets *targets, size_t *start, size_t stop,
-			uint64_t *backs, uint64_t *led, size_t room)
+static bool add_branch(struct kcovdbg_search *search, uint64_t back, uint64_t target)
 {
-	size_t step = architecture->step, i, form, byte, count = 0;
+	if (!grow(&search->backs, &search->room[0], search->count + 1, sizeof(*search->backs)) ||
+	    !grow(&search->led, &search->room[1], search->count + 1, sizeof(*search->led)))
+		return false;
+	search->backs[search->count] = back;
+	search->led[search->count++] = target;
+	return true;
+}
+
+void kcovdbg_searches_free(struct kcovdbg_search *searches, size_t count)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		free(searches[i].backs);
+		free(searches[i].led);
+	}
+}
+
+int kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, uint64_t address,
+		     size_t start, size_t stop, struct kcovdbg_search *searches, size_t count)
+{
+	size_t step = architecture->step, i, k, form, byte;
+	uint32_t kinds = 0;
 	/* By the first byte: the forms that it can begin, unless none is of these kinds, and the bits that all of these kinds share. */
 	uint64_t candidates[256], masks[256], values[256] = { 0 };
 
+	for (i = 0; i < count; i++)
+		kinds |= searches[i].kinds;
 	for (byte = 0; byte < 256; byte++) {
 		bool found = false;
 
@@ -146,7 +169,7 @@ size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const u
 			candidates[byte] = 0;
 	}
 	stop = stop < size ? stop : size;
-	for (i = (*start + step - 1) / step * step; i < stop && count < room; i += step) {
+	for (i = (start + step - 1) / step * step; i < stop; i += step) {
 		const struct kcovdbg_form *found;
 		uint64_t word, target = 0;
 
@@ -154,16 +177,17 @@ size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const u
 		if (!candidates[byte] || (load(architecture, text, size, i) & masks[byte]) != values[byte] ||
 		    !(found = form_at(architecture, candidates[byte], text, size, i, kinds, &word)))
 			continue;
-		if (found->piece_count) {
+		if (found->piece_count)
 			target = address + i + (architecture->is_from_end ? found->length : 0) + displacement(found, word);
-			if (targets && !is_target(targets, target))
-				continue;
+		for (k = 0; k < count; k++) {
+			const struct kcovdbg_targets *targets = found->piece_count ? searches[k].targets : NULL;
+
+			if (found->kind & searches[k].kinds && (!targets || is_target(targets, target)) &&
+			    !add_branch(&searches[k], address + i + found->length, target))
+				return -1;
 		}
-		backs[count] = address + i + found->length;
-		led[count++] = target;
 	}
-	*start = i < stop ? i : SIZE_MAX;
-	return count;
+	return 0;
 }
 
 /* Bits of a form's kind, as in symbols/arch.py. */

@@ -33,12 +33,19 @@ struct kcovdbg_architecture {
 	uint8_t step, is_big_endian, is_from_end;
 };
 
-/* Put the address after each branch of these kinds that begins at start or later and before stop, and the target that it leads to,
-   up to room of them, and return their number; start becomes where to continue, SIZE_MAX at the end. Of branches through registers
-   or memory the target is 0. Only those are put whose target is one of targets, unless that is NULL. */
-size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size,
-			uint64_t address, uint32_t kinds, const struct kcovdbg_targets *targets, size_t *start, size_t stop,
-			uint64_t *backs, uint64_t *led, size_t room);
+/* Branches that are looked for: those of some kinds that lead to targets; and those that were found. */
+struct kcovdbg_search {
+	uint32_t kinds;
+	const struct kcovdbg_targets *targets; /* NULL for any. Branches through registers or memory have none. */
+	uint64_t *backs;		       /* The address after each. */
+	uint64_t *led;			       /* The target that each leads to; 0 through registers or memory. */
+	size_t count, room[2];
+};
+void kcovdbg_searches_free(struct kcovdbg_search *searches, size_t count);
+
+/* Add the branches that begin at start or later and before stop to each search that they are of. -1 when out of memory. */
+int kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, uint64_t address,
+		     size_t start, size_t stop, struct kcovdbg_search *searches, size_t count);
 /* Decode the instruction at the start of some bytes of this architecture, whose instructions have fixed forms. */
 void kcovdbg_decode(const struct kcovdbg_architecture *architecture, const uint8_t *bytes, size_t size,
 		    struct kcovdbg_instruction *instruction);

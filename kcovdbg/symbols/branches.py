@@ -13,13 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.compiled_module import column, load_native
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 
-# BranchColumns in one call.
-_BRANCHES: Final = 1 << 12
 # Bytes of text for a thread, in whole instructions.
 _SEARCHED_BYTES: Final = 1 << 20
 
@@ -98,6 +96,15 @@ def describe_architecture(machine: int) -> Any:
     return ffi.gc(pointer, lambda _pointer, _forms=forms: None)
 
 
+class BranchSearch(NamedTuple):
+    """Branches that are looked for."""
+
+    kinds: BranchKind
+    targets: Collection[int] | None = None
+    """None for any. Branches through registers or memory are found in any case, with a target of 0.
+    """
+
+
 def find_branches(
     texts: Sequence[tuple[int, bytes | memoryview]],
     machine: int,
@@ -108,34 +115,56 @@ def find_branches(
 
     :param texts: addresses and contents.
     :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.
-    :param targets: None for any. Branches through registers or memory are returned in any case,
-        with a target of 0.
+    :param targets: see :class:`BranchSearch`.
+    """
+    (found,) = search_branches(texts, machine, [BranchSearch(kinds, targets)])
+    return found
+
+
+def search_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]],
+    machine: int,
+    searches: Sequence[BranchSearch],
+) -> list[BranchColumns]:
+    """Return what each search finds, with one look at the texts; all cores search.
+
+    :param texts: addresses and contents.
+    :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.
     """
     ffi, lib = load_native()
     architecture = describe_architecture(machine)
-    wanted = ffi.NULL
-    if targets is not None:
-        wanted = lib.kcovdbg_targets_new(
-            column("Q", array("Q", targets), len(targets)), len(targets)
-        )
-        if wanted == ffi.NULL:
+    number = len(searches)
+    given = ffi.new("struct kcovdbg_search[]", number)
+    kept = []
+    for one, search in zip(given, searches, strict=True):
+        one.kinds = search.kinds
+        if search.targets is None:
+            continue
+        wanted = array("Q", search.targets)
+        targets = lib.kcovdbg_targets_new(column("Q", wanted), len(wanted))
+        if targets == ffi.NULL:
             raise MemoryError
-        wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
+        kept.append(ffi.gc(targets, lib.kcovdbg_targets_free))
+        one.targets = targets
 
-    def find(part: tuple[int, Any, int]) -> BranchColumns:
+    def find(part: tuple[int, Any, int]) -> list[BranchColumns]:
         address, text, first = part
-        room = min(_BRANCHES, len(text))
-        found = BranchColumns(array("Q"), array("Q"))
-        columns = [zeros("Q", room) for _ in found]
-        pointers = [column("Q", part, room) for part in columns]
-        start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
-        while start[0] < stop:
-            count = lib.kcovdbg_branches(
-                architecture, text, len(text), address, kinds, wanted, start, stop, *pointers, room
-            )
-            for whole, piece in zip(found, columns, strict=True):
-                whole.extend(piece[:count])
-        return found
+        own = ffi.new("struct kcovdbg_search[]", list(given))
+        try:
+            stop = first + _SEARCHED_BYTES
+            if lib.kcovdbg_branches(
+                architecture, text, len(text), address, first, stop, own, number
+            ):
+                raise MemoryError
+            return [BranchColumns(copy(one.backs, one), copy(one.led, one)) for one in own]
+        finally:
+            lib.kcovdbg_searches_free(own, number)
+
+    def copy(items: Any, search: Any) -> array[int]:
+        copied = array("Q")
+        if search.count:
+            copied.frombytes(ffi.buffer(items, search.count * copied.itemsize))
+        return copied
 
     parts = [
         (address, ffi.from_buffer(text), first)
@@ -144,10 +173,11 @@ def find_branches(
     ]
     if len(parts) == 1:
         return find(parts[0])
-    found = BranchColumns(array("Q"), array("Q"))
+    found = [BranchColumns(array("Q"), array("Q")) for _ in searches]
     with ThreadPoolExecutor(core_count()) as pool:
         # C code runs in parallel.
-        for more in pool.map(find, parts):
-            for whole, piece in zip(found, more, strict=True):
-                whole.extend(piece)
+        for pieces in pool.map(find, parts):
+            for whole, piece in zip(found, pieces, strict=True):
+                whole.back.extend(piece.back)
+                whole.target.extend(piece.target)
     return found

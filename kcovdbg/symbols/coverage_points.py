@@ -17,10 +17,9 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from functools import partial
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -29,7 +28,7 @@ from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
-from kcovdbg.symbols.branches import BranchColumns, find_branches
+from kcovdbg.symbols.branches import BranchColumns, BranchSearch, find_branches, search_branches
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
@@ -285,7 +284,8 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """
     machine = elf.header.machine
     if machine not in ARCHITECTURES or elf.is_relocatable:
-        return _points_of((), machine, {})
+        none = array("Q")
+        return Points(none, none, none, none, none, {})
     symbols = elf.symbols if symbols is None else symbols
     callbacks = find_callbacks(symbols)
     named = [
@@ -295,52 +295,45 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
-    find = partial(find_branches, texts, machine)
-    # If all indirect branches lead to thunks, bytes that look like another one are something else.
-    has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
-    found = _points_of(texts, machine, callbacks)
+    indirect_jump, indirect_call = (
+        BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP,
+        BranchKind.INDIRECT_CALL,
+    )
+    if any(symbol.name == _X86_THUNKS and symbol.size for symbol in named):
+        # If all indirect branches lead to thunks, bytes that look like another one are something
+        # else.
+        indirect_jump = indirect_call = BranchKind(0)
     functions = Functions(symbols)
     ends = callbacks.keys() | functions.starts
-    jumps = find(BranchKind.JUMP, ends | thunks)
+    searches = [
+        BranchSearch(BranchKind.CALL, [to for to, of in callbacks.items() if of is kind])
+        for kind in (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
+    ]
+    searches += [
+        BranchSearch(BranchKind.JUMP, ends | thunks),
+        BranchSearch(BranchKind.SHORT_JUMP, ends),
+        BranchSearch(indirect_jump),
+        BranchSearch(indirect_call),
+    ]
+    *points, jumps, short_jumps, leaving, calling = search_branches(texts, machine, searches)
+    pc, cmp, entry, leave = (found.back for found in points)
     indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
-    if not has_thunks:
-        indirect_jumps += [
-            back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back
-        ]
+    indirect_jumps += [back - 1 for back in leaving.back]
     open_ended = functions.sources(indirect_jumps)
-    tail_calls = _TailCalls(
-        jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions, open_ended
-    )
+    tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions, open_ended)
     if not tail_calls.functions:
-        return found
+        return Points(pc, cmp, array("Q"), entry, leave, {})
     # Calls of callbacks are points.
-    calls = find(BranchKind.CALL, (tail_calls.functions | thunks) - callbacks.keys())
-    tail = set(calls.back)
-    if not has_thunks:
-        tail.update(find(BranchKind.INDIRECT_CALL).back)
-        tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
+    targets = (tail_calls.functions | thunks) - callbacks.keys()
+    calls = find_branches(texts, machine, BranchKind.CALL, targets)
+    tail = set(calling.back)
+    tail.difference_update(pc, cmp, entry, leave)
+    tail.update(calls.back)
     leading = {
         target: tail_calls.find_jumps(target) for target in {*calls.target} & tail_calls.functions
     }
     known = {back: at for back, target in zip(*calls, strict=True) if (at := leading.get(target))}
-    return found._replace(tail=array("Q", sorted(tail)), jumps=known)
-
-
-def _points_of(
-    texts: Sequence[tuple[int, bytes | memoryview]],
-    machine: int,
-    callbacks: Mapping[int, PointKind],
-) -> Points:
-    """Return the return addresses of calls of callbacks."""
-
-    def calls(kind: PointKind) -> array[int]:
-        targets = {target for target, of in callbacks.items() if of is kind}
-        return (
-            find_branches(texts, machine, BranchKind.CALL, targets).back if targets else array("Q")
-        )
-
-    entry, leave = calls(PointKind.ENTRY), calls(PointKind.EXIT)
-    return Points(calls(PointKind.PC), calls(PointKind.CMP), array("Q"), entry, leave, {})
+    return Points(pc, cmp, array("Q", sorted(tail)), entry, leave, known)
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:

@@ -391,13 +391,10 @@ static void try_branches(void)
 	static const unsigned char likely[] = { 0xe8, 0xe9, 0x0f, 0x84, 0xeb, 0x74, 0xff, 0xd0,
 						0xe0, 0x94, 0x14, 0xd6, 0x1f, 0,    1,	  0xff };
 	enum { ROOM = 200 };
-	size_t size = below(ROOM), i, count, start, stop = below(4) ? SIZE_MAX : below(size + 9), cut = below(size + 1) & -4,
-	       all = 0;
-	uint32_t kinds = below(16);
-	bool is_any = !below(4);
+	size_t size = below(ROOM), i, stop = below(4) ? SIZE_MAX : below(size + 9), cut = below(size + 1) & -4;
 	unsigned char *text = malloc(size);
-	uint64_t address = below(8) ? random_word() : UINT64_MAX - below(300), targets[8], backs[ROOM], led[ROOM];
-	uint64_t more_backs[ROOM], more_led[ROOM];
+	uint64_t address = below(8) ? random_word() : UINT64_MAX - below(300), targets[8];
+	struct kcovdbg_search whole[2], halves[2];
 	struct kcovdbg_targets *wanted;
 
 	CHECK(text || !size);
@@ -407,24 +404,22 @@ static void try_branches(void)
 		targets[i] = below(200) ? address + below(2 * ROOM) - ROOM / 2 : random_word();
 	wanted = kcovdbg_targets_new(targets, below(9));
 	CHECK(wanted);
-#define FIND(...) kcovdbg_branches(&architecture, text, size, address, kinds, is_any ? NULL : wanted, __VA_ARGS__)
-	for (start = 0; start != SIZE_MAX && start < stop;) {
-		size_t before = start;
+	for (i = 0; i < 2; i++) {
+		whole[i] = (struct kcovdbg_search){ .kinds = below(16), .targets = below(4) ? wanted : NULL };
+		halves[i] = whole[i];
+	}
+	CHECK(!kcovdbg_branches(&architecture, text, size, address, 0, stop, whole, 2));
+	CHECK(!kcovdbg_branches(&architecture, text, size, address, 0, cut < stop ? cut : stop, halves, 2));
+	CHECK(!kcovdbg_branches(&architecture, text, size, address, cut, stop, halves, 2));
+	for (i = 0; i < 2; i++) {
+		size_t bytes = whole[i].count * sizeof(*whole[i].backs);
 
-		count = FIND(&start, stop, backs + all, led + all, 1 + below(3));
-		CHECK(start > before || start == SIZE_MAX);
-		all += count;
-		CHECK(all + 3 < ROOM);
+		CHECK(whole[i].count <= size && whole[i].count == halves[i].count);
+		CHECK(!bytes ||
+		      (!memcmp(whole[i].backs, halves[i].backs, bytes) && !memcmp(whole[i].led, halves[i].led, bytes)));
 	}
-	if (cut < stop) {
-		start = 0;
-		count = cut ? FIND(&start, cut, more_backs, more_led, ROOM) : 0;
-		start = cut;
-		count += FIND(&start, stop, more_backs + count, more_led + count, ROOM - count);
-		CHECK(count == all && !memcmp(backs, more_backs, all * sizeof(*backs)) &&
-		      !memcmp(led, more_led, all * sizeof(*led)));
-	}
-#undef FIND
+	kcovdbg_searches_free(whole, 2);
+	kcovdbg_searches_free(halves, 2);
 	kcovdbg_targets_free(wanted);
 	free(text);
 }
