@@ -68,7 +68,7 @@ _SOURCE: Final = (
 )
 _MODULE: Final = r"(?: \[[\w .@+-]{1,120}\])?"
 _AFTER: Final = re.compile(
-    rf"[)>]?(?: \([PTFUC]{{1,4}}\))?{_MODULE}(?:{_SOURCE})?\s{{0,8}}(?: \(.{{0,200}}\))?"
+    rf"[)>]?(?: \([PTFUCK]{{1,4}}\))?{_MODULE}(?:{_SOURCE})?\s{{0,8}}(?: \(.{{0,200}}\))?"
     rf"(?:, CPU#.{{0,60}})?\s{{0,8}}"
 )
 _INLINED: Final = re.compile(
@@ -140,6 +140,8 @@ class ReportedStack(NamedTuple):
     """Whether it is that of an allocation that kmemleak reports."""
     is_doubtful: bool = False
     """Whether another one is more likely the crash's."""
+    caller: str | None = None
+    """Who printed it; None where the log does not say."""
 
 
 class ReportSummary(NamedTuple):
@@ -234,7 +236,8 @@ _NAMED_TITLE: Final = "TITLE: "
 def find_title(text: str) -> str | None:
     """Return the first line of the first report in a log, None where there is none."""
     messages = (line.message[:_MAX_LINE].removeprefix(_NAMED_TITLE) for line in split_log(text))
-    return next((message.strip() for message in messages if TITLE.match(message)), None)
+    titles = (text.strip() for text in messages if TITLE.match(text) or _PANIC.match(text))
+    return next(titles, None)
 
 
 def _find_task(message: str) -> ReportedTask | None:
@@ -258,7 +261,12 @@ def summarize_report(text: str) -> ReportSummary:
     lines = [line for line in split_log(text) if len(line.text) <= _MAX_LINE]
     stacks = find_stacks(lines)
     first = next(_first_tasks(lines), None)
-    for stack in sorted(stacks, key=lambda stack: (stack.is_doubtful, stack.start)):
+    callers = [line.caller for line in lines if TITLE.match(line.message)]
+    # Of reports at the same time, the first.
+    for stack in sorted(
+        stacks,
+        key=lambda stack: (stack.is_doubtful, stack.caller not in callers[:1], stack.start),
+    ):
         names = [frame.function for frame in stack.frames]
         origin = find_allocation(names) if stack.is_allocation else find_origin(names)
         if origin is not None:
@@ -339,7 +347,7 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         ends = is_start or END.match(text) or says_harmless or says_doubtful
         if stack is not None and (ends or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
             if stack and not is_harmless:
-                yield ReportedStack(start, stack, task, is_leak, is_doubtful)
+                yield ReportedStack(start, stack, task, is_leak, is_doubtful, line.caller)
             stack, counter, task = None, [], None
             is_harmless = is_doubtful = is_leak = False
         task = _find_task(text) or task
@@ -356,7 +364,7 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         elif found is not None:
             counter = frames or []
     if stack and not is_harmless:
-        yield ReportedStack(start, stack, task, is_leak, is_doubtful)
+        yield ReportedStack(start, stack, task, is_leak, is_doubtful, lines[-1].caller)
 
 
 def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:

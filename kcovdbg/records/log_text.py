@@ -25,23 +25,26 @@ _ESCAPE: Final = re.compile(
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
 # In front of everything: what a serial line leaves, and the marks of a quotation.
 _QUOTED: Final = re.compile(r"[\r\0]*(?:> ?){0,9}")
-# What may be in front of a line, in this order.
+# What may be in front of a line, in this order. dmesg --time-format iso prints what recorders do.
 _PREFIXES: Final = tuple(
     re.compile(pattern)
     for pattern in (
-        # journalctl and syslogd: time, host and tag.
-        r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?"
-        r"|\d{4}-\d\d-\d\d[T ]\S{8,32}) \S{1,64} kernel: ?",
+        # Who recorded it: journalctl, syslogd and logread with host or facility; ts, tio, picocom
+        # and GitHub's runner with the time alone.
+        r"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9}| \d{4})? "
+        r"\S{1,64} kernel: ?"
+        r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:[+-]\d\d:?\d\d|Z)?\]?:? "
+        r"(?:\S{1,64} kernel: ?)?"
+        r"|\[\d\d:\d\d:\d\d(?:[.:]\d{1,6})?\] ?",
         # The level, on a console and by dmesg -x.
         r"<\d{1,3}>|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
-        # The time by printk(), by dmesg -T and by dmesg --time-format iso.
+        # The time by printk() and by dmesg -T.
         r"\[ {0,12}(?P<time>\d{1,12}\.\d{1,9})\] ?"
-        r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
-        r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d{1,9}(?:[+-]\d\d:?\d\d|Z) ?",
+        r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?",
         # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU.
         r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
-        # journalctl -o short-monotonic.
-        r"[\w.-]{1,64} kernel: ",
+        # journalctl -o short-monotonic, whose host is often cut off.
+        r"(?:[\w.-]{1,64} )?kernel: ",
     )
 )
 _MOST_BLANKS: Final = 16

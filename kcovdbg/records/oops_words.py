@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.records.log_text import LogLine
-from kcovdbg.records.report_table import EXACT_BEFORE, EXACT_FOLLOWS, REGISTER_ADDRESS
+from kcovdbg.records.report_table import EXACT_BEFORE, EXACT_FOLLOWS, REGISTER_ADDRESS, TRACE
 
 
 class CodeWord(NamedTuple):
@@ -104,6 +104,8 @@ _LOCATED: Final = re.compile(
 _GDB_LOCATED: Final = re.compile(r" at [\w./+@-]{1,400}:\d{1,7}$")
 # What may follow a place. Anything else is of another message.
 _AFTER: Final = re.compile(r"$|[\s,)\]>:;(}'\"|=]|<-|[.-](?!\w)")
+# Behind an exception's program counter in a stack of arm64 since v6.13 (dump_backtrace_entry()).
+_COUNTER: Final = re.compile(r"(?:\s\[[^][]{1,120}\])? \(PF?K?\)\s*$")
 # The message of another CPU, without a space in between.
 _MESSAGE: Final = re.compile(r"<\d>|\[\s{0,12}\d{1,12}\.\d")
 # A place that ends before its numbers do.
@@ -181,15 +183,25 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     has_functions = any(word.function is not None for words in found for word in words)
     # Of each caller, whether the place in its next line is the address of an instruction.
     is_exact: dict[str | None, bool] = {}
+    # The latest one in its registers: the stacks of s390, riscv and loongarch begin with it.
+    counters: dict[str | None, tuple[object, ...]] = {}
+    starts: dict[str | None, bool] = {}
     placed: list[list[CodeWord]] = []
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
+        if TRACE.match(line.message):
+            starts[line.caller] = True
         # Addresses in a list alone are recorded; others are of the running kernel.
         is_log = line.is_stamped or has_functions
         of_line = []
         for word in words:
-            in_line = _place_in_line(line, word, has_sizes=has_sizes, is_exact=follows)
+            place = (word.function, word.offset, word.size, word.module)
+            if word.is_exact:
+                counters[line.caller] = place
+            is_first = starts.pop(line.caller, False) and counters.get(line.caller) == place
+            is_counter = follows or (word.function is not None and is_first)
+            in_line = _place_in_line(line, word, has_sizes=has_sizes, is_exact=is_counter)
             is_oops = word.is_oops or (is_log and word.address is not None)
             of_line.append(in_line._replace(is_oops=is_oops))
         placed.append(of_line)
@@ -225,7 +237,8 @@ def _find_places(text: str) -> Iterator[CodeWord]:
         is_cut = match["size"] is None and text[end : end + 1] == "/"
         said = _SAID.search(text[max(0, match.start() - _BEFORE) : match.start()])
         yield word._replace(
-            is_exact=word.is_exact and not text.startswith(_CALLED, end),
+            is_exact=(word.is_exact and not text.startswith(_CALLED, end))
+            or _COUNTER.match(text, end) is not None,
             said_line=None if said is None else int(said[1]),
             is_torn=is_cut
             or _AFTER.match(text, end) is None

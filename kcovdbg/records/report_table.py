@@ -88,7 +88,7 @@ def role_of(function: str) -> CrashRole | None:
 
 
 # Between the name of a register and what is in it: a sign, x86's segment of the kernel, its value.
-_SIGN: Final = r"(?:\s{0,8}[:=]|\s{0,4}\]\s?:| is at)?\s{0,8}(?:(?!00[23]3:)[0-9a-f]{4}:)?"
+_SIGN: Final = r"(?:\s{0,8}(?:==|[:=])|\s{0,4}\]\s?:| is at)?\s{0,8}(?:(?!00[23]3:)[0-9a-f]{4}:)?"
 _VALUES: Final = r"(?:\[?<?(?:0x)?[0-9a-f]{8,16}>?\]?:?\s{0,4}){0,3}[(<\[]?"
 _EXACT: Final = _names("exact")
 EXACT_BEFORE: Final = re.compile(

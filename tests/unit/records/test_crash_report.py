@@ -5,7 +5,12 @@ syzkaller.
 
 import pytest
 
-from kcovdbg.records.crash_report import ReportedTask, find_stacks, summarize_report
+from kcovdbg.records.crash_report import (
+    ReportedTask,
+    find_stacks,
+    find_title,
+    summarize_report,
+)
 from kcovdbg.records.log_text import split_log
 
 TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
@@ -247,6 +252,50 @@ def test_lines_of_several_cpus():
     assert {
         frame.function for stack in stacks if stack.task.pid == 5 for frame in stack.frames
     }.isdisjoint({"made_up"})
+
+
+# From syzbot's reports of 6.11 and later, lib/ubsan.c, mm/slub.c and kernel/panic.c.
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Oops: general protection fault, probably for non-canonical address 0xdffffc0000000055: "
+        "0000 [#1] SMP KASAN PTI",
+        "general protection fault: 0000 [#1] SMP",
+        "Oops: divide error: 0000 [#1] SMP KASAN",
+        "Internal error: UBSAN: integer subtraction overflow: 00000000f2005515 [#1]  SMP",
+        "BUG kmalloc-64 (Tainted: G    B): Redzone overwritten",
+        "Kernel panic - not syncing: stack-protector: Kernel stack is corrupted in: f+0x1/0x2",
+    ],
+)
+def test_titles(title):
+    report = f"usb 1-1: new device\n{title}\n{TASK}Kernel panic - not syncing: Fatal exception\n"
+    assert find_title(report) == title
+
+
+def test_the_first_of_two_reports_at_a_time():
+    """The other CPU's stack is complete before."""
+    lines = KASAN.splitlines()
+    other = ["Call Trace:", " dump_stack_lvl+0x1/0x2", " other+0x1/0x2", "---[ end trace ]---"]
+    text = "".join(
+        f"[    1.0][   T77] {line}\n"
+        + "".join(f"[    1.0][    C0] {there}\n" for there in other[index : index + 1])
+        for index, line in enumerate(lines)
+    )
+    summary = summarize_report(text)
+    assert summary.origin is not None
+    assert summary.origin.function == "made_up"
+
+
+def test_inlined_checks_of_copies_are_passed():
+    """include/linux/instrumented.h, ucopysize.h: as KMSAN and usercopy show them."""
+    text = (
+        "BUG: KMSAN: kernel-infoleak in instrument_copy_to_user include/linux/instrumented.h:114 "
+        "[inline]\n instrument_copy_to_user include/linux/instrumented.h:114 [inline]\n"
+        " _copy_to_user+0x1/0x2\n made_up+0x1/0x2\n"
+    )
+    summary = summarize_report(text)
+    assert summary.origin is not None
+    assert summary.origin.function == "made_up"
 
 
 def test_places_in_a_report_that_was_symbolized():

@@ -249,3 +249,44 @@ def test_brackets_are_no_redirection():
     line = parse_line("sym [<ffffffff8108cb35>] > out")
     assert [word.text for word in line.words] == ["sym", "[<ffffffff8108cb35>]"]
     assert line.redirection.path == "out"
+
+
+# From the kernel's sources: arch/arm64/kernel/stacktrace.c, arch/loongarch/mm/fault.c,
+# arch/powerpc/mm/fault.c, arch/riscv/kernel/process.c until v5.7.
+@pytest.mark.parametrize(
+    ("line", "exact"),
+    [
+        (" func+0x15/0x40 (P)", [True]),
+        (" func+0x15/0x40 [mod] (PF)", [True]),
+        (" func+0x15/0x40 (F)", [False]),
+        (" func+0x15/0x40 (C)", [False]),
+        (
+            f"CPU 8 Unable to handle x at virtual address 0, era == {PC:x}, ra == {PC:x}",
+            [True, False],
+        ),
+        (f"Faulting instruction address: {PC:#x}", [True]),
+        (f"sepc: {PC:x} ra : {PC:x} sp : 0000003fff9b2d60", [True, False]),
+    ],
+)
+def test_exact_counters(line, exact):
+    (words,) = find_log_words(split_log(line))
+    assert [word.is_exact for word in words] == exact
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        "epc : func+0x15/0x40",
+        "   ERA: ffffffff8108cb35 func+0x15/0x40",
+        "Krnl PSW : 0704d00180000000 ffffffff8108cb35 (func+0x15/0x40)",
+    ],
+)
+def test_a_stack_begins_with_the_exceptions_counter(counter):
+    """Of the same caller; a later stack may come back to the place."""
+    text = (
+        f"[    1.0][  T9] {counter}\n[    1.0][  T9] Call Trace:\n[    1.0][  T8] func+0x15/0x40\n"
+        f"[    1.0][  T9] [<{PC:x}>] func+0x15/0x40\n[    1.0][  T9] [<{PC:x}>] func+0x15/0x40\n"
+        "[    1.0][  T9] Call Trace:\n[    1.0][  T9]  other+0x15/0x40\n[    1.0][  T9]  func+0x15/0x40\n"
+    )
+    words = [word for line in find_log_words(split_log(text)) for word in line]
+    assert [word.is_exact for word in words] == [True, False, True, False, False, False]
