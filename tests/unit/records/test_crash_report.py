@@ -5,12 +5,7 @@ syzkaller.
 
 import pytest
 
-from kcovdbg.records.crash_report import (
-    ReportedTask,
-    find_stacks,
-    find_title,
-    summarize_report,
-)
+from kcovdbg.records.crash_report import ReportedTask, find_stacks, find_title, summarize_report
 from kcovdbg.records.log_text import split_log
 
 TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
