@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from kcovdbg.console.argument import Argument, Count, Value, convert
-from kcovdbg.console.command import CommandTable, add_argument
+from kcovdbg.console.command import FOREIGN_WORDS, CommandTable, add_argument
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.limits import parse_limit
@@ -289,7 +289,8 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
     for path in paths:
         # Path("") is the current directory.
         if not path or not Path(path).exists():
-            hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
+            hint = FOREIGN_WORDS.get(path) or suggest(path, commands.names)
+            hint = hint or "kcovdbg help lists the commands"
             if "/" in path:
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)

@@ -179,6 +179,8 @@ def test_a_command_has_the_rest_for_itself():
     ("arguments", "named", "suggested"),
     [
         (["taks"], {"taks"}, {"tasks"}),
+        (["bt"], {"bt"}, {"last"}),
+        (["ps"], {"ps"}, {"tasks"}),
         (["/no/such/vmcore"], {"/no/such/vmcore"}, set()),
         (["--cor", "x"], {"--cor"}, {"--core", "--color"}),
         (["-z"], {"-z"}, {"--help"}),
