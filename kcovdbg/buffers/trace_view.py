@@ -271,7 +271,9 @@ class TraceView:
             lines.append((("", text),))
             location = side.location(index)
             prefix = "  "
-            for frame in () if location is None else location.frames:
+            if location is None:
+                continue
+            for frame in location.frames:
                 lines.append((("", prefix), *frame_fragments(frame)))
                 prefix = "  ← "
         return lines

@@ -179,7 +179,8 @@ def collect_command(
         return _Run(request, find_holder).run()
     # Several tries: another process may be taking random handles as well. Two, if another handle
     # may be the one that is taken.
-    for _ in range(_NAMED_TRIES if request.handles else _MAX_TRIES):
+    tries = _NAMED_TRIES if request.handles else _MAX_TRIES
+    for _ in range(tries):
         # It need not be hard to guess.
         handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311
         try:

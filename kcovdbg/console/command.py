@@ -159,45 +159,34 @@ BUFFERS_TOPIC: Final = "buffers"
 HELP_OPTION = Argument("-h, --help", Value.FLAG, "show help for this command", default=False)
 
 
-FOREIGN_WORDS: Final[Mapping[str, str]] = {
-    # Former commands of kcovdbg.
-    "gdb-path": "gdb --path prints the path",
-    "tree": "trace shows the calls of a buffer with entry and exit records",
-    "watch": "monitor --print prints what changes; monitor watches on a screen",
-    "bt": "last shows stacks: last TID",
-    "backtrace": "last shows stacks: last TID",
-    "where": "last shows stacks: last TID",
-    "foreach": "last --all shows the stacks of all tasks with KCOV state",
-    "dmesg": "log shows the kernel's log",
-    "ps": "tasks -a lists all tasks",
-    "threads": "tasks -a lists all tasks",
-    "thread": "tasks -a lists all tasks",
-    "task": "tasks TID shows a task",
-    "set": "tasks TID shows a task; kcovdbg has no current one",
-    "sys": "info shows the kernel",
-    "mach": "info shows the kernel",
-    "registers": "last TID shows a stack; for registers: gdb",
-    "mod": "info --json lists what is known of the kernel; -s FILE.ko loads a module's names",
-    "runq": "tasks -a --columns pid,comm,cpu lists tasks with their CPUs",
-    "files": "objects TID lists the descriptors of KCOV's files",
-    "vm": "objects TID lists the mappings of KCOV's buffers",
-    "kmem": "areas lists the memory of remote sections",
-    "symbol": "sym ADDRESS names an address, sym FUNCTION+0x10 locates one",
-    "disassemble": "points FUNCTION lists its coverage points; for instructions: gdb",
-    "dis": "points FUNCTION lists its coverage points; for instructions: gdb",
-    "list": "source WHAT shows source text",
-    "l": "source WHAT shows source text",
-    "struct": "for types and memory: gdb, or drgn with %kcov",
-    "union": "for types and memory: gdb, or drgn with %kcov",
-    "rd": "for types and memory: gdb, or drgn with %kcov",
-    "x": "for types and memory: gdb, or drgn with %kcov",
-    "p": "for types and memory: gdb, or drgn with %kcov",
-    "print": "for types and memory: gdb, or drgn with %kcov",
-    "break": "catch stops a kernel at a wrong write; for breakpoints: gdb",
-    "continue": "resume lets a kernel go on that kcovdbg has stopped",
-    "c": "resume lets a kernel go on that kcovdbg has stopped",
-}
+_ANSWERS: Final = (
+    ("gdb-path", "gdb --path prints the path"),
+    ("tree", "trace shows the calls of a buffer with entry and exit records"),
+    ("watch", "monitor --print prints what changes; monitor watches on a screen"),
+    ("bt backtrace where", "last shows stacks: last TID"),
+    ("foreach", "last --all shows the stacks of all tasks with KCOV state"),
+    ("dmesg", "log shows the kernel's log"),
+    ("ps threads thread", "tasks -a lists all tasks"),
+    ("task", "tasks TID shows a task"),
+    ("set", "tasks TID shows a task; kcovdbg has no current one"),
+    ("sys mach", "info shows the kernel"),
+    ("registers", "last TID shows a stack; for registers: gdb"),
+    ("mod", "info --json lists what is known of the kernel; -s FILE.ko loads a module's names"),
+    ("runq", "tasks -a --columns pid,comm,cpu lists tasks with their CPUs"),
+    ("files", "objects TID lists the descriptors of KCOV's files"),
+    ("vm", "objects TID lists the mappings of KCOV's buffers"),
+    ("kmem", "areas lists the memory of remote sections"),
+    ("symbol", "sym ADDRESS names an address, sym FUNCTION+0x10 locates one"),
+    ("disassemble dis", "points FUNCTION lists its coverage points; for instructions: gdb"),
+    ("list l", "source WHAT shows source text"),
+    ("struct union rd x p print", "for types and memory: gdb, or drgn with %kcov"),
+    ("break", "catch stops a kernel at a wrong write; for breakpoints: gdb"),
+    ("continue c", "resume lets a kernel go on that kcovdbg has stopped"),
+)
 """Commands of crash(8), of GDB and of former versions, and what answers their question here."""
+FOREIGN_WORDS: Final[Mapping[str, str]] = {
+    word: answer for words, answer in _ANSWERS for word in words.split()
+}
 
 
 class CommandTable:

@@ -194,9 +194,9 @@ def _positional(arguments: list[Argument], index: int) -> Argument | None:
 
 def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
     for command in commands:
-        # Do not offer aliases to those who do not know them.
-        for name in command.names if prefix else (command.name,):
-            if name.startswith(prefix):
+        for name in command.names:
+            # Do not offer aliases to those who do not know them.
+            if name.startswith(prefix) and (prefix or name == command.name):
                 yield Candidate(name, command.summary)
 
 

@@ -61,7 +61,10 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         is made to fit.
     """
     notes = _Notes(table)
-    yield from (_vertical_lines if table.is_vertical else _row_lines)(table, width, notes)
+    if table.is_vertical:
+        yield from _vertical_lines(table, width, notes)
+    else:
+        yield from _row_lines(table, width, notes)
     yield from remark_lines(chain(table.remarks, notes), width)
 
 
@@ -86,50 +89,42 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
             yield from wrap_line(remark, width)
         else:
             yield remark
-    else:
-        formatters = [column.formatter() for column in columns]
-        cells = [[formatter(row) for formatter in formatters] for row in sample]
-        shown = find_shown(columns, cells)
-        widths = [
-            max(map(text_width, (columns[index].heading, *(row[index] for row in cells))))
-            for index in shown
-        ]
-        shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
-        cells = [[row[index] for index in shown] for row in cells]
-        columns = [columns[index] for index in shown]
-        last = len(columns) - 1
-        finishers = [
-            _finisher(column, size, "" if index == last else _GAP, may_elide=room is not None)
-            for index, (column, size) in enumerate(zip(columns, widths, strict=True))
-        ]
-        yield tuple(
-            ("header", finish(column.heading))
-            for finish, column in zip(finishers, columns, strict=True)
-        )
-        style = _row_styler(columns)
-        makers = [
-            (column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)
-        ]
-        known = (
-            (row, [finish(text) for finish, text in zip(finishers, texts, strict=True)])
-            for row, texts in zip(sample, cells, strict=True)
-        )
-        further = ((row, [finish(formatter(row)) for formatter, finish in makers]) for row in rows)
-        indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-        wraps = width is not None and room is not None and bool(columns) and columns[-1].wraps
-        for row, texts in chain(known, further):
-            line = list(zip(style(row), texts, strict=True))
-            if wraps:
-                *others, (its_style, text) = line
-                yield from wrap_line((*others, (its_style, text.rstrip(" "))), room, indent)
-            else:
-                yield line
-            notes.add(row)
-            if table.details is not None:
-                yield from table.details(row)
-        if dropped:
-            no_room = f"no room for {', '.join(dropped)}; --wide shows all columns"
-            yield from remark_lines([no_room], width)
+        return
+    formatters = [column.formatter() for column in columns]
+    cells = [[formatter(row) for formatter in formatters] for row in sample]
+    shown = find_shown(columns, cells)
+    widths = []
+    for index in shown:
+        texts = [columns[index].heading, *(row[index] for row in cells)]
+        widths.append(max(map(text_width, texts)))
+    shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
+    columns = [columns[index] for index in shown]
+    formatters = [formatters[index] for index in shown]
+    finishers = []
+    for index, (column, size) in enumerate(zip(columns, widths, strict=True), 1):
+        gap = "" if index == len(columns) else _GAP
+        finishers.append(_finisher(column, size, gap, may_elide=room is not None))
+    headings = zip(finishers, columns, strict=True)
+    yield tuple(("header", finish(column.heading)) for finish, column in headings)
+    style = _row_styler(columns)
+    known = zip(sample, ([row[index] for index in shown] for row in cells), strict=True)
+    further = ((row, [formatter(row) for formatter in formatters]) for row in rows)
+    indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    wraps = width is not None and room is not None and bool(columns) and columns[-1].wraps
+    for row, texts in chain(known, further):
+        finished = [finish(text) for finish, text in zip(finishers, texts, strict=True)]
+        line = list(zip(style(row), finished, strict=True))
+        if wraps:
+            *others, (last_style, last_text) = line
+            yield from wrap_line((*others, (last_style, last_text.rstrip(" "))), room, indent)
+        else:
+            yield line
+        notes.add(row)
+        if table.details is not None:
+            yield from table.details(row)
+    if dropped:
+        no_room = f"no room for {', '.join(dropped)}; --wide shows all columns"
+        yield from remark_lines([no_room], width)
 
 
 def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:

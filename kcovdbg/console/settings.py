@@ -151,7 +151,8 @@ def _read(
     for name, value in parsed.items():
         attribute = name.replace("-", "_")
         is_table = name in table_readers and isinstance(value, dict)
-        for key, entry in value.items() if is_table else ((None, value),):
+        entries = value if is_table else {None: value}
+        for key, entry in entries.items():
             try:
                 found = read(name, key, entry)
             except KcovdbgError as error:

@@ -4,8 +4,7 @@
 KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus
 the length of the call, or minus twice that; with the KASLR offset; with modules counted from
 another address; or without the upper half. A word that is a point in one of these ways is read so,
-each word on its own. Words that match no convention are kept unchanged and
-counted.
+each word on its own. Words that match no convention are kept unchanged, and counted.
 """
 
 from __future__ import annotations
@@ -312,6 +311,14 @@ def count_points(words: array[int], points: Sequence[PointSet]) -> int:
     return len(words) - sum(map(counts.__getitem__, missing))
 
 
+class _Chosen(NamedTuple):
+    """A way that was chosen, and the words that it is for."""
+
+    way: WordReading
+    indexes: array[int]
+    """Of distinct words."""
+
+
 class _Search:
     def __init__(
         self,
@@ -366,14 +373,15 @@ class _Search:
         raw, missing = self._read_raw()
         return self._finish([raw], missing)._replace(choices=tuple(choices))
 
-    def _read_raw(self) -> tuple[tuple[WordReading, array[int]], array[int]]:
+    def _read_raw(self) -> tuple[_Chosen, array[int]]:
         """Return the way of KCOV, with the words that are points in it, and the other words."""
         missing = self._missing(self.everything, 0)
-        return (self._way(Convention.RAW, 0), _without(self.everything, missing)), missing
+        hits = _without(self.everything, missing)
+        return _Chosen(self._way(Convention.RAW, 0), hits), missing
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
-        chosen: list[tuple[WordReading, array[int]]] = []
+        chosen: list[_Chosen] = []
         rest, ways = self.everything, self.ways
         while len(rest) and len(chosen) < _MOST:
             found = self._choose(rest, ways, 1)
@@ -386,7 +394,7 @@ class _Search:
                 # The most frequent case, in which nothing has to be told apart.
                 words = _add(self.words, way.correction)
                 return PcReading(words, (way._replace(records=len(words)),), restored=self.restored)
-            chosen.append((way, _without(rest, left)))
+            chosen.append(_Chosen(way, _without(rest, left)))
             rest = left
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
                 beside = way.correction - self.call_length, way.correction + self.call_length
@@ -399,7 +407,7 @@ class _Search:
         for module in self.points[1:]:
             if not len(rest):
                 break
-            rest = self._move_module(module, chosen[0][0], rest, chosen)
+            chosen, rest = self._move_module(module, chosen, rest)
         return self._finish(chosen, rest)
 
     def _pick(self, indexes: array[int]) -> array[int]:
@@ -438,23 +446,23 @@ class _Search:
         is_likely = words == len(self.distinct) and tries == 1 and hits * 2 >= words
         return (best[1], left) if is_certain or is_likely else None
 
-    def _settle(
-        self, chosen: list[tuple[WordReading, array[int]]]
-    ) -> list[tuple[WordReading, array[int]]]:
+    def _settle(self, chosen: Sequence[_Chosen]) -> list[_Chosen]:
         """Read words that are points in several of the ways as points of basic blocks, which most
         are.
         """
         settled = list(chosen)
         for first in range(len(settled)):
             for later in range(first + 1, len(settled)):
-                (way, indexes), (other, more) = settled[first], settled[later]
+                one, other = settled[first], settled[later]
+                missing = self._missing(one.indexes, other.way.correction)
                 moved = array("I")
-                for index in _without(indexes, self._missing(indexes, other.correction)):
-                    if self._is_block(index, other) and not self._is_block(index, way):
+                for index in _without(one.indexes, missing):
+                    if self._is_block(index, other.way) and not self._is_block(index, one.way):
                         moved.append(index)
                 if moved:
-                    settled[first] = way, _without(indexes, moved)
-                    settled[later] = other, array("I", sorted((*more, *moved)))
+                    joined = array("I", sorted((*other.indexes, *moved)))
+                    settled[first] = one._replace(indexes=_without(one.indexes, moved))
+                    settled[later] = other._replace(indexes=joined)
         return settled
 
     def _is_block(self, index: int, way: WordReading) -> bool:
@@ -482,24 +490,20 @@ class _Search:
         ]
 
     def _move_module(
-        self,
-        module: PointSet,
-        main: WordReading,
-        rest: array[int],
-        chosen: list[tuple[WordReading, array[int]]],
-    ) -> array[int]:
-        """Find out how far the words of a module are off, and move all of them; return what is
-        left.
+        self, module: PointSet, chosen: list[_Chosen], rest: array[int]
+    ) -> tuple[list[_Chosen], array[int]]:
+        """Find out how far the words of a module are off; return the ways with one for all of
+        these words, and the words that are left.
         """
+        main = chosen[0].way
         for indexes in self._find_candidates(module, main, rest):
             found = self._vote(module, main, indexes)
             if found is not None:
                 way, left = found
                 moved = _without(indexes, left)
-                chosen[:] = [(other, _without(its, moved)) for other, its in chosen]
-                chosen.append((way, moved))
-                return _without(rest, moved)
-        return rest
+                others = [one._replace(indexes=_without(one.indexes, moved)) for one in chosen]
+                return [*others, _Chosen(way, moved)], _without(rest, moved)
+        return chosen, rest
 
     def _find_candidates(
         self, module: PointSet, main: WordReading, rest: array[int]
@@ -542,14 +546,14 @@ class _Search:
         is_certain = _is_certain(len(indexes) - missed, len(indexes), module.density, tries)
         return best if is_certain and missed * 10 <= len(indexes) else None
 
-    def _finish(self, chosen: list[tuple[WordReading, array[int]]], rest: array[int]) -> PcReading:
-        chosen.sort(key=lambda one: -self._records(one[1]))
-        chosen = chosen[:1] + [one for one in chosen[1:] if len(one[1])]
-        main = chosen[0][0]
+    def _finish(self, chosen: Iterable[_Chosen], rest: array[int]) -> PcReading:
+        first, *others = sorted(chosen, key=lambda one: -self._records(one.indexes))
+        kept = [first, *(one for one in others if len(one.indexes))]
+        main = first.way
         unjudged, damaged = self._judge(rest, main)
         return PcReading(
-            self._correct([*chosen, (main, unjudged)]),
-            tuple(way._replace(records=self._records(indexes)) for way, indexes in chosen),
+            self._correct([*kept, _Chosen(main, unjudged)]),
+            tuple(one.way._replace(records=self._records(one.indexes)) for one in kept),
             self._find_records(damaged),
             self._records(unjudged),
             self.restored,
@@ -563,15 +567,17 @@ class _Search:
         text = self.points[0].code
         known = [points.module for points in self.points]
         loose = [(start, end) for name, start, end in self.modules if name not in known]
+        # Then modules may be anywhere near the image.
+        is_alone = not self.modules and len(self.points) == 1
+
+        def is_in_unknown_module(pc: int) -> bool:
+            return any(start <= pc <= end for start, end in loose)
+
         unjudged, damaged = array("I"), array("I")
         for index in rest:
             pc = self.distinct[index] + main.correction
-            if any(start <= pc <= end for start, end in loose) or (
-                not self.modules
-                and len(self.points) == 1
-                and not text[0] <= pc <= text[1]
-                and abs(pc - text[0]) < _REACH
-            ):
+            is_near_text = not text[0] <= pc <= text[1] and abs(pc - text[0]) < _REACH
+            if is_in_unknown_module(pc) or (is_alone and is_near_text):
                 unjudged.append(index)
             else:
                 damaged.append(index)
@@ -595,7 +601,7 @@ class _Search:
         wanted = set(map(self.distinct.__getitem__, indexes))
         return array("Q", (at for at, word in enumerate(self.words) if word in wanted))
 
-    def _correct(self, ways: Sequence[tuple[WordReading, array[int]]]) -> array[int]:
+    def _correct(self, ways: Sequence[_Chosen]) -> array[int]:
         """Return the words, each with the correction for it; others as they are."""
         if not any(way.correction and len(indexes) for way, indexes in ways):
             return self.words
@@ -635,7 +641,7 @@ def _without(indexes: array[int], others: array[int]) -> array[int]:
 
 def _is_certain(hits: int, words: int, density: float, tries: int) -> bool:
     """Return whether so many words are points by more than chance (Chernoff's bound)."""
-    expected = words * density * 1.0
+    expected = words * density
     if hits <= expected or hits < 2:
         return False
     return hits * math.log(hits / expected) - hits + expected > math.log(_ODDS * tries)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -138,7 +138,10 @@ def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ..
     :param features: features of the kernel; None if it is unknown.
     """
     found = [PC, CMP]
-    for series in SERIES if features is None else series_of(features):
+    possible: Iterable[Series] = SERIES
+    if features is not None:
+        possible = series_of(features)
+    for series in possible:
         found += [mode.codec for mode in series.modes]
     return tuple(dict.fromkeys(found))
 

@@ -106,7 +106,8 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
         _locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image()
     ]
     remarks: list[str] = []
-    for name, start, end in () if lines is None else lines.code_ranges():
+    modules = () if lines is None else lines.code_ranges()
+    for name, start, end in modules:
         in_module, missing = calls.of_module(start, end, target)
         found += [
             _locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module

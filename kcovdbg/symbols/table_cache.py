@@ -204,8 +204,12 @@ def open_table(key: str, folder: Path | None = None) -> LocationTable | None:
         cannot be used.
     """
     cache = folder or cache_folder()
-    spare = () if folder is not None else filter(_is_ours, _spare_folders())
-    for tables in (*(() if _is_open(cache) else (cache,)), *spare):
+    folders: list[Path] = []
+    if not _is_open(cache):
+        folders.append(cache)
+    if folder is None:
+        folders += filter(_is_ours, _spare_folders())
+    for tables in folders:
         try:
             return LocationTable(table_path(key, tables), key.partition("-")[0])
         except (OSError, TableError):
@@ -267,7 +271,9 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
     :param build_id: of the kernel, hexadecimal; None when unknown.
     :raises TargetError: when one cannot be read, or is no table.
     """
-    for path in () if build_id is None else paths:
+    if build_id is None:
+        return None
+    for path in paths:
         if open_table_file(path, None).build_id == build_id:
             return path
     return None

@@ -118,7 +118,10 @@ def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
     start = banner[:_BANNER_START]
     if not start:
         return None
-    for offset in range(0, X86_RANGE if image.header.machine == EM_X86_64 else 1, X86_ALIGNMENT):
+    offsets = range(1)
+    if image.header.machine == EM_X86_64:
+        offsets = range(0, X86_RANGE, X86_ALIGNMENT)
+    for offset in offsets:
         with contextlib.suppress(ReadError):
             if read(address + offset, len(start)) == start:
                 return offset
@@ -204,7 +207,8 @@ class CpuRegisters(NamedTuple):
         is not mapped.
         """
         table = self.cr3 & _ADDRESS
-        for level in range(5 if self.cr4 & _CR4_LA57 else 4, 0, -1):
+        levels = 5 if self.cr4 & _CR4_LA57 else 4
+        for level in range(levels, 0, -1):
             shift = 12 + 9 * (level - 1)
             try:
                 entry = int.from_bytes(read(table + 8 * (address >> shift & 0x1FF), 8), "little")

@@ -74,9 +74,11 @@ def strip_tag(target: Target, pointer: int) -> int:
 def tagged_pointers(target: Target, address: int) -> Iterator[int]:
     """Yield all pointers that lead to an address: one with each tag."""
     tag = target.pointer_tag
-    unit = tag & -tag
-    for value in range(tag // unit + 1 if tag else 1):
-        yield address & ~tag | value * unit
+    if not tag:
+        yield address
+        return
+    for value in range(0, tag + 1, tag & -tag):
+        yield address & ~tag | value
 
 
 def is_kernel_pointer(target: Target, address: int, alignment: int | None = None) -> bool:

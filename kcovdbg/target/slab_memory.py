@@ -288,7 +288,8 @@ class SlabWalk:
 
     def _find_free(self, page: int, slab: _Slab) -> set[int]:
         """Return the free objects on a slab's own list."""
-        for _ in range(_ATTEMPTS - 1 if self._target.live else 0):
+        retries = _ATTEMPTS - 1 if self._target.live else 0
+        for _ in range(retries):
             with suppress(ReadError):
                 return self._follow_free(slab)
             slab = slab._replace(free=self._slab.read(self._target, page)[1])
@@ -372,7 +373,8 @@ class SlabWalk:
 
     def _find_free_on_cpu(self, layout: BlockLayout, cache: _Cache, address: int) -> set[int]:
         check_pointer(self._target, address, _CPU_CACHE)
-        for attempts in range(_ATTEMPTS if self._target.live else 1, 0, -1):
+        most = _ATTEMPTS if self._target.live else 1
+        for attempts in range(most, 0, -1):
             free, page = layout.read(self._target, address)
             try:
                 slab = self._read_slab(page, {cache.address: cache}) if page else None

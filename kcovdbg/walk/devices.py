@@ -243,14 +243,36 @@ class DeviceWalk:
         if handle is not None:
             is_remote = bool(handle)
         fields = KcovFields(
-            address, found["refcount"], False, None, size, area, task, is_remote, None, None
+            address,
+            found["refcount"],
+            is_locked=False,
+            mode=None,
+            size=size,
+            area=area,
+            task=task,
+            remote=is_remote,
+            remote_size=None,
+            sequence=None,
         )
         pid, comm, errors = self._cache.owner(task)
         if task:
             references.insert(0, Reference("task", int(self._device.tasks_count), pid))
         mode = self._device.mode if task or handle else None
-        known = (fields, address, mode, pid, comm, *self._fill(area, size))
-        return Kcov(*known, tuple(references), errors=errors, device=name), handle
+        count, capacity, full = self._fill(area, size)
+        kcov = Kcov(
+            fields,
+            address,
+            mode,
+            pid,
+            comm,
+            count,
+            capacity,
+            full,
+            tuple(references),
+            errors=errors,
+            device=name,
+        )
+        return kcov, handle
 
     @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:

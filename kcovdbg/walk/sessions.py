@@ -80,7 +80,8 @@ class SessionWalk:
 
     def _settle(self, fields: TaskFields) -> Task:
         task = self.interpret(fields)
-        for _ in range(_RETRIES if self._target.live else 0):
+        retries = _RETRIES if self._target.live else 0
+        for _ in range(retries):
             if not task.errors:
                 return task
             # The kernel may have changed the task between two reads.

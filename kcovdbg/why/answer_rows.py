@@ -243,8 +243,12 @@ def make_row(question: str, answer: Answer) -> AnswerRow:
 
 def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
     """Yield the texts of a value in the evidence, one for each item of a list."""
-    encoded = "unknown" if value is None else _ENCODERS[key](value)
-    for item in encoded if isinstance(encoded, list) else (encoded,):
+    items: object = "unknown"
+    if value is not None:
+        items = _ENCODERS[key](value)
+    if not isinstance(items, list):
+        items = [items]
+    for item in items:
         yield f"{_TITLES[key]}={item}"
 
 

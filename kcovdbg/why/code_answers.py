@@ -353,7 +353,9 @@ class CodeQuestion:
         """Return the comparisons that were recorded in the blocks of branches, by PC, each once."""
         wanted: set[int] = set()
         for way in ways:
-            for branch in () if way.guard is None else way.guard.branches:
+            if way.guard is None:
+                continue
+            for branch in way.guard.branches:
                 wanted.update(_pcs_of(branch.block))
         found: defaultdict[int, list[Comparison]] = defaultdict(list)
         for buffer in self._comparisons:
