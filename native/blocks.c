@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "arm64_switch.h"
 #include "array.h"
 #include "blocks.h"
 #include "x86_decoder.h"
@@ -424,6 +425,8 @@ struct builder {
 	size_t edge_count, edge_room;
 	uint32_t *block_of; /* The block of each instruction. */
 	size_t block_of_room;
+	uint64_t *targets; /* Of the switch that was read last. */
+	size_t target_count, target_room;
 	struct pair *pairs; /* The lines of a block. */
 	size_t pair_count, pair_room;
 	size_t row;				     /* Where rows are looked for first. */
@@ -588,6 +591,78 @@ static bool has_offset_table(const struct builder *builder)
 				return true;
 		}
 	return false;
+}
+
+static int64_t read_entry(const uint8_t *data, size_t size)
+{
+	int8_t byte;
+	int16_t half;
+	int32_t word;
+
+	switch (size) {
+	case sizeof(byte):
+		memcpy(&byte, data, sizeof(byte));
+		return byte;
+	case sizeof(half):
+		memcpy(&half, data, sizeof(half));
+		return half;
+	default:
+		memcpy(&word, data, sizeof(word));
+		return word;
+	}
+}
+
+/*
+ * Read where a jump of arm64 by a table leads to, and more: the end of the table is not known, and entries are taken as long as they
+ * lead into the function. There is no target where the table is not found, or where code jumps between the instructions that find it.
+ * False when out of memory.
+ */
+static bool read_switch(struct builder *builder, size_t index)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	const struct instruction *jump = &builder->instructions[index];
+	const struct kcovdbg_area *text = area_at(image->texts, image->text_count, jump->address), *data;
+	struct kcovdbg_arm64_switch found;
+	size_t at;
+
+	builder->target_count = 0;
+	if (!text || !kcovdbg_arm64_find_switch(text->data, jump->address - text->address, text->address, &found))
+		return true;
+	/* Each part of the function begins with a leader. */
+	for (; jump->address > text->address + found.first; jump--)
+		if (jump->marks & MARK_LEADER)
+			return true;
+	data = area_at(image->data, image->data_count, found.table);
+	if (!data)
+		return true;
+	for (at = found.table - data->address; at + found.entry_size <= data->size; at += found.entry_size) {
+		uint64_t target = found.base + 4 * read_entry(data->data + at, found.entry_size);
+
+		if (index_of(builder, target) == NONE)
+			break;
+		if (!grow(&builder->targets, &builder->target_room, builder->target_count + 1, sizeof(*builder->targets)))
+			return false;
+		builder->targets[builder->target_count++] = target;
+	}
+	return true;
+}
+
+/* Mark what the switches of a function of arm64 lead to; it is void if a jump through a register is no switch that can be read. */
+static bool mark_switches(struct builder *builder)
+{
+	size_t i, k;
+
+	for (i = 0; i < builder->instruction_count; i++) {
+		if (builder->instructions[i].flow != KCOVDBG_FLOW_INDIRECT_JUMP)
+			continue;
+		if (!read_switch(builder, i))
+			return false;
+		if (!builder->target_count)
+			builder->flags |= KCOVDBG_FUNCTION_VOID;
+		for (k = 0; k < builder->target_count; k++)
+			mark(builder, builder->targets[k], MARK_LEADER);
+	}
+	return true;
 }
 
 /* Jumps and returns may lead to what instructions name: an interrupt's return, to an address that was pushed. */
@@ -773,6 +848,27 @@ static bool add_facts(struct builder *builder, struct block *block, bool *falls)
 	return true;
 }
 
+static bool has_arm64_switches(const struct builder *builder)
+{
+	const struct kcovdbg_architecture *architecture = builder->code->image->architecture;
+
+	return architecture && architecture->has_arm64_switches;
+}
+
+static bool add_switch(struct builder *builder, struct block *block)
+{
+	size_t i;
+
+	if (!has_arm64_switches(builder))
+		return true;
+	if (!read_switch(builder, block->last))
+		return false;
+	for (i = 0; i < builder->target_count; i++)
+		if (!add_edge(builder, block, builder->block_of[index_of(builder, builder->targets[i])]))
+			return false;
+	return true;
+}
+
 static bool add_pointed(struct builder *builder, struct block *block)
 {
 	const struct addresses *pointed = &builder->code->pointed;
@@ -843,7 +939,7 @@ static bool connect(struct builder *builder, size_t index)
 	case KCOVDBG_FLOW_INDIRECT_JUMP:
 		falls = false;
 		block->flags |= KCOVDBG_BLOCK_EXIT | KCOVDBG_BLOCK_INDIRECT;
-		if (!add_pointed(builder, block))
+		if (!add_pointed(builder, block) || !add_switch(builder, block))
 			return false;
 		break;
 	case KCOVDBG_FLOW_RETURN:
@@ -1298,7 +1394,7 @@ static bool build(struct builder *builder, uint32_t function)
 			return false;
 	if (builder->has_callbacks)
 		builder->flags |= KCOVDBG_FUNCTION_INSTRUMENTED;
-	if (builder->has_indirect_jump && (image->architecture || has_offset_table(builder)))
+	if (builder->has_indirect_jump && !has_arm64_switches(builder) && (image->architecture || has_offset_table(builder)))
 		builder->flags |= KCOVDBG_FUNCTION_VOID;
 	mark_constants(builder);
 	for (i = first; i < end; i++) {
@@ -1313,6 +1409,9 @@ static bool build(struct builder *builder, uint32_t function)
 	}
 	mark_stubs(builder);
 	mark_jumps(builder);
+	/* Twice, as what one switch leads to may be between the instructions of another. */
+	if (has_arm64_switches(builder) && !(mark_switches(builder) && mark_switches(builder)))
+		return false;
 	/* Again, for callbacks before what made it void. */
 	if (builder->flags & KCOVDBG_FUNCTION_VOID)
 		mark_jumps(builder);
@@ -1339,6 +1438,7 @@ int kcovdbg_code_encode(const struct kcovdbg_code *code, const struct kcovdbg_ro
 	free(builder.blocks);
 	free(builder.edges);
 	free(builder.block_of);
+	free(builder.targets);
 	free(builder.pairs);
 	return is_done ? 0 : -1;
 }

@@ -30,7 +30,7 @@ struct kcovdbg_form {
 struct kcovdbg_architecture {
 	const struct kcovdbg_form *forms;
 	size_t form_count;
-	uint8_t step, is_big_endian, is_from_end;
+	uint8_t step, is_big_endian, is_from_end, has_arm64_switches;
 };
 
 /* Branches that are looked for: those of some kinds that lead to targets; and those that were found. */

@@ -23,6 +23,7 @@ SOURCES = (
     "seqdiff.c",
     "x86_decoder.c",
     "branches.c",
+    "arm64_switch.c",
     "blocks.c",
     "block_states.c",
     "source_lines.c",

@@ -78,6 +78,8 @@ class Architecture(NamedTuple):
     is_big_endian: bool = False
     is_from_end: bool = False
     """Displacements count from the end of a branch, not from its start."""
+    has_arm64_switches: bool = False
+    """Switches jump by tables of offsets as native/arm64_switch.c reads them."""
 
 
 _NONE: Final = BranchKind(0)
@@ -241,7 +243,7 @@ ARCHITECTURES: Final = {
     EM_X86_64: _X86,
     EM_386: _X86,
     # R_AARCH64_CALL26.
-    EM_AARCH64: Architecture(4, tuple(_arm64()), {283: 4}),
+    EM_AARCH64: Architecture(4, tuple(_arm64()), {283: 4}, has_arm64_switches=True),
     # R_390_PC32DBL and R_390_PLT32DBL.
     EM_S390: Architecture(2, tuple(_s390()), {19: 4, 20: 4}, is_big_endian=True),
     # R_RISCV_JAL, R_RISCV_CALL and R_RISCV_CALL_PLT.

@@ -90,7 +90,14 @@ def describe_architecture(machine: int) -> Any:
             for form in described.forms
         ],
     )
-    given = (forms, len(forms), described.step, described.is_big_endian, described.is_from_end)
+    given = (
+        forms,
+        len(forms),
+        described.step,
+        described.is_big_endian,
+        described.is_from_end,
+        described.has_arm64_switches,
+    )
     pointer = ffi.new("struct kcovdbg_architecture *", given)
     # The destructor keeps the forms.
     return ffi.gc(pointer, lambda _pointer, _forms=forms: None)

@@ -260,8 +260,9 @@ def compare_calls(truth: Truth, code: CodeTruth) -> tuple[Counter[str], list[obj
 def test_whole_calls(truth: Truth) -> None:
     tally, wrong = compare_calls(truth, truth)
     assert len(truth.calls) >= 180
-    assert tally.total() >= 80_000
     assert wrong == []
+    # Functions of arm64 have fewer lines.
+    assert tally.total() >= 70_000
     assert share_of_unknown(tally) <= 0.005
     assert tally["MOVED"] / tally.total() <= 0.015
 
@@ -276,7 +277,7 @@ def test_whole_calls_of_a_module(truth: Truth) -> None:
     assert all(tally[state] > 20 for state in ("EXECUTED", "PARTLY", "NOT_EXECUTED"))
 
 
-def test_lines_of_a_module_are_those_of_addr2line(truth: Truth) -> None:
+def test_lines_of_a_module_are_those_of_addr2line(truth: Truth, kernel: Kernel) -> None:
     """What the comparison takes for the line of an instruction."""
     if truth.module is None:
         pytest.skip("the program loads no module")
@@ -290,7 +291,8 @@ def test_lines_of_a_module_are_those_of_addr2line(truth: Truth) -> None:
                 by_section[section.name][one.address - section.address] = Path(file).name, line
     assert sum(map(len, by_section.values())) > 500
     for name, lines in by_section.items():
-        command = ["addr2line", "-e", str(truth.module_file), "-j", name, *map(hex, lines)]
+        addr2line = f"{kernel.recipe.platform.tools}addr2line"
+        command = [addr2line, "-e", str(truth.module_file), "-j", name, *map(hex, lines)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         places = [text.split()[0].rpartition(":") for text in shown.splitlines()]
         assert [(Path(file).name, int(line)) for file, _, line in places] == [*lines.values()]
@@ -348,7 +350,9 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
         if state.was_executed and line not in executed_lines
     ]
     assert wrong == []
-    assert sum(state.is_unknown for state in found.values()) / len(found) <= 0.005
+    unknown = sum(state.is_unknown for state in found.values()) / len(found)
+    # On arm64 some switches keep the address of their table in the stack, and libfdt has no points.
+    assert unknown <= (0.005 if isinstance(truth.contexts, X86Contexts) else 0.02)
 
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
