@@ -387,7 +387,9 @@ static void try_branches(void)
 		{ 0xff, 0xff, 8, 7, 0, 0, { { 0 } } },
 		{ 0xff, 0x14, 8, 4, 0, 0, { { 0 } } },
 	};
-	struct kcovdbg_architecture architecture = { forms, sizeof(forms) / sizeof(*forms), 1 << below(3), below(2), below(2) };
+	struct kcovdbg_architecture architecture = {
+		forms, sizeof(forms) / sizeof(*forms), 1 << below(3), below(2), below(2), 0
+	};
 	static const unsigned char likely[] = { 0xe8, 0xe9, 0x0f, 0x84, 0xeb, 0x74, 0xff, 0xd0,
 						0xe0, 0x94, 0x14, 0xd6, 0x1f, 0,    1,	  0xff };
 	enum { ROOM = 200 };
@@ -862,8 +864,35 @@ static void check_calls(const struct kcovdbg_image *image)
 }
 
 /* Blocks of random code with random tables, then their states, also of damaged ones. */
+/* Code of arm64 with many jumps by tables, in which registers are set in the right order, or nearly. */
+static void make_switches(uint8_t *text, size_t size)
+{
+	static const uint32_t words[] = { 0x90000001, 0x91000021, 0x38604820, 0x10000002, 0x8b208840, 0xd61f0000,
+					  0x14000000, 0x54000000, 0xa9400400, 0xf8408c20, 0xd503201f, 0x94000000 };
+	enum { SEQUENCE = 6, COUNT = sizeof(words) / sizeof(*words) };
+	size_t at, next = 0;
+
+	for (at = 0; at + sizeof(*words) <= size; at += sizeof(*words)) {
+		uint32_t word = words[below(4) ? next++ % SEQUENCE : below(COUNT)];
+
+		/* Displacements of adrp, adr and branches are small. */
+		if (!below(3))
+			word ^= below(16) << 5;
+		if (!below(20))
+			word ^= 1u << below(32);
+		memcpy(text + at, &word, sizeof(word));
+	}
+}
+
 static void try_blocks(void)
 {
+	static const struct kcovdbg_form forms[] = {
+		{ 0xfc000000, 0x94000000, 1, 4, 0, 1, { { 0, 26, 2, 1 } } },
+		{ 0xfc000000, 0x14000000, 2, 4, 0, 1, { { 0, 26, 2, 1 } } },
+		{ 0xff000010, 0x54000000, 4, 4, 0, 1, { { 5, 19, 2, 1 } } },
+		{ 0xfffffc1f, 0xd61f0000, 16, 4, 0, 0, { { 0 } } },
+	};
+	static const struct kcovdbg_architecture arm64 = { forms, sizeof(forms) / sizeof(*forms), 4, 0, 0, 1 };
 	size_t size = 200 + below(3000), part_count = 1 + below(PARTS), i, at = 0;
 	uint8_t *text = malloc(size), *stub = malloc(70), *data = malloc(67), *damaged, flags[PARTS];
 	uint64_t starts[PARTS], pointers[4], places[4] = { 0 }, ends[PARTS], row_addresses[40], ordered_addresses[80];
@@ -891,6 +920,10 @@ static void try_blocks(void)
 	for (i = 0; i < size; i++)
 		text[i] =
 			below(3) ? "\x90\x90\x74\xeb\xe8\x00\x05\xc3\xcc\xff\x0f\x0b"[below(12)] & 0xff : random_word() & 0xff;
+	if (below(3) == 0) {
+		image.architecture = &arm64;
+		make_switches(text, size);
+	}
 	for (i = 0; i < 70; i++)
 		stub[i] = below(2) ? 0xeb : random_word();
 	for (i = 0; i + 8 <= 67; i += 8) {

@@ -24,6 +24,7 @@ SOURCES = (
     "seqdiff",
     "locations",
     "branches",
+    "arm64_switch",
     "table_rows",
     "dwarf",
     "x86_decoder",
@@ -33,7 +34,9 @@ SOURCES = (
 )
 # Those that include what they try, and what that needs.
 INPUTS = ("follow_input", "inject_input")
-TARGETS = (*(name for name in SOURCES if name not in ("block_states", "calls")), "follow", "inject")
+# What others of them call.
+_PARTS = ("arm64_switch", "block_states", "calls")
+TARGETS = (*(name for name in SOURCES if name not in _PARTS), "follow", "inject")
 # Reads what takes longest to try.
 LARGEST = "dwarf"
 # Of libFuzzer: sources beside this file, and in native/.
