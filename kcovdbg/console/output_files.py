@@ -51,6 +51,7 @@ def open_destination(
     """
     if line.redirection is None:
         assert line.pipeline is not None
+        check_stdout(terminal.stdout, inputs)
         open_pipeline = terminal.open_pipeline or _open_pipeline
         with open_pipeline(line.pipeline, terminal.stdout) as found:
             yield found
@@ -107,7 +108,25 @@ def refuse_input(path: str, inputs: Inputs) -> None:
     except OSError:
         # Reported when it is opened.
         return
-    if found is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
+    if found is not None:
+        _refuse_file(found, path, inputs)
+
+
+def check_stdout(stdout: TextIO, inputs: Inputs) -> None:
+    """Check that standard output is not a file that is read, as after the shell's ``>>``.
+
+    :raises KcovdbgError: when it is.
+    """
+    try:
+        found = os.fstat(stdout.fileno())
+    except (OSError, ValueError):
+        # Not a file of the system.
+        return
+    _refuse_file(found, STDOUT, inputs)
+
+
+def _refuse_file(found: os.stat_result, path: str, inputs: Inputs) -> None:
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
         return
     for given in inputs():
         if _is_source_in(path, given):

@@ -287,12 +287,13 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
     :raises KcovdbgError: when an output cannot be written, or is an input.
     :raises GoneError: when the machine has ended.
     """
+    from kcovdbg.console.output_files import check_output, check_stdout
+
     try:
+        check_stdout(context.terminal.stdout, context.input_files)
         for argument in context.command.arguments:
             path = getattr(args, argument.attribute, None) if argument.is_output else None
             if path is not None:
-                from kcovdbg.console.output_files import check_output
-
                 check_output(path, context.input_files)
         with one_command(holds_memory=not context.command.acts):
             yield

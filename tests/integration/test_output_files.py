@@ -272,3 +272,20 @@ def test_no_output_overwrites_a_source_file_before_it_is_read(folder):
     # Anything else there is the user's to write.
     run(folder, *base, "-e", "tasks > linux/notes", "-e", "tasks > linux/new.h", status=0)
     assert (tree / "notes").read_text() == (tree / "new.h").read_text() != "old"
+
+
+def test_standard_output_is_an_input(folder):
+    """The shell's >> leaves what is in the file."""
+    before = contents(folder)
+    for words in (("top", "file:run.kcov"), ("-e", "top file:run.kcov | cat")):
+        for name in ("run.kcov", "vmcore"):
+            with (folder / name).open("ab") as file:
+                done = subprocess.run(
+                    [sys.executable, "-m", "kcovdbg", "-c", "vmcore", "-s", "vmlinux", *words],
+                    cwd=folder,
+                    stdout=file,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                )
+            assert done.returncode == 2, done.stderr
+            assert contents(folder) == before
