@@ -272,13 +272,17 @@ class FrameReader:
     _PIECE: Final = 1024
     # Some programs fill up a file to the size of a tape's block.
     _MOST_PADDING: Final = 1 << 20
+    # To begin a frame takes as long as to unpack tens of KiB: that many may be tiny.
+    _TINY_FRAMES: Final = 1 << 10
+    _TINY: Final = 64
 
     def __init__(self, start_frame: Callable[[], Any], file: BinaryIO, magic: bytes = b"") -> None:
         self._start_frame = start_frame
         self._magic = magic
         self._file = file
         self._frame: Any = None
-        self._is_begun = False
+        self._frames = 0
+        self._unpacked = 0
         self._padding = 0
         self._rest = b""
         self._ready = memoryview(b"")
@@ -287,6 +291,7 @@ class FrameReader:
         """Return at most so many bytes, none at the end of the data.
 
         :raises EOFError: when the last frame is incomplete.
+        :raises ValueError: when thousands of frames have nearly no data.
         """
         while not self._ready:
             data = self._rest or self._file.read(self._PIECE)
@@ -298,22 +303,28 @@ class FrameReader:
             if self._frame is None:
                 if len(data) < len(self._magic):
                     data += self._file.read(self._PIECE)
-                if self._is_begun and not data.strip(b"\0"):
+                if self._frames and not data.strip(b"\0"):
                     self._padding += len(data)
                     if self._padding > self._MOST_PADDING:
                         return b""
                     # Padding behind the last frame.
                     continue
-                if self._is_begun and not data.startswith(self._magic):
+                if self._frames and not data.startswith(self._magic):
                     return b""
-                self._is_begun = True
+                self._count_frame()
                 self._frame = self._start_frame()
             self._ready = memoryview(self._frame.decompress(data))
+            self._unpacked += len(self._ready)
             if self._frame.eof:
                 self._rest = self._frame.unused_data
                 self._frame = None
         taken, self._ready = self._ready[:size], self._ready[size:]
         return bytes(taken)
+
+    def _count_frame(self) -> None:
+        self._frames += 1
+        if self._frames > self._TINY_FRAMES and self._unpacked < self._frames * self._TINY:
+            raise ValueError(f"{self._frames:,} frames of {self._unpacked:,} bytes together")
 
     def read_first(self, size: int) -> bytes:
         """Return so many bytes, or all where there are fewer."""
@@ -339,6 +350,8 @@ def unpack_data(path: object, data: bytes) -> bytes:
         unpacked = FrameReader(packing.start, BytesIO(data), packing.magic).read_first(limit + 1)
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
+    except KcovdbgError:
+        raise
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise KcovdbgError(
             f"{path}: {packing.program} data is damaged: {error}", hint="copy it again"

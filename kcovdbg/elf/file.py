@@ -52,7 +52,7 @@ from kcovdbg.elf.header import (
     parse_notes,
     string_at,
 )
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.input_file import FrameReader, PathName, find_extents, open_input, start_zstd
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
@@ -275,6 +275,8 @@ class ElfFile:
             found = FrameReader(start, BytesIO(memoryview(data)[layout.size :])).read_first(wanted)
         except CapabilityError as error:
             raise CapabilityError(f"{self.name}: {error}", hint=error.hint) from None
+        except KcovdbgError:
+            raise
         except Exception as error:  # noqa: BLE001 - each module has its own exceptions
             raise self._damaged(f"{section.name}: {error or 'too large'}") from None
         if len(found) < wanted:

@@ -116,6 +116,10 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
             return _found(
                 InputKind.OTHER, f"damaged or empty data of {packing.program}", "copy it again"
             )
+        if find_packing(start) is not None:
+            return _found(
+                InputKind.OTHER, "data compressed twice", f"decompress it: {packing.program} -d"
+            )
     found = _find_plain_kind(start)
     if packing is not None and found.kind in (InputKind.SCRIPT, InputKind.TEXT):
         hint = f"decompress it first: {packing.program} -d"

@@ -9,10 +9,13 @@ import struct
 from pathlib import Path
 
 import pytest
+import zstandard
 
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import MAGICS
+from kcovdbg.errors import KcovdbgError, LimitError, TargetError
+from kcovdbg.input_file import MAGICS, FrameReader, unpack_data
+from kcovdbg.limits import WORK, over_limit
 from kcovdbg.records.input_kind import InputKind, find_kind, find_path_kind
+from kcovdbg.target.dump_file import unpack
 
 ROOT = Path(__file__).parents[3]
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
@@ -212,3 +215,32 @@ def test_pipes_and_devices(tmp_path):
     for path in ("/dev/null", str(tmp_path / "none")):
         with pytest.raises(KcovdbgError):
             find_path_kind(path)
+
+
+def test_what_is_compressed_twice_is_not_unpacked_twice():
+    data = gzip.compress(gzip.compress(bytes(1 << 20)))
+    assert find_kind(data).kind is InputKind.OTHER
+
+
+def test_frames_without_data_take_no_time(tmp_path, monkeypatch):
+    """Each begins a decompressor: 18 MB of them took minutes before any byte was there."""
+    frame = zstandard.ZstdCompressor().compress(b"")
+    for data in (frame * 5000, gzip.compress(b"x") * 5000):
+        with pytest.raises(KcovdbgError):
+            unpack_data("list", data)
+        path = tmp_path / "vmlinux"
+        path.write_bytes(data)
+        with pytest.raises(TargetError):
+            unpack(path)
+    # Files that were appended to, and small ones.
+    assert unpack_data("log", gzip.compress(b"a line of a log\n" * 8) * 3000)
+    assert unpack_data("log", gzip.compress(b"x") * 1000) == b"x" * 1000
+
+
+def test_a_limit_is_not_called_damage(monkeypatch):
+    def fail(self, size):
+        raise over_limit(WORK, "reading it")
+
+    monkeypatch.setattr(FrameReader, "read", fail)
+    with pytest.raises(LimitError):
+        unpack_data("list", gzip.compress(b"x"))
