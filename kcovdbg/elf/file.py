@@ -450,7 +450,10 @@ def link_section(
     data = bytearray(elf.read_section(section))
     machine = elf.header.machine
     absolute, relative = _ABSOLUTE.get(machine, {}), _RELATIVE.get(machine, {})
+    symbols = len(elf.symbols)
     for entry in read_relocations(elf, section):
+        if entry.symbol >= symbols:
+            raise damaged(elf.name, f"a relocation of symbol {entry.symbol} of {symbols}")
         layout = absolute.get(entry.type) or relative.get(entry.type)
         target = None if layout is None else find_address(entry.symbol)
         if layout is None or target is None:

@@ -19,6 +19,7 @@ from kcovdbg.input_file import PathName
 # Between code and data, and between the symbols of other files.
 _GAP: Final = 1 << 16
 _EXTERNAL_SIZE: Final = 16
+_ADDRESS_SPACE: Final = 1 << 64
 
 
 class PlacedModule(ElfFile):
@@ -72,6 +73,11 @@ class PlacedModule(ElfFile):
             else:
                 yield section._replace(address=at)
                 at = page_align(at + section.size)
+            self._check_address(at)
+
+    def _check_address(self, address: int) -> None:
+        if address >= _ADDRESS_SPACE:
+            raise self._damaged(f"something at the address {address:#x}")
 
     @cached_property
     def externals(self) -> Mapping[str, int]:
@@ -102,7 +108,10 @@ class PlacedModule(ElfFile):
             elif symbol.section >= min(SHN_LORESERVE, len(self.sections)):
                 found.append(symbol.address)
             else:
-                found.append(self.sections[symbol.section].address + symbol.address)
+                address = self.sections[symbol.section].address + symbol.address
+                self._check_address(address)
+                found.append(address)
+        self._check_address(external)
         return found
 
     @cached_property

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import ElfError
 from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import LoadedModule
@@ -293,3 +294,25 @@ def test_machines_whose_relocations_are_unknown(folder, tmp_path):
     (tmp_path / "module.ko").write_bytes(data)
     with pytest.raises(CapabilityError):
         PlacedModule(tmp_path / "module.ko", PLACES)
+
+
+def test_damaged_relocations_and_sections(folder, tmp_path):
+    """A module comes from elsewhere: what is no address or symbol is damage."""
+    data = (folder / "module.ko").read_bytes()
+    with ElfFile(folder / "module.ko") as elf:
+        header = elf.header
+        sections = {section.name: section for section in elf.sections}
+    words = {
+        # The symbol of the first relocation.
+        sections[".rela.text"].offset + 12: b"\xff" * 4,
+        # The size of a section without an address.
+        header.shoff + header.shentsize * sections[".rodata"].number + 32: b"\xff" * 8,
+    }
+    cases = [(data[:at] + word + data[at + len(word) :], PLACES) for at, word in words.items()]
+    cases.append((data, PLACES | {".text": (1 << 64) - 4096}))
+    for number, (content, places) in enumerate(cases):
+        path = tmp_path / f"{number}.ko"
+        path.write_bytes(content)
+        loaded = LoadedModule("module", None, 1 << 16, tuple(places.items()))
+        with pytest.raises(ElfError):
+            make_module_table(loaded, str(path))
