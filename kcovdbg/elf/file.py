@@ -389,18 +389,23 @@ _LAYOUT: Final = "QQq"
 _WORD: Final = struct.Struct("<I")
 _LONG_WORD: Final = struct.Struct("<Q")
 # Addresses, and those that count from their place: R_X86_64_64, 32, 32S, PC64, PC32, PLT32;
-# R_AARCH64_ABS64, ABS32, PREL64, PREL32, and JUMP26 and CALL26, whose words have 26 bits for the
-# displacement.
+# R_AARCH64_ABS64, ABS32, PREL64, PREL32, and those of branches.
 _ABSOLUTE: Final = {
     EM_X86_64: {1: _LONG_WORD, 10: _WORD, 11: _WORD},
     EM_AARCH64: {257: _LONG_WORD, 258: _WORD},
 }
 _RELATIVE: Final = {
     EM_X86_64: {24: _LONG_WORD, 2: _WORD, 4: _WORD},
-    EM_AARCH64: {260: _LONG_WORD, 261: _WORD, 282: _WORD, 283: _WORD},
+    EM_AARCH64: {260: _LONG_WORD, 261: _WORD, **dict.fromkeys((279, 280, 282, 283), _WORD)},
 }
-_ARM64_BRANCHES: Final = frozenset((282, 283))
-_ARM64_DISPLACEMENT: Final = 0x3FFFFFF
+# R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26: the bits of the word that have the displacement, in
+# instructions, and the lowest of them.
+_ARM64_BRANCHES: Final = {
+    279: (0x7FFE0, 5),
+    280: (0xFFFFE0, 5),
+    282: (0x3FFFFFF, 0),
+    283: (0x3FFFFFF, 0),
+}
 LINKABLE: Final = frozenset(_ABSOLUTE)
 """The machines whose relocations are known."""
 
@@ -465,6 +470,7 @@ def link_section(
             value -= address + entry.offset
         if machine == EM_AARCH64 and entry.type in _ARM64_BRANCHES:
             (word,) = _WORD.unpack_from(data, entry.offset)
-            value = word & ~_ARM64_DISPLACEMENT | value >> 2 & _ARM64_DISPLACEMENT
+            bits, lowest = _ARM64_BRANCHES[entry.type]
+            value = word & ~bits | value >> 2 << lowest & bits
         layout.pack_into(data, entry.offset, value % (1 << 8 * layout.size))
     return bytes(data)
