@@ -412,7 +412,8 @@ COMMAND: Final = Command(
         "in it that never went towards the code, or the system call that was not made, and a path "
         "of direct calls. Three ways are shown, the others are counted. A trace of comparisons of "
         "the same calls adds the values that the branch compared. For code that is only called "
-        "through pointers, the tables with its address are candidates.\n\n"
+        "through pointers, the tables with its address are candidates. For code of modules and "
+        "its calls, name their files with debug info (-s MODULE.ko).\n\n"
         "--all ranks the branches, system calls and functions that keep lines from running, by "
         "the number of these lines."
     ),

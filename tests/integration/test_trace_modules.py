@@ -200,6 +200,25 @@ def test_points_and_lines_that_differ_are_those_of_the_module(program, module):
     assert {row["file"] for row in rows} == {"drivers/keep.c"}
 
 
+def test_a_branch_stands_before_a_modules_line(program, module):
+    trace, offsets = module.trace(program, "branch", PLACES[0])
+    inner = [offset for offset in sorted(set(offsets)) if module.functions[offset] == "keep_inner"]
+    by_line = dict(zip(module.lines(inner), inner, strict=True))
+    line = module.source.index("        return total;") + 1
+    path = program.folder / "branch.kcov"
+    write_words(path, [word for word in read_words(path) if word != PLACES[0] + by_line[line]])
+    words = ["-s", program.image, "-s", module.path, "why"]
+    _, rows = ask(*words, f"drivers/keep.c:{line}", trace, "--json")
+    assert [row["code"] for row in rows[:2]] == ["code-not-executed", "branch-never-taken"]
+    (found,) = [row for row in rows if row["code"] == "branch-never-taken"]
+    assert found["guard"]["line"] == line
+    assert f"drivers/keep.c:{module.source.index('    if (n == 3)') + 1}" in found["answer"]
+    _, (row,) = ask(*words, "keep_outer", trace, "--json")
+    assert row["code"] == "code-executed"
+    _, rows = ask(*words, "--all", "drivers", trace, "--json")
+    assert rows[0]["guard"]["file"] == "drivers/keep.c"
+
+
 def test_a_module_whose_file_is_missing_is_named(program, module):
     """With what is missing: lines of it are unknown, not absent."""
     trace, _ = module.trace(program, "unnamed", PLACES[0])
