@@ -26,8 +26,7 @@ from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.records.log_text import LogLine, decode_log, split_log
 from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
-from kcovdbg.records.pc_convention import Convention
-from kcovdbg.records.pc_list import AUTO
+from kcovdbg.records.pc_options import AUTO, Convention
 from kcovdbg.records.written_locations import (
     FoundWord,
     WordLookup,

@@ -34,7 +34,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, WordError
-from kcovdbg.inputs.buffer_sources import find_tid, suggest_task
+from kcovdbg.inputs.task_names import find_tid, suggest_task
 from kcovdbg.model.state import Part
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd

@@ -17,7 +17,7 @@ from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.console.state_columns import OBJECT_COLUMNS
 from kcovdbg.console.wording import reference_text
 from kcovdbg.errors import WordError
-from kcovdbg.inputs.buffer_sources import find_tids, is_address, suggest_task
+from kcovdbg.inputs.task_names import find_tids, is_address, suggest_task
 from kcovdbg.model.kcov import Kcov, name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFiles

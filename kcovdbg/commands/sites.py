@@ -143,7 +143,7 @@ def _run(context: Context, args: Namespace) -> Table:
     if not context.layout.generation.has(Feature.REMOTE):
         return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
     lack = context.target.memory_problem
-    found = context.kernel.points.find_remote_sites()
+    found = context.kernel.code.find_remote_sites()
     problem = None
     handles: Sequence[RemoteHandle] = ()
     own_errors: tuple[str, ...] = ()

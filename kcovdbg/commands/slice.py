@@ -159,7 +159,7 @@ def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
     with contextlib.suppress(KcovdbgError):
         return [
             site
-            for site in context.kernel.points.find_remote_sites().sites
+            for site in context.kernel.code.find_remote_sites().sites
             if site.module is not None
         ]
     return ()
@@ -188,7 +188,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.slice_file import write_slice, write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
-    proof = context.kernel.points.proof
+    proof = context.kernel.code.proof
     sites = _find_module_sites(context)
     recording, found = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)

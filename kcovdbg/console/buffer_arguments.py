@@ -6,16 +6,15 @@ files in them.
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import BUFFERS_TOPIC
-from kcovdbg.inputs.code_names import check_code
-from kcovdbg.records.located_records import PcFilter
-from kcovdbg.records.pc_convention import Convention
-from kcovdbg.records.pc_file import PcFormat
-from kcovdbg.records.pc_list import AUTO, ReadingOptions
-from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.pc_options import AUTO, Convention, PcFormat, ReadingOptions
+
+if TYPE_CHECKING:
+    from kcovdbg.records.located_records import PcFilter
+    from kcovdbg.records.pc_locations import LocationCache
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
@@ -89,6 +88,10 @@ def make_filters(args: Namespace, *names: LocationCache) -> list[PcFilter]:
     :param names: of recorded PCs, for each filter.
     :raises KcovdbgError: when no kernel has a function or file that the arguments name.
     """
+    # Commands that have other arguments load none of this.
+    from kcovdbg.inputs.code_names import check_code
+    from kcovdbg.records.located_records import PcFilter
+
     check_code(names, (*(args.function or ()), *(args.not_function or ())))
     check_code(names, args.file or (), are_files=True)
     return [PcFilter(of_kernel, args.function, args.file, args.not_function) for of_kernel in names]

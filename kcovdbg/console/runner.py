@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, Topic, parse_arguments
@@ -35,6 +35,9 @@ from kcovdbg.limits import MEMORY, one_command, over_limit
 from kcovdbg.model.state import Lack
 from kcovdbg.target.target import Target
 from kcovdbg.user_folder import expand_user
+
+if TYPE_CHECKING:
+    from kcovdbg.symbols.awaited_table import AwaitedTable
 
 FAILED = KcovdbgError.status
 _LONGEST_LINE: Final = 1 << 16
@@ -254,26 +257,33 @@ def make_context(
     inputs = CommandInputs(workspace.inputs, workspace.inputs.kernel, command.name)
     if not args.help and any(argument.value is Value.BUFFER for argument in command.arguments):
         from kcovdbg.console.buffer_arguments import find_reading
-        from kcovdbg.console.table_progress import wait_for_names
 
         inputs.kernel = _find_kernel(workspace, command, args, terminal)
         inputs.reading = find_reading(args)
-        inputs.wait = partial(wait_for_names, workspace.terminal())
+        inputs.wait = partial(_wait_for_names, workspace.terminal())
     return Context(workspace, inputs, command, args, terminal, format)
+
+
+def _wait_for_names(terminal: Terminal, table: AwaitedTable) -> None:
+    from kcovdbg.console.table_progress import wait_for_names
+
+    wait_for_names(terminal, table)
 
 
 def _find_kernel(
     workspace: Workspace, command: Command, args: Namespace, terminal: Terminal
 ) -> Kernel:
     """Return the kernel of the traces that a command names; wait for its table."""
-    from kcovdbg.console.table_progress import PATIENCE, build_table
-    from kcovdbg.inputs.trace_kernel import MissingTable, find_kernel
-
     words: list[str] = []
     for argument in command.arguments:
         value = getattr(args, argument.attribute, None)
         if argument.value is Value.BUFFER and value:
             words += [value] if isinstance(value, str) else value
+    if not words:
+        return workspace.inputs.kernel
+    from kcovdbg.console.table_progress import PATIENCE, build_table
+    from kcovdbg.inputs.trace_kernel import MissingTable, find_kernel
+
     while isinstance(found := find_kernel(workspace.inputs, words), MissingTable):
         build_table(terminal, found.image, found.key, PATIENCE)
     return found

@@ -42,7 +42,7 @@ from kcovdbg.console.wording import (
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task, has_buffer
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.inputs.buffer_sources import find_tids
+from kcovdbg.inputs.task_names import find_tids
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord

@@ -10,7 +10,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, compress
+from itertools import chain, compress, count, islice
+from operator import eq
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.header import SHN_ABS, SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
@@ -346,8 +347,15 @@ class SymbolTable:
             for index, name, kind, section, size in columns
             if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
         ]
-        # By address, then size, then name. Sorting by each in turn compares numbers, which takes a
-        # fraction of comparing rows.
-        for column in (self._names, self._sizes, self._addresses):
-            indexes.sort(key=column.__getitem__)
-        return array("Q", map(self._addresses.__getitem__, indexes)), array("I", indexes)
+        # By address, then size, then name. Few have the same address, and most are in order.
+        indexes.sort(key=self._addresses.__getitem__)
+        starts = array("Q", map(self._addresses.__getitem__, indexes))
+        end = 0
+        for first in compress(count(), map(eq, starts, islice(starts, 1, None))):
+            if first < end:
+                continue
+            end = bisect_right(starts, starts[first], first)
+            alike = indexes[first:end]
+            alike.sort(key=lambda index: (self._sizes[index], self._names[index]))
+            indexes[first:end] = alike
+        return starts, array("I", indexes)

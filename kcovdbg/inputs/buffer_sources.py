@@ -14,22 +14,24 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.abi.record import Codec
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError, suggest
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, suggest
 from kcovdbg.inputs.input_commands import find_hint, word_hint
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.inputs.task_names import ALL, find_tid, is_address, suggest_task
 from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Role, TaskFields
+from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.joined_buffers import merge_buffers
 from kcovdbg.records.kept_buffer import Kept, restore
 from kcovdbg.records.line_states import Place, Quality, TraceRecords, read_records
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_locations import LocationCache, is_pattern
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.side_file import find_traces, side_path
 from kcovdbg.records.trace_reader import (
     TraceWords,
@@ -51,8 +53,6 @@ from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer
 
-_ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
-
 # Kinds of files that have a better name than what is wrong with their addresses.
 _NAMED_KINDS: Final = frozenset(
     (
@@ -66,9 +66,8 @@ _NAMED_KINDS: Final = frozenset(
 )
 # PCs that are looked up together until one has a name.
 _LOOKED_UP: Final = 4096
-# Limit for thread ids in a hint.
 _NAMED: Final = 8
-ALL = "all"
+"""Limit for problems in an error."""
 USER = "user:"
 FD = "fd:"
 
@@ -394,69 +393,6 @@ def _is_named_for_names(inputs: CommandInputs) -> bool:
         return False
     target = kernel.memory.optional_target
     return target is None or target.memory_problem is not None
-
-
-def is_address(text: str) -> bool:
-    """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
-    return bool(_ADDRESS.fullmatch(text))
-
-
-def find_tids(inputs: CommandInputs, word: str) -> list[int]:
-    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names,
-    or ``all``.
-
-    A task without KCOV state is found where no other has its name.
-
-    :raises UsageError: when there is none.
-    """
-    if word.isdecimal():
-        return [int(word)]
-    state = inputs.state(Part.TASKS)
-    for is_any in (False, True):
-        found = []
-        for task in _list_tasks(inputs, is_any=is_any):
-            # The name may have what is special in a pattern.
-            is_named = word in (ALL, task.comm) or fnmatchcase(task.comm or "", word)
-            if is_named and task.pid is not None:
-                found.append(task.pid)
-        if found:
-            return found
-    hint = suggest_task(inputs, word, is_any=True) or "tasks -a lists all tasks"
-    raise WordError(state.say_absent(f"no task '{word}'", Part.TASKS), word, hint=hint)
-
-
-def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int | None:
-    """Return the thread id of the task with KCOV state that has this name, None where there is
-    none.
-
-    :param is_any: whether the task may also have no KCOV state.
-    :raises UsageError: when several tasks have this name.
-    """
-    found = [task.pid for task in _list_tasks(inputs, is_any=is_any) if task.comm == comm]
-    if len(found) > 1:
-        named = list(map(str, found[:_NAMED]))
-        if len(found) > _NAMED:
-            named.append("…")
-        hint = f"use a thread id: {', '.join(named)}"
-        raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
-    return next(iter(found), None)
-
-
-def _list_tasks(inputs: CommandInputs, *, is_any: bool) -> Sequence[TaskFields]:
-    state = inputs.state(Part.TASKS)
-    if is_any:
-        return state.task_fields
-    return [task.fields for task in state.tasks]
-
-
-def suggest_task(inputs: CommandInputs, wrong: str, *, is_any: bool = False) -> str | None:
-    """Return a hint with the names of tasks that are similar to a wrong one, None where there are
-    none.
-
-    :param is_any: whether the tasks may also have no KCOV state.
-    """
-    tasks = _list_tasks(inputs, is_any=is_any)
-    return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
 
 
 def read_trace_file(

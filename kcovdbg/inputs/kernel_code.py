@@ -15,7 +15,9 @@ from kcovdbg.model.location import LoadedModule
 from kcovdbg.target.target import SourceLines
 
 if TYPE_CHECKING:
+    from kcovdbg.model.state import PointProof
     from kcovdbg.symbols.call_graph import CallGraph
+    from kcovdbg.symbols.remote_calls import RemoteSites
 
 
 class LoadedCode:
@@ -53,6 +55,25 @@ class LoadedCode:
     def module_files(self) -> Mapping[str, str]:
         """The files of loaded modules that are at hand, by build ID."""
         return {} if self.lines is None else self.lines.loaded_files()
+
+    @cached_property
+    def proof(self) -> PointProof:
+        """Proves that records are coverage points."""
+        from kcovdbg.symbols.code_proof import CodeProof
+
+        target = self._memory.target
+        return CodeProof(
+            self.image, target.build_id, target.kaslr_offset, self.lines, code=self.stripped_image
+        )
+
+    def find_remote_sites(self) -> RemoteSites:
+        """Return the places in the kernel that announce remote handles.
+
+        :raises CapabilityError: when the kernel's image has no code that can be searched.
+        """
+        from kcovdbg.symbols.remote_calls import find_remote_sites
+
+        return find_remote_sites(self._memory.target, self.lines, self.stripped_image)
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is

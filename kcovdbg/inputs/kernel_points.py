@@ -16,14 +16,11 @@ from kcovdbg.inputs.kernel_memory import KernelMemory
 from kcovdbg.inputs.kernel_names import KernelNames
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
-from kcovdbg.model.state import PointProof
 from kcovdbg.records.executed_addresses import KernelCode, table_code
 from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
-from kcovdbg.symbols.remote_calls import RemoteSites, find_remote_sites
 
 
 class FunctionPoint(NamedTuple):
@@ -191,21 +188,6 @@ class KernelPoints:
         """The blocks of the image's code; None where they are unknown."""
         table = self._names.table
         return None if table is None else table_code(table)
-
-    @cached_property
-    def proof(self) -> PointProof:
-        """Proves that records are coverage points."""
-        target, code = self._memory.target, self._code
-        return CodeProof(
-            code.image, target.build_id, target.kaslr_offset, code.lines, code=code.stripped_image
-        )
-
-    def find_remote_sites(self) -> RemoteSites:
-        """Return the places in the kernel that announce remote handles.
-
-        :raises CapabilityError: when the kernel's image has no code that can be searched.
-        """
-        return find_remote_sites(self._memory.target, self._code.lines, self._code.stripped_image)
 
     def find_in_function(self, function: str) -> Sequence[FunctionPoint]:
         """Return the points in a function's own code, read from the kernel's image without its

@@ -17,7 +17,7 @@ from kcovdbg.walk.state import StateReader
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement
     from kcovdbg.records.kept_buffer import Kept
-    from kcovdbg.records.pc_list import ReadingOptions
+    from kcovdbg.records.pc_options import ReadingOptions
     from kcovdbg.symbols.awaited_table import AwaitedTable
 
 
@@ -86,7 +86,7 @@ class CommandInputs:
         if self._reader is None:
             self.require_memory()
             self._reader = self.user.latest = StateReader(
-                self.target, self.layout, lambda: self.kernel.points.proof
+                self.target, self.layout, lambda: self.kernel.code.proof
             )
         return self._reader
 

@@ -21,7 +21,8 @@ from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import decode_utf16, read_input
-from kcovdbg.inputs.buffer_sources import ALL, find_trace_buffers, read_trace_records
+from kcovdbg.inputs.buffer_sources import find_trace_buffers, read_trace_records
+from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.patch.change import read_diff

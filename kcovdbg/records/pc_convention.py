@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import cached_property
 from itertools import filterfalse
 from typing import Final, NamedTuple
@@ -26,39 +25,9 @@ from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, LoadedModule
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.records.pc_options import Convention, WordReading
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
-
-
-class Convention(str, Enum):
-    """Subtractions that tools apply to return addresses."""
-
-    RAW = "raw"
-    """Nothing: as KCOV records them."""
-    CALL = "call"
-    """The length of the call: syzkaller's rawcover."""
-    MINUS1 = "minus1"
-    """1: sanitizers' files, and addr2line's input."""
-    TWICE = "twice"
-    """The length of the call twice."""
-    EXACT = "exact"
-    """No return addresses, but addresses of executed code: of blocks or instructions."""
-
-    def correction(self, call_length: int) -> int:
-        """Return what to add for the return address."""
-        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length, "exact": 0}[
-            self.value
-        ]
-
-    def text(self, call_length: int) -> str:
-        """Return what such PCs are, in the plural."""
-        return {
-            "raw": "return addresses of coverage points",
-            "call": "calls of coverage points",
-            "minus1": "return addresses minus 1",
-            "twice": f"calls minus {call_length}: the call was subtracted twice",
-            "exact": "addresses of executed code",
-        }[self.value]
 
 
 def require_call_length(convention: Convention, call_length: int) -> None:
@@ -73,23 +42,6 @@ def require_call_length(convention: Convention, call_length: int) -> None:
 
 
 _OF_POINTS: Final = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)
-
-
-class WordReading(NamedTuple):
-    """A way to read words of a file of PCs."""
-
-    convention: Convention
-    """What the words are."""
-    kaslr_offset: int = 0
-    """The KASLR offset that they include; where it is negative, it was subtracted twice."""
-    correction: int = 0
-    """What to add to them."""
-    module: str | None = None
-    """The module that moved words are in; None for words that are not moved."""
-    shift: int = 0
-    """How far moved words are too low, in bytes."""
-    records: int = 0
-    """The records of words that were read so."""
 
 
 class PointSet:

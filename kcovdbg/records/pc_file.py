@@ -14,7 +14,6 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from enum import Enum
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -23,52 +22,13 @@ from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encodi
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
+from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 from kcovdbg.target.memory_image import find_memory_image
 
 if TYPE_CHECKING:
     from kcovdbg.records.oops_words import CodeWord
-
-
-class PcFormat(str, Enum):
-    """How a file holds PCs."""
-
-    BINARY = "binary"
-    """Words with their count first: a KCOV buffer."""
-    WORDS = "words"
-    """Words without a count."""
-    SANCOV = "sancov"
-    """A sanitizer's file: a magic number, then words."""
-    HEX = "hex"
-    """Hexadecimal numbers."""
-    DECIMAL = "decimal"
-    """Decimal numbers, which may be negative."""
-    TEXT = "text"
-    """Addresses among other words, as in a log."""
-    CSV = "csv"
-    """A table with a column of PCs, such as syzkaller's rawcoverfiles."""
-    JSON = "json"
-    """Objects with PCs, such as syzkaller's jsonl."""
-    MODOFF = "modoff"
-    """Modules with offsets: ``vmlinux+1a2b3c``."""
-    DRCOV = "drcov"
-    """DynamoRIO's log of blocks, as text or binary."""
-    EDGES = "edges"
-    """Lines of two addresses, from and to, with a count."""
-    FUNCTIONS = "functions"
-    """Functions with offsets, as the kernel prints return addresses: ``vfs_read+0x18/0x11a
-    [ext4]``.
-    """
-    QEMU_EXEC = "qemu-exec"
-    """QEMU's log of executed translation blocks: ``-d exec``."""
-    QEMU_ASM = "qemu-asm"
-    """QEMU's log of translated instructions: ``-d in_asm``."""
-    PERF = "perf"
-    """Samples or branches as perf script prints them."""
-    GDB = "gdb"
-    """Where GDB stopped: ``=> 0xffffffff81000000 <f>:``, breakpoints, its record of instructions.
-    """
 
 
 class ModuleBase(NamedTuple):

@@ -26,21 +26,19 @@ from kcovdbg.records.executed_addresses import (
     read_exactly,
 )
 from kcovdbg.records.pc_convention import (
-    Convention,
     PcReading,
     PointSet,
-    WordReading,
     count_points,
     find_convention,
     require_call_length,
 )
-from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, is_upper, read_pc_file
+from kcovdbg.records.pc_file import NotATraceError, PcFile, is_upper, read_pc_file
+from kcovdbg.records.pc_options import AUTO, Convention, PcFormat, ReadingOptions, WordReading
 
 if TYPE_CHECKING:
     from kcovdbg.records.oops_words import CodeWord
     from kcovdbg.records.written_locations import WrittenLocation
 
-AUTO: Final = "auto"
 # A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 %
 # (docs/coverage.md).
 _SUSPICIOUS: Final = 0.5
@@ -79,18 +77,6 @@ class TraceKernel(NamedTuple):
     """Returns the blocks of the image's code; None where they are unknown."""
     find_places: Callable[[CodeWord], Sequence[WrittenLocation]] = lambda _: ()
     """Returns where a function with an offset is."""
-
-
-class ReadingOptions(NamedTuple):
-    """The user's options for files without a side file; ``auto`` and None are for what is to be
-    found out.
-    """
-
-    format: str = AUTO
-    pc: str = AUTO
-    kaslr_offset: int | None = None
-    assumed: WordReading | None = None
-    """What the PCs of a list that is too short to decide are: those of the lists beside it."""
 
 
 def read_pc_list(

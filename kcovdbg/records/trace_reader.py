@@ -24,15 +24,14 @@ from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_convention import find_convention
 from kcovdbg.records.pc_file import PcFile
 from kcovdbg.records.pc_list import (
-    AUTO,
     FEW,
-    ReadingOptions,
     TraceKernel,
     interpret,
     make_buffer,
     read_pc_list,
     restored_remark,
 )
+from kcovdbg.records.pc_options import AUTO, ReadingOptions
 from kcovdbg.records.side_file import TraceHeader, read_header
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint

@@ -11,8 +11,9 @@ from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.log_text import LogLine
 from kcovdbg.records.oops_words import CodeWord, find_log_words
-from kcovdbg.records.pc_convention import Convention, PointSet, recognize_pc, require_call_length
+from kcovdbg.records.pc_convention import PointSet, recognize_pc, require_call_length
 from kcovdbg.records.pc_locations import LocationCache
+from kcovdbg.records.pc_options import Convention
 from kcovdbg.records.report_table import CALL_MACHINES
 from kcovdbg.symbols.function_starts import FunctionFinder, FunctionStart
 from kcovdbg.symbols.symbolizer import demangle_location

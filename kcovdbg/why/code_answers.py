@@ -462,7 +462,7 @@ class CodeQuestion:
         callers = self._ways.find_all_callers(subject.functions)
         own = [self._name(function) for function in callers]
         try:
-            sites = self._context.kernel.points.find_remote_sites().sites
+            sites = self._context.kernel.code.find_remote_sites().sites
         except CapabilityError:
             sites = ()
         announcing = {strip_clone_suffix(site.symbol or site.function): site for site in sites}

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.inputs.buffer_sources import is_address
+from kcovdbg.inputs.task_names import is_address
 from kcovdbg.model.location import ModuleMap
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")

@@ -20,7 +20,7 @@ from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Lines, Table
 from kcovdbg.errors import CapabilityError, WordError
-from kcovdbg.inputs.buffer_sources import find_tid, is_address, suggest_task
+from kcovdbg.inputs.task_names import find_tid, is_address, suggest_task
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
@@ -152,7 +152,7 @@ def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
     if task is None or not state.kernel.has(Feature.REMOTE):
         return
     if is_background(task, state.stacks[task.fields.address] or ()):
-        sites = context.kernel.points.find_remote_sites().sites
+        sites = context.kernel.code.find_remote_sites().sites
         yield from explain_background(state, task, sites)
 
 
@@ -166,7 +166,7 @@ def _explain_function_work(context: Context, function: str) -> Iterator[Answer]:
     tasks = [task.fields for task in state.all_tasks]
     workers = [fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker]
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
-    sites = context.kernel.points.find_remote_sites().sites
+    sites = context.kernel.code.find_remote_sites().sites
     yield from explain_function_work(state, function, sites)
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.records.pc_convention import PointSet, find_convention
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
 from tests.bench.measure import Result, at_most, best, bounded
 

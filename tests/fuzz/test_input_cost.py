@@ -32,7 +32,8 @@ from kcovdbg.records.crash_report import summarize_report
 from kcovdbg.records.log_text import decode_log, is_log, split_log, untangle
 from kcovdbg.records.native_loops import Numbering
 from kcovdbg.records.oops_words import find_code_words, parse_words
-from kcovdbg.records.pc_file import PcFormat, read_pc_file
+from kcovdbg.records.pc_file import read_pc_file
+from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.records.side_file import read_header
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, SECTIONS, DwarfReader

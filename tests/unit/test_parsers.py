@@ -15,7 +15,8 @@ import kcovdbg
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import find_number, parse_number
 from kcovdbg.monitor.samples import read_samples
-from kcovdbg.records.pc_file import PcFormat, read_pc_file
+from kcovdbg.records.pc_file import read_pc_file
+from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.records.side_file import read_header
 
 _TOP: Final = Path(kcovdbg.__file__).parent

@@ -13,7 +13,7 @@ from kcovdbg.console.runner import find_command, make_context, run_line
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
 from kcovdbg.export.command import EXPORTERS, find_code_ends
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.pc_list import ReadingOptions
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind

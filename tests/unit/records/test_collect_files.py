@@ -24,7 +24,8 @@ from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.side_file import read_header
 from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.series.trace_pc_ext import PC_EXT

@@ -20,8 +20,9 @@ from kcovdbg.records.line_states import (
     quality_of,
 )
 from kcovdbg.records.pc_convention import list_points
-from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_file import NotATraceError, read_pc_file
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import PcFormat, ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from tests.unit.records.test_line_states import BASE, SIZE, Block, make_finder

@@ -10,7 +10,8 @@ import pytest
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import find_common_reading, read_trace, read_trace_words
 
 BASE = 0xFFFFFFFF81000000

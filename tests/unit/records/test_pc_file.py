@@ -10,8 +10,9 @@ import struct
 import pytest
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
+from kcovdbg.records.pc_file import NotATraceError, read_pc_file
 from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.records.trace_reader import read_trace
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]

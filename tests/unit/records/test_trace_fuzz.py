@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_convention import list_points
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.side_file import side_path
 from kcovdbg.records.trace_reader import read_trace
 
