@@ -24,6 +24,7 @@ from kcovdbg.console.wording import NO_ADDRESS, buffer_heading, buffer_title, sp
 from kcovdbg.console.writer import Format
 from kcovdbg.inputs.buffer_sources import order_remarks, require_named_names
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.pc_counts import pc_sequence
@@ -206,7 +207,7 @@ class _FoldedRecords:
         notes: list[str] = []
         if len(distinct) < run.length:
             period = round_length(part)
-            notes.append(f"{len(distinct)} points" if len(distinct) > 1 else "1 point")
+            notes.append(amount_text(len(distinct), "point"))
             if period < run.length:
                 notes.append(f"{-(-run.length // period)} rounds")
         function = indent + (location.outermost.function or "?")

@@ -9,7 +9,7 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.mode import bit_numbers
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import name_some, name_task
+from kcovdbg.model.kcov import amount_text, name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import (
     Hex,
@@ -203,7 +203,7 @@ def _check_mode_bits(state: State) -> Violations:
         where: list[str] = []
         for count, what in ((tasks, "task"), (objects, "object")):
             if count:
-                where.append(f"{count} {what}" if count == 1 else f"{count} {what}s")
+                where.append(amount_text(count, what))
         message = f"unknown mode bit {number}, in {' and '.join(where)}"
         if tasks and objects:
             message += " alike"

@@ -22,6 +22,7 @@ from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Lines
 from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError, WordError
 from kcovdbg.inputs.buffer_sources import read_trace_file
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.kept_buffer import keep
 
 # The collector waits 3 s for its command to exit, and then writes traces.
@@ -299,7 +300,7 @@ def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
     yield "; ".join(parts)
     number = len(job.lines)
     if number:
-        yield f"  {number} line{'s' if number > 1 else ''} of output: jobs --output {job.number}"
+        yield f"  {amount_text(number, 'line')} of output: jobs --output {job.number}"
 
 
 def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:

@@ -25,10 +25,10 @@ from kcovdbg.farm.batch_run import (
     find_debug_info,
     find_digests,
     make_output,
-    plural_text,
     run_batch,
 )
 from kcovdbg.farm.batch_worker import import_arrow
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import expand_user
 
@@ -143,7 +143,7 @@ def _run(context: Context, args: Namespace) -> Lines:
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
     damaged = [outcome for outcome in outcomes if outcome.problem is not None]
-    files = plural_text(len(outcomes), "file", "files")
+    files = amount_text(len(outcomes), "file")
     if earlier:
         files += f", {earlier} of them earlier"
     yield (("", f"{files}: {rows} rows in {escape(str(output))}"),)

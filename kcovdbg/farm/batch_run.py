@@ -334,13 +334,6 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     return tuple(found)
 
 
-def plural_text(number: int, noun: str, plural: str) -> str:
-    """Return a number of things in words: ``1 crash``, ``2 crashes``."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {plural}"
-
-
 def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
     """Return the digests of files with debug info, and of those that they share it with.
 

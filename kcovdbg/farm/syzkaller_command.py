@@ -43,12 +43,12 @@ from kcovdbg.farm.batch_run import (
     find_debug_info,
     find_digests,
     make_output,
-    plural_text,
     run_batch,
 )
 from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
 from kcovdbg.farm.workdir_reader import WorkdirReader
 from kcovdbg.inputs.input_commands import quote
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.user_folder import expand_user, find_user_folder, make_folder
 
 _SLICE: Final = "kcov.slice.zst"
@@ -340,7 +340,7 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
 
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
-    text = f"{plural_text(len(rows), 'crash', 'crashes')}, {plural_text(dumps, 'dump', 'dumps')}"
+    text = f"{amount_text(len(rows), 'crash', 'crashes')}, {amount_text(dumps, 'dump')}"
     if earlier:
         text += f"; {earlier} were read earlier"
     yield text

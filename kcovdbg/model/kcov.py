@@ -162,3 +162,13 @@ def name_some(names: Iterable[str], most: int = _NAMED) -> str:
     if len(every) > most:
         text += f" and {len(every) - most} more"
     return text
+
+
+def amount_text(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things in words: ``1 crash``, ``2 crashes``.
+
+    :param plural: of the noun; by default the noun and an s.
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {plural or noun + 's'}"

@@ -25,6 +25,7 @@ from kcovdbg.inputs.buffer_sources import find_trace_buffers, read_trace_records
 from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.patch.change import read_diff
 from kcovdbg.patch.changed_lines import (
     REASONS,
@@ -318,8 +319,7 @@ def _count_text(counts: Counter[ChangeState]) -> str:
 
 
 def _summary(rows: Sequence[PatchLine], files: int) -> str:
-    where = "1 file" if files == 1 else f"{files} files"
-    return f"{_count_text(count_states(rows))}, in {where}"
+    return f"{_count_text(count_states(rows))}, in {amount_text(files, 'file')}"
 
 
 def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:

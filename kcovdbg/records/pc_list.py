@@ -17,6 +17,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import EXACT, PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, ListFit, Order
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.executed_addresses import (
     ExactReading,
@@ -121,8 +122,7 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
         file_words = None
     words = _to_addresses(words)
     if found.skipped:
-        lines = "line" if found.skipped == 1 else "lines"
-        remark = f"{found.skipped} {lines} without an address skipped"
+        remark = f"{amount_text(found.skipped, 'line')} without an address skipped"
         if found.first_skipped is not None:
             number, line = found.first_skipped
             remark += f"; line {number}: '{line}'"

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.handle import START
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.branches import find_branches, open_code
@@ -113,7 +114,7 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
             _locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module
         ]
         if missing:
-            pages = "1 page" if missing == 1 else f"{missing} pages"
+            pages = amount_text(missing, "page")
             remarks.append(
                 f"module {name}: {pages} of its code could not be read, and not searched"
             )

@@ -96,7 +96,8 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
     modules: dict[str, str | None] = {}
     for name in options.symbols:
         with ElfFile(dumpfile.unpack(name).path, name) as file:
-            (modules if file.header.type == ET_REL else images)[name] = file.build_id
+            named = modules if file.header.type == ET_REL else images
+            named[name] = file.build_id
     # A stripped image and its debug file have one build ID.
     if len({build_id or name for name, build_id in images.items()}) > 1:
         raise UsageError(

@@ -113,7 +113,8 @@ def explain_function_work(
         names = _functions_on(stack)
         if function in names and is_background(task, stack):
             with_callers = names[names.index(function) :]
-            (inside if _sites_on(with_callers, sites) else outside).append(task)
+            of_place = inside if _sites_on(with_callers, sites) else outside
+            of_place.append(task)
     if inside:
         yield Answer(
             "at-site",

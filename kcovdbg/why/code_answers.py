@@ -21,6 +21,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.code_names import unknown_file
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, TraceRecords
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
@@ -158,7 +159,7 @@ class CodeQuestion:
             yield self._explain_obstacle(one)
 
     def _explain_obstacle(self, code: UncoveredCode) -> Answer:
-        lines = f"{code.lines} line{'s' if code.lines > 1 else ''}"
+        lines = amount_text(code.lines, "line")
         values: dict[str, int] = {"lines": code.lines, "functions": code.functions}
         if code.obstacle is Obstacle.SEVERAL and not code.functions:
             said = f"{lines} in code that several functions have, or that several branches lead to"

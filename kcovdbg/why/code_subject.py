@@ -154,7 +154,8 @@ class SubjectFinder:
                 frame.line == line and frame.file is not None and is_file_name(frame.file)
                 for frame in row[1]
             )
-            (near if has_line else others).append(point - 1)
+            addresses = near if has_line else others
+            addresses.append(point - 1)
         units = (symbol.address for symbol in self._table.functions() if symbol.unit == file)
         numbers = self._numbers(iter((*near, *units, *others)))
         for number in numbers[:_MOST_FUNCTIONS]:

@@ -14,7 +14,7 @@ from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import Comparison
-from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_some, name_task
+from kcovdbg.model.kcov import Kcov, KcovFields, amount_text, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
 from kcovdbg.model.state import Part, Source, State
@@ -198,13 +198,12 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
         if found.remote and found.task == fields.address
     ]
     # Since v7.2 a task may collect for both.
-    has_several = (
-        len({*(session.kcov for session in own), *(kcov.address for kcov, _ in owned)}) > 1
-    )
+    collecting = {session.kcov for session in own}
+    collecting.update(kcov.address for kcov, _ in owned)
+    has_several = len(collecting) > 1
     for session in own:
-        yield from _explain_session(
-            state, session, _name_buffer(session.kcov, has_several=has_several)
-        )
+        buffer = _name_buffer(session.kcov, has_several=has_several)
+        yield from _explain_session(state, session, buffer)
     for kcov, of_kcov in owned:
         if not any(session.is_local for session in own):
             yield Answer(
@@ -491,7 +490,8 @@ def _is_shared(state: State, kcov: KcovFields, files: TaskFiles) -> bool:
     others: set[int] = set()
     for reference in state.objects[kcov.address].references:
         if reference.file:
-            (own if files.has(reference) else others).add(reference.file)
+            found = own if files.has(reference) else others
+            found.add(reference.file)
     return not own.isdisjoint(others)
 
 
@@ -608,7 +608,7 @@ def _explain_end(state: State, fields: KcovFields, shown: Values) -> Answer:
     about = name_kcov(fields.address)
     ended = ""
     if fields.sequence is not None:
-        ended = f" ({_count(fields.sequence - 1, 'session')} ended)"
+        ended = f" ({amount_text(fields.sequence - 1, 'session')} ended)"
     causes = "KCOV_DISABLE was called, or its thread exited"
     if state.kernel.has(Feature.REMOTE):
         causes = (
@@ -644,10 +644,6 @@ def _explain_failure(state: State, fields: KcovFields) -> Answer:
     )
     values: Values = {"count": 0, "registered": registered}
     return Answer("remote-enable-failed", answer, values, {"kcov": fields.address})
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _sections_of(state: State, address: int) -> list[Session]:
@@ -827,7 +823,7 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         if carrier.handle == handle:
             groups[carrier.kind, carrier.place].append(carrier)
     for (kind, place), found in groups.items():
-        answer = f"carried by {_count(len(found), kind)}, {place}"
+        answer = f"carried by {amount_text(len(found), kind)}, {place}"
         workers: Values = {}
         pids = [carrier.pid for carrier in found if carrier.pid is not None]
         if pids:
