@@ -500,7 +500,9 @@ class CallReplay:
         _, lib = load_native()
         if before is None or before.flow == lib.KCOVDBG_FLOW_RETURN:
             return True
-        return self._contexts.is_return_thunk(before.target)
+        # A module jumps to thunks of the kernel, whose addresses its file does not have.
+        is_outside = before.flow == lib.KCOVDBG_FLOW_JUMP and self._find(before.target) is None
+        return is_outside or self._contexts.is_return_thunk(before.target)
 
     def _pop(self, stack: list[_Frame], address: int) -> None:
         """Remove the frame that a return to an address leaves, and those above."""
