@@ -179,9 +179,9 @@ def diff_lines(
     remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
-            recorded = counted.trace.counts
-            remarks += kernel.points.explain_modules(recorded)
-            for table in kernel.points.find_module_tables(recorded):
+            outside = kernel.points.find_outside([counted.trace])
+            remarks += kernel.points.explain_modules(outside)
+            for table in kernel.points.find_module_tables(outside):
                 if table not in codes:
                     codes[table] = _ExecutedCode(make_finder(table), table)
             for code in codes.values():

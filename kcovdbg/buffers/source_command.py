@@ -104,7 +104,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     if counted.is_incomplete:
         empty += " in what could be read"
     errors = partial(_errors, is_incomplete=counted.is_incomplete)
-    data = Table(_COLUMNS, rows, errors=errors, unread=found.unread)
+    # A place that is known is in other code.
+    unread = found.unread if args.place is None else ()
+    data = Table(_COLUMNS, rows, errors=errors, unread=unread)
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
     return Lines(drawing, data=data, remarks=remarks)
 

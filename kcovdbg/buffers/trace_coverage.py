@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -112,7 +112,7 @@ class LineFinder:
             starts = find_starts(self._table)
         joined: list[list[FileCoverage]] = []
         all_remarks = []
-        about_modules = self._points.explain_modules(self._find_outside(traces))
+        about_modules = self._points.explain_modules(self._points.find_outside(traces))
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
             remarks += about_modules
@@ -142,13 +142,6 @@ class LineFinder:
             for found, remarks in zip(joined, all_remarks, strict=True)
         ]
 
-    def _find_outside(self, traces: Iterable[TraceRecords]) -> Collection[int]:
-        """Return the PCs of traces that are outside of the image."""
-        texts = []
-        if self._finder is not None:
-            texts = [(text.start, text.end) for text in self._table.text_ranges()]
-        return set[int]().union(*(as_counts(one.counts).outside(texts) for one in traces))
-
     def _add_modules(
         self,
         code: CodeColumns,
@@ -158,7 +151,7 @@ class LineFinder:
         files: Collection[str] | None,
     ) -> CodeColumns:
         """Return lines with those of functions of modules that any of the traces executed."""
-        for table in self._points.find_module_tables(self._find_outside(traces)):
+        for table in self._points.find_module_tables(self._points.find_outside(traces)):
             finder = make_finder(table)
             functions = _find_executed(finder, table, traces, place)
             states = finder.find_columns(select_code_records(trace, table), functions)

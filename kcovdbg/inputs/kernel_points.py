@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -17,7 +17,9 @@ from kcovdbg.inputs.kernel_names import KernelNames
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.executed_addresses import KernelCode, table_code
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
+from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
@@ -160,6 +162,13 @@ class KernelPoints:
         """
         tables = (one.table for one in self.find_modules(pcs))
         return [table for table in tables if table is not None]
+
+    def find_outside(self, traces: Iterable[TraceRecords]) -> Collection[int]:
+        """Return the PCs of traces that are outside of the image."""
+        table = self._names.table
+        texts = () if table is None else table.text_ranges()
+        ranges = [(text.start, text.end) for text in texts]
+        return set[int]().union(*(as_counts(one.counts).outside(ranges) for one in traces))
 
     @property
     def lacks_modules(self) -> bool:

@@ -132,7 +132,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
     traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
-    modules = context.kernel.points.find_module_tables()
+    points = context.kernel.points
+    modules = points.find_module_tables()
     built = BuiltFiles(_list_files((table, *modules)))
     read = context.kernel.sources.tree.read
     placed = [place_change(change, built, read) for change in changes]
@@ -141,8 +142,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     context.status = _find_status(count_states(rows))
     remarks = [*context.kernel.names.remarks, *skipped]
     remarks += _trace_remarks(traces)
-    recorded = set[int]().union(*(one.records.counts for one in traces))
-    remarks += context.kernel.points.explain_modules(recorded)
+    outside = points.find_outside(one.records for one in traces)
+    remarks += points.explain_modules(outside)
     for buffer in buffers[:_NAMED]:
         remarks += (f"{buffer.name}: {remark}" for remark in dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -100,9 +100,9 @@ def _find_modules(
 ) -> list[ModuleCode]:
     """Return the modules that matter for a question: all, or of very many those with records."""
     points, known = context.kernel.points, len(context.kernel.code.module_files)
-    recorded = None
+    recorded: Collection[int] | None = None
     if known > _MOST_MODULES and not question.is_all and _has_code(image, question):
-        recorded = () if trace is None else trace.counts
+        recorded = points.find_outside([] if trace is None else [trace])
     return [module for module in points.find_modules(recorded) if module.table is not None]
 
 
@@ -134,7 +134,9 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
     """
     text, merged = question.text, traces.merged
     image = find_point_table(context)
-    remarks = [] if merged is None else context.kernel.points.explain_modules(merged.counts)
+    points = context.kernel.points
+    outside = points.find_outside([] if merged is None else [merged])
+    remarks = points.explain_modules(outside)
     modules = _find_modules(context, image, question, merged)
     tables = (image, *(module.table for module in modules if module.table is not None))
     if not question.is_function or any(_has_code(table, question) for table in tables):
@@ -150,7 +152,7 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
                 return ExplainedCode(text, list(about.explain_uncovered(text)), remarks)
             subject = about.find_subject(text, question.pc)
             answers = list(about.explain(subject))
-            if context.kernel.points.lacks_modules and not _have_ended(answers):
+            if points.lacks_modules and not _have_ended(answers):
                 remarks.append("calls and pointers of modules whose files are missing are unknown")
             return ExplainedCode(subject.name, answers, remarks)
     return ExplainedCode(f"{text}()", list(explain_function(context, text, merged)), remarks)

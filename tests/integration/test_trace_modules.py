@@ -233,6 +233,10 @@ def test_a_module_whose_file_is_missing_is_named(program, module):
         _, text, errors = run(*images(program), *command)
         told = f"{text}\n{errors}".splitlines()
         assert any("keep" in line and module.build_id in line for line in told), command
+    alone = write_words(program.folder / "unnamed.kcov", [PLACES[0] + min(module.functions)])
+    _, (row,) = ask(*images(program), "source", alone, "--json")
+    assert row["file"] is None
+    assert [module.build_id in error for error in row["errors"]] == [True]
     status, text, _ = run(*images(program), "patch", diff, trace, "--json")
     (row,) = json.loads(text)
     assert (status, row["state"], row["reason"]) == (2, "unknown", "module")
