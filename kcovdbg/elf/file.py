@@ -12,7 +12,7 @@ import stat
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -283,6 +283,20 @@ class ElfFile:
             raise self._damaged(f"{section.name} is incomplete")
         return found
 
+    @cached_property
+    def relocation_tables(self) -> Mapping[int, Sequence[Section]]:
+        """The tables of relocations of each section, by its number."""
+        found: dict[int, list[Section]] = {}
+        total = 0
+        for section in self.sections:
+            if section.type == _SHT_RELA:
+                found.setdefault(section.info, []).append(section)
+                total += section.size
+        # Thousands of tables may be at one place.
+        if self._size is not None and total > self._size:
+            raise self._damaged(f"tables of relocations of {total} bytes together")
+        return found
+
     def map_section(self, section: Section) -> bytes | memoryview:
         """Return the contents of a section, mapped where that is possible: large ones then take no
         memory of this process.
@@ -429,9 +443,7 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
     :raises ElfError: when the file is damaged.
     """
     layout = struct.Struct(elf.header.byte_order + _LAYOUT)
-    for table in elf.sections:
-        if table.type != _SHT_RELA or table.info != section.number:
-            continue
+    for table in elf.relocation_tables.get(section.number, ()):
         data = elf.read_section(table)
         if len(data) % layout.size:
             raise damaged(

@@ -59,6 +59,7 @@ from kcovdbg.symbols.table_rows import (
     select_addresses,
     select_numbers,
 )
+from kcovdbg.target.end_signals import reading
 from kcovdbg.user_folder import make_folder
 
 # Seconds between two looks at another process that builds the same table.
@@ -258,8 +259,9 @@ def make_module_table(module: LoadedModule, path: str) -> LocationTable:
     :param path: of its file with debug info.
     :raises CapabilityError: as :func:`make_table`.
     :raises ElfError: when the file is damaged.
+    :raises LimitError: when it takes too much processor time.
     """
-    with PlacedModule(path, dict(module.sections)) as elf, without_collection():
+    with reading(path), PlacedModule(path, dict(module.sections)) as elf, without_collection():
         return LocationTable(path, contents=make_table(elf).to_bytes())
 
 

@@ -454,6 +454,14 @@ def test_damaged_relocations_and_sections(folder, tmp_path):
     }
     cases = [(data[:at] + word + data[at + len(word) :], PLACES) for at, word in words.items()]
     cases.append((data, PLACES | {".text": (1 << 64) - 4096}))
+    # A file of some MB has tables of relocations of many GB, all at one place.
+    start, table = header.shoff, sections[".rela.text"].number
+    row = data[start + header.shentsize * table :][: header.shentsize]
+    rows = data[start : start + header.shentsize * header.shnum] + row * 500
+    head = bytearray(data)
+    head[0x28:0x30] = len(data).to_bytes(8, "little")
+    head[0x3C:0x3E] = (header.shnum + 500).to_bytes(2, "little")
+    cases.append((bytes(head) + rows, PLACES))
     for number, (content, places) in enumerate(cases):
         path = tmp_path / f"{number}.ko"
         path.write_bytes(content)
