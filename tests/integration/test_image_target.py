@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from tests.integration.conftest import Demo, DemoWorkspace
 from tests.lab.kcovdbg_run import ask, run_kcovdbg, run_lines
 from tests.support.programs import addr2line, list_functions, output_of
@@ -220,3 +221,17 @@ def test_a_folder_of_several_builds(demo: Demo, tmp_path: Path) -> None:
     run_kcovdbg("-s", builds, "info", status=0)
     (tmp_path / "empty").mkdir()
     assert str(tmp_path / "empty") in run_kcovdbg("-s", tmp_path / "empty", "info", status=2).stderr
+
+
+def test_a_module_with_more_code_than_there_are_addresses(demo: Demo, tmp_path: Path) -> None:
+    data = bytearray(demo.module.read_bytes())
+    with ElfFile(demo.module) as elf:
+        header = elf.header
+        number = elf.text_sections()[0].number
+    at = header.shoff + header.shentsize * number + 32
+    data[at : at + 8] = b"\xff" * 8
+    path = tmp_path / "module.ko"
+    path.write_bytes(data)
+    done = run_kcovdbg("-s", demo.vmlinux, "-s", path, "info", status=2)
+    assert "internal error" not in done.stderr
+    assert str(path) in done.stderr

@@ -12,6 +12,7 @@ import drgn
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import damaged
 from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.input_file import PathName
@@ -73,6 +74,7 @@ def open_image_program(
 # Start of the code of a module that is not loaded; its sections have different addresses, by which
 # drgn tells them apart.
 _FIRST_SECTION: Final = 1 << 20
+_ADDRESS_SPACE: Final = 1 << 64
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit
 # displacements.
 _MODULE_REACH: Final = 1 << 31
@@ -240,7 +242,10 @@ def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
     :param path: of its file with debug info.
     :raises TargetError: when drgn cannot use it.
     """
-    module = prog.relocatable_module(loaded.name, loaded.span[0], create=True)
+    start, end = loaded.span
+    if end >= _ADDRESS_SPACE:
+        raise damaged(path, f"its code would reach the address {end:#x}")
+    module = prog.relocatable_module(loaded.name, start, create=True)
     for name, address in loaded.sections:
         module.section_addresses[name] = address
     module.address_range = loaded.span
