@@ -234,7 +234,8 @@ def _find_places(text: str) -> Iterator[CodeWord]:
             continue
         end = match.end()
         word = _make_word(match, is_exact=_names_instruction(text, match.start()))
-        is_cut = match["size"] is None and text[end : end + 1] == "/"
+        # A return address may be behind the function's last call.
+        is_cut = text[end : end + 1] == "/" if word.size is None else word.offset > word.size
         said = _SAID.search(text[max(0, match.start() - _BEFORE) : match.start()])
         yield word._replace(
             is_exact=(word.is_exact and not text.startswith(_CALLED, end))

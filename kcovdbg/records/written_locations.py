@@ -35,7 +35,9 @@ class WrittenLocation(NamedTuple):
     is_missing: bool = False
     """Whether this kernel has no such function."""
     is_cut: bool = False
-    """Whether the size is the start of the right one, and the rest of it may be lost."""
+    """Whether the size is the start of the right one, and the rest of it may be lost; or the
+    function ends before the place.
+    """
 
 
 # What an address is that KCOV does not record.
@@ -99,9 +101,9 @@ class WordLookup:
             if len(fitting or starts) > 1:
                 errors.append(f"{len(fitting or starts)} functions have this name")
             found = self._make_start(word, start, tuple(errors), is_other_build=is_other)
-            is_cut = (
-                is_other and word.is_at_end and f"{start.room or 0:x}".startswith(f"{word.size:x}")
-            )
+            is_cut = word.size is None and start.room is not None and word.offset > start.room
+            if is_other and word.is_at_end:
+                is_cut = f"{start.room or 0:x}".startswith(f"{word.size:x}")
             yield found._replace(is_cut=is_cut)
         if not starts:
             yield WrittenLocation(

@@ -212,6 +212,8 @@ def test_the_line_after_a_banner():
         "f+0x12f/0x",
         "f+0x",
         "f+0x1BUG: soft lockup",
+        "f+0x12f/0x12e",
+        "f+0x99999/0x300 [mod]",
         "f+0x12f/0x30watchdog: BUG",
         "[   12.345678] f+0x1",
     ],
