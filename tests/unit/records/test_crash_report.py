@@ -284,6 +284,19 @@ def test_the_first_of_two_reports_at_a_time():
     assert summary.origin.function == "made_up"
 
 
+def test_where_slub_says_that_an_object_was_allocated_is_aside():
+    """mm/slub.c: print_track(), whose stacks need no heading."""
+    text = (
+        "BUG kmalloc-64 (Not tainted): Object already free\nAllocated in other+0x1/0x2 age=1 cpu=0 "
+        "pid=1\n kmalloc_noprof+0x1/0x2\n other+0x1/0x2\nFreed in other+0x5/0x9 age=1 cpu=0 "
+        f"pid=1\n kfree+0x1/0x2\n other+0x5/0x9\n{TASK}Call Trace:\n <TASK>\n "
+        "dump_stack_lvl+0x1/0x2\n object_err+0x1/0x2\n free_to_partial_list+0x1/0x2\n kfree+0x1/0x2\n made_up+0x1/0x2\n"
+    )
+    summary = summarize_report(text)
+    assert summary.origin is not None
+    assert summary.origin.function == "made_up"
+
+
 def test_inlined_checks_of_copies_are_passed():
     """include/linux/instrumented.h, ucopysize.h: as KMSAN and usercopy show them."""
     text = (
@@ -318,6 +331,8 @@ def test_places_in_a_report_that_was_symbolized():
         "WARNING: at made_up+0x99/0x150, CPU#1: syz.0.17/6543\n",
         "Kernel panic - not syncing: stack-protector: Kernel stack is corrupted in: "
         "made_up+0x1/0x2\n",
+        "kworker/1:2/77 is trying to acquire lock:\nffff888012345678 (&p->lock){+.+.}-{4:4}, at: "
+        "made_up+0x0/0xb0\n",
         "kworker/1:2/77 is trying to acquire lock:\n (kacpid){+.+.+.}, at: "
         "[<ffffffff8105bbd0>] made_up+0x0/0xb0\n",
         # Some unwinders get as far as the entry alone.
