@@ -342,9 +342,9 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     title = _read_text(path / DESCRIPTION)
     if title is None and reports:
         # Patch fuzzing saves no description.
-        lines = split_log(_read_text(reports[0]) or "")
-        if lines:
-            title = lines[0].message.strip() or None
+        text = _read_text(reports[0]) or ""
+        first = next((line.message.strip() for line in split_log(text)), "")
+        title = find_title(text) or first or None
     return Crash(
         path,
         title,

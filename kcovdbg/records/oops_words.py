@@ -199,9 +199,13 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
             place = (word.function, word.offset, word.size, word.module)
             if word.is_exact:
                 counters[line.caller] = place
-            is_first = starts.pop(line.caller, False) and counters.get(line.caller) == place
-            is_counter = follows or (word.function is not None and is_first)
-            in_line = _place_in_line(line, word, has_sizes=has_sizes, is_exact=is_counter)
+            is_first = word.function is not None and starts.pop(line.caller, False)
+            # What x86 only finds on the stack, behind a question mark, may be anything.
+            is_sure = "?" not in line.message[: word.span[0]]
+            is_counter = is_first and is_sure and counters.get(line.caller) == place
+            in_line = _place_in_line(
+                line, word, has_sizes=has_sizes, is_exact=follows or is_counter
+            )
             is_oops = word.is_oops or (is_log and word.address is not None)
             of_line.append(in_line._replace(is_oops=is_oops))
         placed.append(of_line)

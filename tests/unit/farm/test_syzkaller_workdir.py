@@ -167,7 +167,7 @@ def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
     patched = make_crash(
         workdir,
         "b",
-        patched_report="[   31.9][   T77] BUG: x\nCall Trace:\n",
+        patched_report="[   31.8][   T77] usb 1-1: new device\n[   31.9][   T77] BUG: x\nCall Trace:\n",
         patched_crash_log="",
         repro__prog="sync()",
     )
