@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.records.log_text import LogLine
-from kcovdbg.records.report_table import EXACT_BEFORE, EXACT_FOLLOWS, REGISTER_ADDRESS, TRACE
+from kcovdbg.records.report_table import EXACT_BEFORE, EXACT_FOLLOWS, REGISTER_ADDRESS
 
 
 class CodeWord(NamedTuple):
@@ -183,29 +183,15 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     has_functions = any(word.function is not None for words in found for word in words)
     # Of each caller, whether the place in its next line is the address of an instruction.
     is_exact: dict[str | None, bool] = {}
-    # The latest one in its registers: the stacks of s390, riscv and loongarch begin with it.
-    counters: dict[str | None, tuple[object, ...]] = {}
-    starts: dict[str | None, bool] = {}
     placed: list[list[CodeWord]] = []
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
-        if TRACE.match(line.message):
-            starts[line.caller] = True
         # Addresses in a list alone are recorded; others are of the running kernel.
         is_log = line.is_stamped or has_functions
         of_line = []
         for word in words:
-            place = (word.function, word.offset, word.size, word.module)
-            if word.is_exact:
-                counters[line.caller] = place
-            is_first = word.function is not None and starts.pop(line.caller, False)
-            # What x86 only finds on the stack, behind a question mark, may be anything.
-            is_sure = "?" not in line.message[: word.span[0]]
-            is_counter = is_first and is_sure and counters.get(line.caller) == place
-            in_line = _place_in_line(
-                line, word, has_sizes=has_sizes, is_exact=follows or is_counter
-            )
+            in_line = _place_in_line(line, word, has_sizes=has_sizes, is_exact=follows)
             is_oops = word.is_oops or (is_log and word.address is not None)
             of_line.append(in_line._replace(is_oops=is_oops))
         placed.append(of_line)

@@ -273,22 +273,3 @@ def test_brackets_are_no_redirection():
 def test_exact_counters(line, exact):
     (words,) = find_log_words(split_log(line))
     assert [word.is_exact for word in words] == exact
-
-
-@pytest.mark.parametrize(
-    "counter",
-    [
-        "epc : func+0x15/0x40",
-        "   ERA: ffffffff8108cb35 func+0x15/0x40",
-        "Krnl PSW : 0704d00180000000 ffffffff8108cb35 (func+0x15/0x40)",
-    ],
-)
-def test_a_stack_begins_with_the_exceptions_counter(counter):
-    """Of the same caller; a later stack may come back to the place."""
-    text = (
-        f"[    1.0][  T9] {counter}\n[    1.0][  T9] Call Trace:\n[    1.0][  T8] func+0x15/0x40\n"
-        f"[    1.0][  T9] [<{PC:x}>] func+0x15/0x40\n[    1.0][  T9] [<{PC:x}>] func+0x15/0x40\n"
-        "[    1.0][  T9] Call Trace:\n[    1.0][  T9]  other+0x15/0x40\n[    1.0][  T9]  func+0x15/0x40\n"
-    )
-    words = [word for line in find_log_words(split_log(text)) for word in line]
-    assert [word.is_exact for word in words] == [True, False, True, False, False, False]
