@@ -6,6 +6,7 @@ may be misjudged.
 from __future__ import annotations
 
 import random
+import subprocess
 from array import array
 from collections import Counter
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from kcovdbg.abi.record import CMP, PC, Encoding
+from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.buffer import Buffer, Gap, Order
@@ -607,3 +609,57 @@ def test_functions_with_records(offsets, wanted):
     assert finder.find_executed(BASE + offset for offset in offsets) == wanted
     one_by_one = {finder.find_function(BASE + offset - 1) for offset in offsets} - {None}
     assert sorted(one_by_one) == wanted
+
+
+def test_lines_in_front_of_a_place(tmp_path):
+    """At each instruction of a function's first block: those that addr2line names before it."""
+    image = compile_image(tmp_path)
+    with ElfFile(image) as elf:
+        make_table(elf).write(tmp_path / "table")
+        table = LocationTable(tmp_path / "table")
+        starts = [symbol.address for symbol in table.functions()]
+        points = table.pcs(PointKind.PC)
+        finder = make_image_finder(table)
+        checked = 0
+        for start in starts:
+            function = finder.find_function(start)
+            whole = finder.find_blocks(TraceRecords({}, SET, KINDS), function)
+            if not whole.flags & FunctionFlag.INSTRUMENTED:
+                continue
+            first = next(block for block in whole.blocks if block.address == start)
+            addresses = list_instructions(elf.read(start, first.size), start)
+            lines = name_lines(image, addresses)
+            for index, address in enumerate(addresses):
+                passed = {pc: 1 for pc in points if start < pc <= address}
+                trace = TraceRecords(passed, OPEN | Quality.PLACED, KINDS, Place([address], []))
+                found = finder.find_lines(trace, [function], with_others=False).files
+                executed = {
+                    (name.rpartition("/")[2], line.line)
+                    for name, rows in found.items()
+                    for line in rows
+                    if line.state.was_executed or line.state is LineState.MOVED
+                }
+                assert executed == set(lines[:index]), hex(address)
+                checked += len(set(lines)) > 1
+    assert checked > 10
+
+
+def list_instructions(code, start):
+    """Return the addresses of the instructions of code."""
+    ffi, lib = load_native()
+    size = len(code)
+    offsets, lengths = ffi.new("uint32_t[]", size), ffi.new("uint8_t[]", size)
+    flows, displacements = ffi.new("uint8_t[]", size), ffi.new("int64_t[]", size)
+    count = lib.kcovdbg_x86_decode_all(code, size, offsets, lengths, flows, displacements)
+    return [start + offset for offset in offsets[0:count]]
+
+
+def name_lines(image, addresses):
+    """Return the file's name and the line of each address."""
+    command = ["addr2line", "-e", image, *map(hex, addresses)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = []
+    for line in output.splitlines():
+        place, _, number = line.partition(" ")[0].rpartition(":")
+        found.append((place.rpartition("/")[2], int(number)))
+    return found
