@@ -295,10 +295,8 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
-    indirect_jump, indirect_call = (
-        BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP,
-        BranchKind.INDIRECT_CALL,
-    )
+    indirect_jump = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP
+    indirect_call = BranchKind.INDIRECT_CALL
     if any(symbol.name == _X86_THUNKS and symbol.size for symbol in named):
         # If all indirect branches lead to thunks, bytes that look like another one are something
         # else.
@@ -329,11 +327,19 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     tail = set(calling.back)
     tail.difference_update(pc, cmp, entry, leave)
     tail.update(calls.back)
-    leading = {
-        target: tail_calls.find_jumps(target) for target in {*calls.target} & tail_calls.functions
-    }
-    known = {back: at for back, target in zip(*calls, strict=True) if (at := leading.get(target))}
+    known = _match_jumps(calls, tail_calls)
     return Points(pc, cmp, array("Q", sorted(tail)), entry, leave, known)
+
+
+def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, tuple[int, ...]]:
+    """Return :attr:`Points.jumps` by calls of functions that end in jumps."""
+    targets = {*calls.target} & tail_calls.functions
+    jumps = {target: tail_calls.find_jumps(target) for target in targets}
+    known = {}
+    for back, target in zip(*calls, strict=True):
+        if jumps.get(target):
+            known[back] = jumps[target]
+    return known
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
