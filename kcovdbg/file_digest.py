@@ -12,12 +12,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
-import hashlib
 import json
 import os
 import pwd
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +69,9 @@ def open_unchanging(path: PathName) -> Iterator[UnchangingFile]:
         if _is_private(status) and _is_settled(status):
             yield UnchangingFile(file, _find_digest(file), _name_state(status))
             return
+        # Loaded where they are needed, as most digests are known.
+        import tempfile
+
         with tempfile.TemporaryFile(prefix="kcovdbg-") as temporary:
             copy = cast("BinaryIO", temporary)
             digest = _compute_digest(file, copy)
@@ -81,7 +82,9 @@ def combine_digests(digests: list[str]) -> str:
     """Return one digest for several files, in their order."""
     if len(digests) == 1:
         return digests[0]
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    from hashlib import sha256
+
+    return sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _find_digest(file: BinaryIO) -> str:
@@ -108,7 +111,9 @@ def _compute_digest(file: BinaryIO, copy: BinaryIO | None = None) -> str:
         raise OSError(errno.EINVAL, "not a regular file", str(file.name))
     if copy is not None:
         copy.truncate(size)
-    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    from hashlib import sha256
+
+    digest = sha256(size.to_bytes(8, "little"))
     for place, data in _read_blocks(file, size):
         digest.update(place.to_bytes(8, "little"))
         digest.update(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -205,7 +204,11 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
         return Painter(THEME if colored else None, is_ascii=is_ascii_locale(os.environ))
 
     def width(stream: TextIO) -> int | None:
-        return shutil.get_terminal_size().columns if is_terminal(stream) else None
+        if not is_terminal(stream):
+            return None
+        import shutil
+
+        return shutil.get_terminal_size().columns
 
     stdout, stderr = sys.stdout, sys.stderr
     painters = painter(stdout), painter(stderr)

@@ -15,7 +15,6 @@ import fcntl
 import os
 import re
 import shlex
-import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -563,6 +562,8 @@ def _temporary(path: PathName) -> Iterator[tuple[IO[bytes], Path]]:
 
     It exists as long as this process, unless the block fails.
     """
+    import tempfile
+
     try:
         # Without a name, it is gone whatever ends the process.
         stream = tempfile.TemporaryFile(prefix="kcovdbg-")  # noqa: SIM115 - kept open

@@ -222,7 +222,9 @@ def test_one_shot_commands_load_nothing_heavy():
 
 def test_the_version_loads_no_workspace():
     workspace = ("kcovdbg.walk", "kcovdbg.model", "kcovdbg.records")
-    assert [name for name in loaded_by("--version") if name.startswith(workspace)] == []
+    loaded = loaded_by("--version")
+    assert [name for name in loaded if name.startswith(workspace)] == []
+    assert {"hashlib", "tempfile"}.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize(("command", "most"), [("tasks", 90), ("areas", 87)])
@@ -238,6 +240,16 @@ def test_a_command_loads_what_it_uses(command, most):
     ]
     assert not [name for name in loaded if name.startswith("kcovdbg.console.completion")]
     assert len(loaded) <= most
+
+
+def test_a_question_about_a_task_loads_no_readers_of_traces():
+    readers = {
+        "kcovdbg.inputs.buffer_sources",
+        "kcovdbg.records.pc_file",
+        "kcovdbg.records.trace_reader",
+        "kcovdbg.symbols.location_table",
+    }
+    assert readers.isdisjoint(loaded_by("--demo", "why", "34"))
 
 
 def test_a_command_is_loaded_alone():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -173,6 +172,8 @@ def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = No
     from kcovdbg.target.slice_file import build_slice
 
     content = build_slice(machine, notes, {_NO_PAGE: bytes(PAGE_SIZE)}, _NOWHERE - _NO_PAGE, ())
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
         file.writelines(content)
         file.flush()

@@ -470,6 +470,29 @@ def test_function_of_a_task_of_the_demo_that_does_not_collect(capsys):
     assert rows[-1]["path"][-1] == "vfs_read"
 
 
+@pytest.mark.parametrize(
+    ("task", "line", "code"),
+    [
+        ("34", "fs/namei.c:144", "code-not-executed"),
+        # Of a task that does not collect nothing of its own ran or did not.
+        ("1", "fs/namei.c:144", "not-opened"),
+    ],
+)
+def test_a_line_and_a_task_in_either_order(capsys, task, line, code):
+    answers = []
+    for words in ((task, line), (line, task)):
+        assert main(["--demo", "why", *words, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    rows = answers[0]
+    assert code in [row["code"] for row in rows]
+    assert all(line in row["question"] for row in rows)
+    # Only calls that lead there are named.
+    paths = [row["path"] for row in rows if row["code"] == "system-call-not-made"]
+    assert bool(paths) == (code == "code-not-executed")
+    assert all(path[-1] == "getname_flags" for path in paths)
+
+
 def test_code_of_which_nothing_is_known(capsys):
     """An open trace without a stack does not say whether a function was being entered."""
     assert main(["--demo", "why", "82", "hub_event", "--json"]) == 0
