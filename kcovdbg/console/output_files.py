@@ -117,6 +117,9 @@ def check_stdout(stdout: TextIO, inputs: Inputs) -> None:
 
     :raises KcovdbgError: when it is.
     """
+    if stdout.isatty():
+        # A pager's stream ends the pager where its descriptor is asked for.
+        return
     try:
         found = os.fstat(stdout.fileno())
     except (OSError, ValueError):
