@@ -105,7 +105,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         empty += " in what could be read"
     errors = partial(_errors, is_incomplete=counted.is_incomplete)
     # A place that is known is in other code.
-    unread = found.unread if args.place is None else ()
+    unread = found.unread if not rows and args.place is None else ()
     data = Table(_COLUMNS, rows, errors=errors, unread=unread)
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
     return Lines(drawing, data=data, remarks=remarks)
@@ -188,6 +188,7 @@ COMMAND: Final = Command(
                 ),
             },
             errors=True,
+            unread=True,
         ),
     ),
     description=(

@@ -233,6 +233,9 @@ def test_a_module_whose_file_is_missing_is_named(program, module):
         _, text, errors = run(*images(program), *command)
         told = f"{text}\n{errors}".splitlines()
         assert any("keep" in line and module.build_id in line for line in told), command
+    _, rows = ask(*images(program), "source", trace, "--json")
+    assert rows
+    assert all(row["state"] for row in rows)
     alone = write_words(program.folder / "unnamed.kcov", [PLACES[0] + min(module.functions)])
     _, (row,) = ask(*images(program), "source", alone, "--json")
     assert row["file"] is None
