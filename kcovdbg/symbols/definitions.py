@@ -5,9 +5,9 @@ last before it, whether that one has code of its own or is inlined everywhere.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import partial
 from posixpath import normpath
 from typing import NamedTuple
 
@@ -27,8 +27,16 @@ class Definition(NamedTuple):
     name: str
 
 
-def list_definitions(parts: Iterable[LocationArrays]) -> list[Definition]:
-    """Return the functions that an image has code of, by file and line.
+class DefinitionColumns(NamedTuple):
+    """Definitions as columns, by file and line."""
+
+    files: list[str]
+    lines: array[int]
+    names: list[str]
+
+
+def list_definitions(parts: Iterable[LocationArrays]) -> DefinitionColumns:
+    """Return the functions that an image has code of.
 
     :param parts: frames where they are defined, as units have them.
     """
@@ -37,14 +45,17 @@ def list_definitions(parts: Iterable[LocationArrays]) -> list[Definition]:
         merged.add(part)
     found = merged.arrays()
     strings = found.strings()
-    by_file: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
-    paths: dict[int, str] = {}
+    by_number: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
     columns = (found.frames[item::_FRAME_ITEMS] for item in range(3))
     for name, file, line in zip(*columns, strict=True):
-        if file not in paths:
-            paths[file] = normpath(strings[file - 1])
-        by_file[paths[file]].add((line, strings[name - 1]))
-    make = partial(tuple.__new__, Definition)
-    return [
-        make((path, line, name)) for path in sorted(by_file) for line, name in sorted(by_file[path])
-    ]
+        by_number[file].add((line, strings[name - 1]))
+    by_path: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
+    for file, functions in by_number.items():
+        by_path[normpath(strings[file - 1])] |= functions
+    definitions = DefinitionColumns([], array("I"), [])
+    for path in sorted(by_path):
+        lines, names = zip(*sorted(by_path[path]), strict=True)
+        definitions.files.extend([path] * len(lines))
+        definitions.lines.extend(lines)
+        definitions.names.extend(names)
+    return definitions

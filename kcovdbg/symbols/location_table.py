@@ -36,7 +36,7 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, Frame
 from kcovdbg.output_file import PRIVATE, open_output
 from kcovdbg.symbols.blocks import BlockColumns
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.definitions import Definition
+from kcovdbg.symbols.definitions import Definition, DefinitionColumns
 from kcovdbg.symbols.table_rows import (
     ARRAYS,
     BUCKET_SHIFT,
@@ -468,8 +468,7 @@ class NewTable(NamedTuple):
     locations: LocationArrays
     functions: Iterable[FunctionSymbol]
     """One at an address."""
-    definitions: Sequence[Definition] = ()
-    """By file and line."""
+    definitions: DefinitionColumns | None = None
     blocks: BlockColumns | None = None
     """None where the image's code was not understood."""
 
@@ -492,6 +491,7 @@ class NewTable(NamedTuple):
                     numbers[text] = len(strings)
             return array("I", map(numbers.__getitem__, texts))
 
+        definitions = self.definitions or DefinitionColumns([], array("I"), [])
         names = number(text.name for text in self.ranges)
         ranges = array("I")
         for text, name in zip(self.ranges, names, strict=True):
@@ -516,9 +516,9 @@ class NewTable(NamedTuple):
             "function_name": number(symbols),
             "function_alias": number(aliases),
             "function_unit": number(units),
-            "definition_file": number([one.file for one in self.definitions]),
-            "definition_line": array("I", [one.line for one in self.definitions]),
-            "definition_name": number([one.name for one in self.definitions]),
+            "definition_file": number(definitions.files),
+            "definition_line": definitions.lines,
+            "definition_name": number(definitions.names),
             **self._block_arrays(number),
             # Last, when all are known.
             "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
@@ -541,7 +541,7 @@ class NewTable(NamedTuple):
             "block_file": number(blocks.files),
         }
 
-    def _parts(self) -> Iterator[bytes]:
+    def _parts(self) -> Iterator[bytes | memoryview]:
         """Yield the contents of the file, in parts."""
         arrays = self._arrays()
         at = _HEADER.size + len(ARRAYS) * _ENTRY.size
@@ -550,9 +550,9 @@ class NewTable(NamedTuple):
             size = len(arrays[name]) * arrays[name].itemsize
             directory += _ENTRY.pack(at, size)
             at += size + -size % 8
-        payload = [bytes(directory)]
+        payload: list[bytes | memoryview] = [bytes(directory)]
         for name in ARRAYS:
-            data = arrays[name].tobytes()
+            data = memoryview(arrays[name]).cast("B")
             payload += [data, bytes(-len(data) % 8)]
         checksum = 0
         for part in payload:
