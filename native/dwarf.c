@@ -435,7 +435,7 @@ static uint64_t get_variable(struct cursor *cursor, uint16_t form)
 }
 
 /* Read a value; that of a string in place is its address. */
-static struct value get_value(struct cursor *cursor, const struct field *field)
+static inline struct value get_value(struct cursor *cursor, const struct field *field)
 {
 	struct value value = { .form = field->form };
 
@@ -1557,14 +1557,22 @@ static bool keep_row(struct reader *reader, const struct line_state *state, bool
 	struct kcovdbg_found_rows *kept = reader->kept;
 	uint32_t file = is_end ? NONE : file_string(reader, state->file, OF_ROWS);
 	uint32_t line = state->line <= KCOVDBG_MAX_LINE ? state->line : 0;
+	size_t last = kept->count - 1;
 
-	if ((file == NONE && !is_end) || !grow(&kept->addresses, &kept->room[0], kept->count + 1, sizeof(*kept->addresses)) ||
+	if (file == NONE && !is_end)
+		return false;
+	if (state->is_statement && !is_end)
+		line |= KCOVDBG_ROW_STATEMENT;
+	/* A fifth of the rows of gcc differs from the row before in the column alone. */
+	if (kept->count && kept->addresses[last] == state->address && kept->files[last] == file && kept->lines[last] == line)
+		return true;
+	if (!grow(&kept->addresses, &kept->room[0], kept->count + 1, sizeof(*kept->addresses)) ||
 	    !grow(&kept->files, &kept->room[1], kept->count + 1, sizeof(*kept->files)) ||
 	    !grow(&kept->lines, &kept->room[2], kept->count + 1, sizeof(*kept->lines)))
 		return false;
 	kept->addresses[kept->count] = state->address;
 	kept->files[kept->count] = file;
-	kept->lines[kept->count++] = line | (state->is_statement && !is_end ? KCOVDBG_ROW_STATEMENT : 0);
+	kept->lines[kept->count++] = line;
 	return true;
 }
 
