@@ -128,6 +128,27 @@ def find_branches(
     return found
 
 
+def _describe_search(search: BranchSearch) -> tuple[BranchKind, Any]:
+    """Return the first members of the C structure; what it points at lives as long as they do."""
+    ffi, lib = load_native()
+    if search.targets is None:
+        return search.kinds, ffi.NULL
+    wanted = array("Q", search.targets)
+    targets = lib.kcovdbg_targets_new(column("Q", wanted), len(wanted))
+    if targets == ffi.NULL:
+        raise MemoryError
+    return search.kinds, ffi.gc(targets, lib.kcovdbg_targets_free)
+
+
+def _copy(items: Any, count: int) -> array[int]:
+    """Return a copy of C's array."""
+    ffi, _ = load_native()
+    copied = array("Q")
+    if count:
+        copied.frombytes(ffi.buffer(items, count * copied.itemsize))
+    return copied
+
+
 def search_branches(
     texts: Sequence[tuple[int, bytes | memoryview]],
     machine: int,
@@ -141,37 +162,22 @@ def search_branches(
     ffi, lib = load_native()
     architecture = describe_architecture(machine)
     number = len(searches)
-    given = ffi.new("struct kcovdbg_search[]", number)
-    kept = []
-    for one, search in zip(given, searches, strict=True):
-        one.kinds = search.kinds
-        if search.targets is None:
-            continue
-        wanted = array("Q", search.targets)
-        targets = lib.kcovdbg_targets_new(column("Q", wanted), len(wanted))
-        if targets == ffi.NULL:
-            raise MemoryError
-        kept.append(ffi.gc(targets, lib.kcovdbg_targets_free))
-        one.targets = targets
+    given = [_describe_search(search) for search in searches]
 
     def find(part: tuple[int, Any, int]) -> list[BranchColumns]:
         address, text, first = part
-        own = ffi.new("struct kcovdbg_search[]", list(given))
+        own = ffi.new("struct kcovdbg_search[]", given)
         try:
             stop = first + _SEARCHED_BYTES
             if lib.kcovdbg_branches(
                 architecture, text, len(text), address, first, stop, own, number
             ):
                 raise MemoryError
-            return [BranchColumns(copy(one.backs, one), copy(one.led, one)) for one in own]
+            return [
+                BranchColumns(_copy(one.backs, one.count), _copy(one.led, one.count)) for one in own
+            ]
         finally:
             lib.kcovdbg_searches_free(own, number)
-
-    def copy(items: Any, search: Any) -> array[int]:
-        copied = array("Q")
-        if search.count:
-            copied.frombytes(ffi.buffer(items, search.count * copied.itemsize))
-        return copied
 
     parts = [
         (address, ffi.from_buffer(text), first)

@@ -272,6 +272,28 @@ def find_text_points(
     return [(at, kinds[to]) for at, to in zip(*calls, strict=True)]
 
 
+def _list_searches(
+    callbacks: Mapping[int, PointKind],
+    functions: Functions,
+    thunks: AbstractSet[int],
+    has_thunks: bool,
+) -> list[BranchSearch]:
+    """Return what points are found by: calls of each kind of callback, jumps to callbacks and
+    functions, those that look like short ones, indirect jumps, and indirect calls.
+    """
+    ends = callbacks.keys() | functions.starts
+    searches = [
+        BranchSearch(BranchKind.CALL, [to for to, of in callbacks.items() if of is kind])
+        for kind in (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
+    ]
+    searches.append(BranchSearch(BranchKind.JUMP, ends | thunks))
+    searches.append(BranchSearch(BranchKind.SHORT_JUMP, ends))
+    jump, call = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP, BranchKind.INDIRECT_CALL
+    if has_thunks:
+        jump = call = BranchKind(0)
+    return [*searches, BranchSearch(jump), BranchSearch(call)]
+
+
 def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """Return all points of a linked kernel image, with addresses as in the image.
 
@@ -295,24 +317,10 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
-    indirect_jump = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP
-    indirect_call = BranchKind.INDIRECT_CALL
-    if any(symbol.name == _X86_THUNKS and symbol.size for symbol in named):
-        # If all indirect branches lead to thunks, bytes that look like another one are something
-        # else.
-        indirect_jump = indirect_call = BranchKind(0)
     functions = Functions(symbols)
-    ends = callbacks.keys() | functions.starts
-    searches = [
-        BranchSearch(BranchKind.CALL, [to for to, of in callbacks.items() if of is kind])
-        for kind in (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
-    ]
-    searches += [
-        BranchSearch(BranchKind.JUMP, ends | thunks),
-        BranchSearch(BranchKind.SHORT_JUMP, ends),
-        BranchSearch(indirect_jump),
-        BranchSearch(indirect_call),
-    ]
+    # If all indirect branches lead to thunks, bytes that look like another one are something else.
+    has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
+    searches = _list_searches(callbacks, functions, thunks, has_thunks)
     *points, jumps, short_jumps, leaving, calling = search_branches(texts, machine, searches)
     pc, cmp, entry, leave = (found.back for found in points)
     indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
