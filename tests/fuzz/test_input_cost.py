@@ -496,9 +496,9 @@ def test_debug_info(kind: str, tmp_path: Path) -> None:
                 units = reader.find_units(addresses)
                 if kind in ("lines", "functions"):
                     assert set(units) == {0}
-                    chains, locations = reader.locate([0], [size], addresses)
-                    assert NO_UNIT not in chains
-                    Locations().add(locations)
+                    found = reader.read([0], [size], addresses)
+                    assert NO_UNIT not in found.chains
+                    Locations().add(found.locations)
 
         return read
 
