@@ -1344,22 +1344,39 @@ static void count_unmatched(struct kcovdbg_states *states)
 	}
 }
 
+/* Find the states of a function's blocks; false when it is damaged, and then it has none. */
+static bool find_block_states(struct kcovdbg_states *states, uint32_t function)
+{
+	struct function *f = &states->function;
+	size_t block;
+
+	if (function >= states->encoded->function_count || !read_function(states, function)) {
+		f->flags = f->block_count = f->edge_count = f->line_count = 0;
+		f->is_contradicted = false;
+		return false;
+	}
+	if (is_exact(states)) {
+		find_exact_states(states);
+	} else if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED) {
+		find_states(states, function);
+	} else {
+		for (block = 0; block < f->block_count; block++) {
+			f->states[block] = KCOVDBG_STATE_UNKNOWN;
+			f->records[block] = NO_RECORDS;
+		}
+	}
+	return true;
+}
+
 /* Find the states of a function's blocks, and add those of its lines. */
 static void judge(struct kcovdbg_states *states, uint32_t function)
 {
-	struct function *f = &states->function;
+	const struct function *f = &states->function;
 
-	if (function >= states->encoded->function_count || !read_function(states, function)) {
+	if (!find_block_states(states, function)) {
 		states->totals.damaged++;
-		f->block_count = f->edge_count = f->line_count = 0;
 		return;
 	}
-	if (is_exact(states))
-		find_exact_states(states);
-	else if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)
-		find_states(states, function);
-	else
-		memset(f->states, 0, f->block_count);
 	states->totals.contradictions += f->is_contradicted;
 	states->totals.unknown_edges += f->flags & KCOVDBG_FUNCTION_VOID && has_record(states, function);
 	add_lines(states);
@@ -1519,10 +1536,13 @@ void kcovdbg_states_branches(const struct kcovdbg_states *states, uint32_t *func
 	}
 }
 
-void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_function_blocks *blocks)
+int kcovdbg_states_blocks(struct kcovdbg_states *states, uint32_t function, struct kcovdbg_function_blocks *blocks)
 {
 	const struct function *f = &states->function;
 
+	find_block_states(states, function);
+	if (states->is_full)
+		return -1;
 	*blocks = (struct kcovdbg_function_blocks){
 		.flags = f->flags,
 		.block_count = f->block_count,
@@ -1540,4 +1560,5 @@ void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_fun
 		.lines = f->lines,
 		.is_contradicted = f->is_contradicted,
 	};
+	return 0;
 }

@@ -117,7 +117,7 @@ void kcovdbg_states_functions(const struct kcovdbg_states *states, uint8_t *func
 void kcovdbg_states_branches(const struct kcovdbg_states *states, uint32_t *functions, uint32_t *files, uint32_t *lines,
 			     uint8_t *branch_states, uint64_t *hits);
 
-/* The blocks of the function that was looked at last. */
+/* The blocks of a function. */
 struct kcovdbg_function_blocks {
 	uint32_t flags;
 	size_t block_count, edge_count, line_count;
@@ -128,7 +128,8 @@ struct kcovdbg_function_blocks {
 	const uint32_t *line_ends, *line_files, *lines; /* With KCOVDBG_ROW_STATEMENT and KCOVDBG_ROW_CODE. */
 	int is_contradicted;
 };
-void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_function_blocks *blocks);
+/* Find the blocks of a function, whichever functions the states were made for; they are valid until the next call. -1 when out of memory. */
+int kcovdbg_states_blocks(struct kcovdbg_states *states, uint32_t function, struct kcovdbg_function_blocks *blocks);
 /* cdef end */
 
 #endif

@@ -304,6 +304,7 @@ class StateFinder:
         self._chains = self._keep(column("Q", kinds, len(offsets)))
         self._point_count = len(offsets)
         self._last: tuple[TraceRecords, Any] | None = None
+        self._last_states: tuple[TraceRecords, Any] | None = None
 
     def _keep(self, pointer: Any) -> Any:
         self._kept.append(pointer)
@@ -504,9 +505,13 @@ class StateFinder:
     def find_blocks(self, trace: TraceRecords, function: int) -> FunctionBlocks:
         """Return the blocks of a function, by its number."""
         ffi, lib = load_native()
-        states = self._run(trace, [function])
+        # What all functions need is found once for a trace.
+        if self._last_states is None or self._last_states[0] is not trace:
+            self._last_states = trace, self._run(trace, [])
+        states = self._last_states[1]
         found = ffi.new("struct kcovdbg_function_blocks *")
-        lib.kcovdbg_states_last(states, found)
+        if lib.kcovdbg_states_blocks(states, function, found):
+            raise MemoryError
         blocks = []
         edge = line = 0
         for index in range(found.block_count):

@@ -835,7 +835,7 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	for (i = 0; i < encoded->part_count; i++)
 		CHECK(entry_states[i] <= KCOVDBG_FUNCTION_OUTSIDE && entry_lines[i] <= KCOVDBG_MAX_LINE);
 	read_branches(states, totals.branches);
-	kcovdbg_states_last(states, &blocks);
+	CHECK(!kcovdbg_states_blocks(states, functions[0], &blocks));
 	for (i = 0; i < blocks.edge_count; i++)
 		CHECK(blocks.edges[i] < blocks.block_count);
 	for (i = 0; i < blocks.block_count; i++)

@@ -268,6 +268,23 @@ def test_a_task_that_ends():
     )
 
 
+def test_functions_one_after_another():
+    """Blocks do not depend on which function was asked for before."""
+    blocks = (Block((1,), ENTRY, True), Block((), EXIT))
+    code = encode(blocks) + encode(blocks, FunctionFlag(0))
+    finder = make_finder(blocks, blocks)
+    finder = StateFinder(finder._blocks._replace(code=code), array("I", [0x1008]), array("Q", [0]))
+    trace = TraceRecords({point(0): 3}, WHOLE, KINDS)
+    recorded = finder.find_blocks(trace, 0)
+    assert [block.records for block in recorded.blocks] == [3, 3]
+    # Without points, how often it was executed is unknown.
+    assert [block.records for block in finder.find_blocks(trace, 1).blocks] == [None, None]
+    assert finder.find_blocks(trace, 0) == recorded
+    missed = finder.find_blocks(TraceRecords({}, WHOLE, KINDS), 0)
+    assert letters(missed) == "--"
+    assert letters(finder.find_blocks(trace, 0)) == "++"
+
+
 LINES = (
     Block((1, 2), ENTRY, True, ((10, 1), (11, 1), (12, 0))),
     Block((3,), 0, False, ((11, 0), (12, 1), (13, 1))),
