@@ -102,6 +102,10 @@ class ReadError(KcovdbgError):
         self.address = address
 
 
+class CutStackError(ReadError):
+    """Memory of a stack cannot be read above its innermost frames."""
+
+
 class PointerError(ReadError):
     """A pointer of the target cannot be the address of a structure in the kernel."""
 

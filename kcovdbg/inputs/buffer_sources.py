@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -601,13 +600,6 @@ def count_buffer(
     )
 
 
-# The outermost function of a stack that was unwound whole.
-_OUTERMOST: Final = re.compile(
-    r"entry_(SYSCALL|SYSENTER|INT80)\w*|ret_from_\w+|el0t?_\w+|handle_exception|system_call"
-    r"|__do_syscall|asm_\w+"
-)
-
-
 def read_trace_records(inputs: CommandInputs, buffer: Buffer) -> TraceRecords:
     """Return a buffer as a trace; of a task in a dump, with its place in the kernel."""
     return read_records(buffer, _find_place(inputs, buffer))
@@ -632,7 +624,7 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
         frames = [frame for frame in every if not frame.is_inline]
     except KcovdbgError:
         return None
-    if not frames or not _OUTERMOST.fullmatch(frames[-1].function or ""):
+    if not frames or not frames[-1].is_entry:
         return None
     positions: list[int] = []
     returns: list[int] = []

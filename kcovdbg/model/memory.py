@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 
 class VmallocArea(NamedTuple):
@@ -38,6 +39,19 @@ class StackFrame(NamedTuple):
     """Whether ``pc`` is the next instruction of a CPU or of interrupted code, and not a return
     address.
     """
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it is where the kernel is entered, or where a new task begins: nothing of the
+        task is above it.
+        """
+        return _ENTRY.fullmatch(self.function or "") is not None
+
+
+_ENTRY: Final = re.compile(
+    r"entry_(SYSCALL|SYSENTER|INT80)\w*|ret_from_\w+|el0t?_\w+|handle_exception|system_call"
+    r"|__do_syscall|asm_\w+"
+)
 
 
 class ListLink(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
-from kcovdbg.errors import KcovdbgError, MissingError, MissingTypeError, ReadError
+from kcovdbg.errors import CutStackError, KcovdbgError, MissingError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
@@ -108,6 +108,7 @@ class StateReader:
         self._known: dict[Part, Mapping[str, object]] = {}
         self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
         self._stacks_left = False
+        self._unread_stacks: list[str] = []
         self._syscalls: dict[int, TaskSyscall] = {}
         self._readers = self._make_readers()
 
@@ -189,9 +190,12 @@ class StateReader:
     def _lacking(self) -> Mapping[Source, Lack]:
         """Everything that could not be read so far."""
         found = self._cache.lacking | self.lacking
+        lines = tuple(self._unread_stacks)
         if self._stacks_left:
             line = f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown"
-            found[Source.STACKS] = Lack((line,))
+            lines = (*lines, line)
+        if lines:
+            found[Source.STACKS] = Lack(lines)
         return found
 
     def kcov(self, address: int) -> KcovFields:
@@ -318,7 +322,7 @@ class StateReader:
         for cpu in cpus:
             try:
                 owner = read_cpu_lock_owner(self.target, cpu)
-            except ReadError as error:
+            except CutStackError as error:
                 what = f"the lock of CPU {cpu}'s kcov_percpu_data"
                 remarks.append(f"{what} could not be read: {error}")
                 continue
@@ -507,7 +511,11 @@ class StateReader:
                 return None
             try:
                 self._stacks[task] = tuple(source.stack_trace(task))
+            except ReadError as error:
+                self._stacks[task] = None
+                self._unread_stacks.append(f"task {task:#x}: {error}")
             except KcovdbgError:
+                # Slices have few stacks, and nobody saves the registers of a running task.
                 self._stacks[task] = None
         return self._stacks[task]
 

@@ -5,12 +5,15 @@ and the damage is told.
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import drgn
 import pytest
 import zstandard
+from drgn.helpers.linux.mm import follow_phys
 
 from tests.integration.conftest import Demo
 from tests.lab.comparison import parse_outputs
@@ -163,3 +166,34 @@ def test_a_slice_without_a_page_claims_nothing_about_it(
             # One note is that it is a slice.
             assert not lost or told or len(said.splitlines()) > 1, (hex(page), line, said)
             assert rows[line] or not whole[line], (hex(page), line)
+
+
+def find_page(demo: Demo, data: bytes, task: int) -> int:
+    """Return the offset of the page with the outermost frame of a task's kernel stack."""
+    prog = drgn.Program()
+    prog.set_core_dump(demo.core)
+    prog.load_debug_info([demo.vmlinux])
+    trace = prog.stack_trace(drgn.Object(prog, "struct task_struct *", task))
+    outermost = [frame for frame in trace if frame.pc >> 63][-1]
+    physical = follow_phys(prog["init_mm"].address_of_(), outermost.sp).value_() & -_PAGE
+    for _, _, offset, _, start, size, _, _ in read_headers(data):
+        if start <= physical < start + size:
+            return offset + physical - start
+    raise AssertionError("the slice has no such page")
+
+
+def test_a_stack_that_cannot_be_read_to_its_end(demo: Demo, tmp_path: Path) -> None:
+    """Whether the task is interrupted is unknown then, and that is said."""
+    done = run_kcovdbg("-c", demo.core, "-s", demo.vmlinux, "tasks", "--json")
+    (task,) = (row for row in json.loads(done.stdout) if row["comm"] == "kc-traffic")
+    pid = str(task["pid"])
+    whole = run_kcovdbg("-c", demo.core, "-s", demo.vmlinux, "why", pid, "--json")
+    assert "interrupted" in {row["code"] for row in json.loads(whole.stdout)}
+    assert whole.stderr == ""
+    data = demo.core.read_bytes()
+    cut = tmp_path / "cut"
+    cut.write_bytes(without_page(data, find_page(demo, data, int(task["task"], 16))))
+    for command in ("why", "last"):
+        asked = run_kcovdbg("-c", cut, "-s", demo.vmlinux, command, pid, "--json", status=0)
+        assert "interrupted" not in {row.get("code") for row in json.loads(asked.stdout)}
+        assert "could not read its stack" in asked.stderr

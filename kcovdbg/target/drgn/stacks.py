@@ -6,6 +6,7 @@ the kernel does (arch/riscv/kernel/stacktrace.c).
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from drgn.helpers.linux.sched import cpu_curr
 from kcovdbg.abi.address import ReadMemory
 from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.errors import CapabilityError, ReadError, TargetError
+from kcovdbg.errors import CapabilityError, CutStackError, ReadError, TargetError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, first_line, walking
@@ -128,7 +129,28 @@ class DrgnStacks:
                 raise
             # libdw's, of debug info that lacks a section.
             raise CapabilityError(f"cannot unwind {what}: {first_line(error)}") from None
-        return self._in_kernel(map(self._make_frame, trace))
+        frames = self._in_kernel(map(self._make_frame, trace))
+        # What follows an entry of the kernel is user space's.
+        if frames and len(frames) == len(trace):
+            self._check_end(frames[-1], trace[len(trace) - 1], what)
+        return frames
+
+    def _check_end(self, frame: StackFrame, last: drgn.StackFrame, what: str) -> None:
+        """Find out whether a stack ends because memory above its last frame cannot be read, which
+        drgn does not say.
+
+        :raises CutStackError: if so.
+        """
+        if is_outermost(frame):
+            return
+        try:
+            self._target.read(last.sp, _MAX_FRAME_SIZE)
+        except LookupError:
+            return
+        except ReadError as error:
+            raise CutStackError(
+                f"could not read {what} above {frame.function or hex(frame.pc)}", error.address
+            ) from None
 
     def _unwind_riscv(self, prog: drgn.Program, task: int) -> Iterator[StackFrame]:
         """Yield the frames of a task's stack on RISC-V, which drgn does not unwind, innermost
@@ -217,6 +239,18 @@ def find_panic_cpu(prog: drgn.Program) -> int | None:
     except WALK_ERRORS:
         return None
     return cpu if cpu >= 0 else None
+
+
+# Bytes of the locals and saved registers of a function: kernels are built with
+# -Wframe-larger-than=2048.
+_MAX_FRAME_SIZE: Final = 2048
+# Where CPUs begin.
+_STARTS: Final = re.compile(r"(secondary_|x86_64_)?start\w*|__(primary|secondary)_switched")
+
+
+def is_outermost(frame: StackFrame) -> bool:
+    """Return whether nothing of the kernel is above a frame."""
+    return frame.is_entry or _STARTS.fullmatch(frame.function or "") is not None
 
 
 # Below the address that the frame pointer holds: the caller's frame pointer, the return address.
