@@ -322,7 +322,7 @@ class StateReader:
         for cpu in cpus:
             try:
                 owner = read_cpu_lock_owner(self.target, cpu)
-            except CutStackError as error:
+            except ReadError as error:
                 what = f"the lock of CPU {cpu}'s kcov_percpu_data"
                 remarks.append(f"{what} could not be read: {error}")
                 continue
@@ -511,7 +511,7 @@ class StateReader:
                 return None
             try:
                 self._stacks[task] = tuple(source.stack_trace(task))
-            except ReadError as error:
+            except CutStackError as error:
                 self._stacks[task] = None
                 self._unread_stacks.append(f"task {task:#x}: {error}")
             except KcovdbgError:
