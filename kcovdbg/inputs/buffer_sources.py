@@ -20,6 +20,7 @@ from kcovdbg.inputs.task_names import ALL, find_tid, is_address, suggest_task
 from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.interrupt_frames import find_interrupt_frames
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role
@@ -621,9 +622,11 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
         return None
     try:
         every = stacks.stack_trace(task.fields.address)
-        frames = [frame for frame in every if not frame.is_inline]
     except KcovdbgError:
         return None
+    # What interrupts execute on top of the task is not recorded, and was not executed by it.
+    own = every[len(find_interrupt_frames(every)) :]
+    frames = [frame for frame in own if not frame.is_inline]
     if not frames or not frames[-1].is_entry:
         return None
     positions: list[int] = []

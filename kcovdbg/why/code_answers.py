@@ -21,6 +21,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.code_names import unknown_file
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.interrupt_frames import is_interrupt_function
 from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, TraceRecords
 from kcovdbg.records.located_records import matches_path
@@ -30,7 +31,7 @@ from kcovdbg.why.call_ways import Branch, Guard, Way, WayFinder, order_ways
 from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
 from kcovdbg.why.function_answers import PCS, count_covered
 from kcovdbg.why.joined_code import WholeCode
-from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values, is_interrupt_function
+from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
 
 # Limit for ways, branches, pointers and comparisons in an answer; the others are counted.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -14,6 +13,7 @@ from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import Comparison
+from kcovdbg.model.interrupt_frames import find_interrupt_frames
 from kcovdbg.model.kcov import Kcov, KcovFields, amount_text, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
@@ -28,24 +28,6 @@ NEEDS: Final = (
 """The parts that every answer reads; for a common handle, :func:`explain_handle` also reads
 ``Part.CARRIERS``.
 """
-# The outermost functions of interrupts and softirqs on x86 and arm64.
-_INTERRUPT: Final = re.compile(
-    r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ"
-    r"|ret_from_intr|apic_timer_interrupt"
-    r"|el[01][ht]_\d+_(irq|fiq)\w*|el1_interrupt|el0_interrupt|gic_handle_irq|call_on_irq_stack"
-    r"|irq_exit\w*|__irq_exit_rcu"
-    r"|(__)?do_softirq\w*|handle_softirqs|run_ksoftirqd)$"
-)
-# The entries of interrupts in assembly: an interrupt may come directly on top of another one's
-# frame.
-_INTERRUPT_ENTRY: Final = re.compile(r"(asm_\w+|el[01][ht]_\d+_(irq|fiq)\w*)$")
-# Functions that the entry code calls after an interrupt, in the context that was interrupted:
-# rescheduling, and work before the return to user space.
-_INTERRUPT_EXIT: Final = re.compile(
-    r"(irqentry_exit\w*|raw_irqentry_exit_cond_resched|(arm64_)?preempt_schedule_irq"
-    r"|exit_to_kernel_mode\w*|exit_to_user_mode\w*"
-    r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
-)
 _NAMED: Final = 8
 _CARRIER_KEYS: Final = {VHOST: "vhost_workers", SKB: "sk_buffs"}
 
@@ -252,35 +234,14 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     )
 
 
-def is_interrupt_function(name: str) -> bool:
-    """Return whether a function is the outermost one of interrupts or softirqs."""
-    return _INTERRUPT.match(name) is not None
-
-
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     """Return the frames of interrupts and softirqs on top of a running task's own, innermost first.
-
-    Code that runs after an interrupt's handler and before its return runs in the task's context
-    again, and KCOV records it: its frames are not returned.
 
     :param task: ``struct task_struct *``; its stack is read only if it is running.
     """
     if task not in state.running:
         return ()
-    stack = state.stacks[task] or ()
-    # Outermost frames of the interrupts that are handled, the outer ones first.
-    active: list[int] = []
-    outer = ""
-    for number, frame in reversed(list(enumerate(stack))):
-        function = frame.function or ""
-        if _INTERRUPT.match(function) and (
-            _INTERRUPT_ENTRY.match(function) or not _INTERRUPT.match(outer)
-        ):
-            active.append(number)
-        elif _INTERRUPT_EXIT.match(function) and _INTERRUPT.match(outer):
-            active.pop()
-        outer = function
-    return stack[: active[0] + 1] if active else ()
+    return find_interrupt_frames(state.stacks[task] or ())
 
 
 def _pid_of(task: TaskFields | None) -> int | None:

@@ -189,7 +189,7 @@ def test_points_of_a_module(standing_dump, userland):
         start = int(shown.partition(f" <{function}>:")[0].split()[-1], 16)
         base = int(told["functions"][function], 16) - start
         expected = [(base + int(at, 16) + 4, "pc" if name == "pc" else "cmp") for at, name in calls]
-        points, (about,) = ask(
+        points, (about, *_) = ask(
             dump.target, f"points {function} fd:{told['tid']}/{told['fds'][0]}", f"why {function}"
         )
         assert [(int(row["address"], 16), row["kind"]) for row in points] == expected
