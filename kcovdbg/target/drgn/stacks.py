@@ -244,8 +244,10 @@ def find_panic_cpu(prog: drgn.Program) -> int | None:
 # Bytes of the locals and saved registers of a function: kernels are built with
 # -Wframe-larger-than=2048.
 _MAX_FRAME_SIZE: Final = 2048
-# Where CPUs begin.
-_STARTS: Final = re.compile(r"(secondary_|x86_64_)?start\w*|__(primary|secondary)_switched")
+# Where CPUs begin: at the end of a stack, behind which no memory is.
+_STARTS: Final = re.compile(
+    r"((common|secondary)_|x86_64_|smp_)?start\w*|__(primary|secondary)_switched"
+)
 
 
 def is_outermost(frame: StackFrame) -> bool:
