@@ -18,7 +18,7 @@ from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.executed_addresses import KernelCode, table_code
 from kcovdbg.records.line_states import TraceRecords
-from kcovdbg.records.pc_convention import PointSet, find_module_sets, table_points
+from kcovdbg.records.pc_convention import PointSet, find_module_sets, find_span, table_points
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
@@ -129,8 +129,7 @@ class KernelPoints:
             return None
         base = rows.pcs[0]
         offset = array("I", map((-base).__add__, rows.pcs))
-        code = min(text.start for text in texts), max(text.end for text in texts)
-        return PointSet(base, offset, code, kinds=rows.kinds)
+        return PointSet(base, offset, find_span(texts), kinds=rows.kinds)
 
     @property
     def of_modules(self) -> Mapping[int, PointKind]:

@@ -27,7 +27,7 @@ from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.records.pc_options import Convention, WordReading
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
-from kcovdbg.symbols.location_table import LocationTable, TableColumns
+from kcovdbg.symbols.location_table import LocationTable, TableColumns, TextRange
 
 
 def require_call_length(convention: Convention, call_length: int) -> None:
@@ -121,8 +121,12 @@ def table_points(table: LocationTable) -> PointSet | None:
     columns, texts = table.columns, table.text_ranges()
     if not len(columns.offset) or not texts:
         return None
-    code = min(text.start for text in texts), max(text.end for text in texts)
-    return PointSet(columns.base, columns.offset, code, kinds=columns.chain)
+    return PointSet(columns.base, columns.offset, find_span(texts), kinds=columns.chain)
+
+
+def find_span(texts: Sequence[TextRange]) -> tuple[int, int]:
+    """Return the first address of sections with code, and the first one behind all of them."""
+    return min(text.start for text in texts), max(text.end for text in texts)
 
 
 def list_points(
