@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one, or folded by
-function and loop.
+"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one in JSON, CSV and with
+``--raw``, and folded by function and loop in other text.
 """
 
 from __future__ import annotations
@@ -78,14 +78,16 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     rows = locate_records(buffer, names, shown)
     table = Table(record_columns(buffer), rows, remarks, "no records", record_errors)
     data = table
+    shown_of_second: Sequence[int] = ()
     if second is not None:
-        of_second = _limit(find_indices(second, wanted), limit, tail=args.tail)
-        rows_of_second = locate_records(second, names, of_second)
+        # JSON and CSV have one table, with the records of both buffers.
+        shown_of_second = _limit(find_indices(second, wanted), limit, tail=args.tail)
+        rows_of_second = locate_records(second, names, shown_of_second)
         data = replace(table, rows=chain(rows, rows_of_second))
     yield heading
     codec = buffer.encoding.codec
-    one_by_one = buffer.encoding.record_words > 1 or codec.is_variable
-    if args.raw or one_by_one or not codec.has_addresses:
+    can_fold = buffer.encoding.record_words == 1 and not codec.is_variable and codec.has_addresses
+    if args.raw or not can_fold:
         remarks += _find_rest(len(indices) - len(shown), tail=args.tail)
     else:
         pcs = pc_sequence(buffer)
@@ -96,14 +98,24 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         table = Table(_COLUMNS, folded, chain(remarks, folded.remarks()), empty)
     yield Lines(table_lines(table, context.width), data=data)
     if second is not None:
-        noun = second.encoding.codec.noun
-        yield Lines(((("header", buffer_title(second)),),))
-        remarks = [*second.remarks]
-        if len(of_second) < second.count:
-            remarks.append(f"{second.count - len(of_second)} more {noun}")
-        rows = locate_records(second, names, of_second)
-        table = Table(record_columns(second), rows, remarks, f"no {noun}")
-        yield Lines(table_lines(table, context.width))
+        yield from _list_second(context, second, names, shown_of_second)
+
+
+def _list_second(
+    context: Context, second: Buffer, names: LocationCache, shown: Sequence[int]
+) -> Iterator[Lines]:
+    """Yield the text for the second buffer of an object.
+
+    :param shown: indices of the records to show.
+    """
+    noun = second.encoding.codec.noun
+    yield Lines(((("header", buffer_title(second)),),))
+    remarks = [*second.remarks]
+    if len(shown) < second.count:
+        remarks.append(f"{second.count - len(shown)} more {noun}")
+    rows = locate_records(second, names, shown)
+    table = Table(record_columns(second), rows, remarks, f"no {noun}")
+    yield Lines(table_lines(table, context.width))
 
 
 def _find_rest(count: int, *, tail: bool) -> Iterator[str]:
@@ -116,7 +128,7 @@ def _find_rest(count: int, *, tail: bool) -> Iterator[str]:
 
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
-    """Return the first or the last so many."""
+    """Return the first indices, or the last ones, up to a limit."""
     if tail and limit is not None:
         return indices[max(len(indices) - limit, 0) :]
     return indices[:limit]
@@ -124,7 +136,7 @@ def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence
 
 @dataclass(eq=False)
 class _FoldedRecords:
-    """Records with runs of one function, and loops over several, folded."""
+    """Records, folded to one line for each run of one function, and for each run in a loop."""
 
     sequence: Sequence[int]
     """The PC of each record, 0 where it has none."""
@@ -136,10 +148,10 @@ class _FoldedRecords:
     tail: bool
     """Whether to show the last ones."""
     lead: int
-    """How far PCs are behind the addresses of the records."""
+    """What a PC has more than the address in its record."""
     shown: int = 0
     named: int = 0
-    """Number of records whose PCs were looked up."""
+    """Number of records, from the first on, whose PCs were looked up."""
     known: set[int] = field(default_factory=set)
     """The PCs that were looked up."""
 
@@ -166,11 +178,12 @@ class _FoldedRecords:
             yield pieces
 
     def remarks(self) -> Iterator[str]:
-        """Yield what was left out, after the pieces were."""
+        """Yield how many records were left out; to be read after all pieces."""
         yield from _find_rest(len(self.sequence) - self.shown, tail=self.tail)
 
     def _group(self, pc: int) -> object:
-        # In batches, so that the first line comes at once.
+        # Names are looked up in batches, so that the first line comes at once. PCs are asked for in
+        # the order of their records: the next batch has this one.
         while pc and pc not in self.known:
             size = FIRST_BATCH if not self.known else BATCH
             batch = set(self.sequence[self.named : self.named + size])
