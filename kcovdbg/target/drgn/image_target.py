@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel image and modules without memory: types, names, source lines, and the code of modules as
-it would be loaded.
+"""The files of a kernel image and of modules, read without a running kernel: types, names, source
+lines, and the code of modules as it would be loaded.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from kcovdbg.target.drgn.program_memory import platform_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.missing_vmcoreinfo import find_release, read_banner
 
-# In the address space of its own that per-CPU data is linked to on x86-64.
+# On x86-64 this section is linked to addresses from 0 on, far from the rest of the image.
 _PER_CPU: Final = ".data..percpu"
-# Modules are never loaded right behind the image: no trace has an address there by accident.
+# The modules are placed this far behind the image. No kernel loads modules there: an address there
+# in a trace cannot be one of a module that was loaded elsewhere.
 _GAP: Final = 1 << 20
 _NAME: Final = b"name="
 
 
 class ImageModule(NamedTuple):
-    """A module's file, and where its code is taken to be."""
+    """A module's file, and the addresses that its code is given."""
 
     path: str
     loaded: LoadedModule
 
 
 class LinkedCode(NamedTuple):
-    """A section with a module's code as loaded, filled up to a page."""
+    """A section with a module's code as it would be loaded, padded to whole pages."""
 
     start: int
     module: str
@@ -44,9 +45,9 @@ class LinkedCode(NamedTuple):
 
 
 class ImageLines(DrgnLines):
-    """Source lines and modules of a Program of files.
+    """Source lines and modules of a Program that has only files.
 
-    :param prog: with their debug info.
+    :param prog: with the debug info of the image and of the modules.
     :param find_code: returns the code of the modules.
     """
 
@@ -62,7 +63,7 @@ class ImageLines(DrgnLines):
 
 
 class ImageTarget(ProgramTypes):
-    """A kernel image, a :class:`~kcovdbg.target.target.Target` without memory, and modules placed
+    """A :class:`~kcovdbg.target.target.Target` without memory: a kernel image, and modules placed
     behind it.
 
     :param name: what messages call it.
@@ -128,7 +129,7 @@ class ImageTarget(ProgramTypes):
             def find_address(number: int) -> int | None:
                 symbol = elf.symbols[number]
                 if not symbol.section:
-                    # Other modules, and the compiler, define symbols that the image lacks.
+                    # None if another module defines it, or nothing at all.
                     exported = kernel.symbols.find(symbol.name)
                     return None if exported is None else exported.address
                 if symbol.section >= len(elf.sections):
@@ -145,9 +146,9 @@ class ImageTarget(ProgramTypes):
 
 
 def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
-    """Yield modules with the addresses that their code is taken to have, each once.
+    """Yield the modules, one behind the other; two files of one module count once.
 
-    :param start: the first address that they may have.
+    :param start: the address of the first one.
     """
     names: set[str] = set()
     for path in paths:
@@ -164,16 +165,16 @@ def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
                     at = page_align(at + section.size)
             loaded = LoadedModule(name, elf.build_id, at - start, tuple(texts))
             yield ImageModule(path, loaded)
-            # Only the start of its last section with code is known where its end is asked for.
+            # `span` does not know the size of the last section: it may end beyond `at`.
             start = page_align(max(at, loaded.span[1]))
 
 
 def _find_name(elf: ElfFile) -> str:
-    """Return the name that a module is loaded by: that in ``.modinfo``, as there is since v4.13, or
-    the file's.
+    """Return the name that a module is loaded by: since v4.13 ``.modinfo`` has it, before that it
+    follows from the file's name.
     """
     section = elf.section(".modinfo")
-    # A section without contents reads as empty.
+    # Files with debug info alone have the section without its contents: it reads as empty.
     entries = b"" if section is None else elf.read_section(section)
     for entry in entries.split(b"\0"):
         if entry.startswith(_NAME):

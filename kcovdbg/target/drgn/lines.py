@@ -25,8 +25,8 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     """Return the source location of an instruction, in about 170 microseconds.
 
     :param address: in the running kernel; for a return address, one less.
-    :return: innermost frame first; empty when debug info does not cover it. In Rust the outermost
-        one has a symbol's name.
+    :return: innermost frame first; empty when debug info does not cover it. The outermost frame of
+        Rust code has the name of the symbol.
     """
     try:
         locations = program.source_location(address)
@@ -44,7 +44,7 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
             Frame(location.name() or None, file, location.line or None, location.column or None)
         )
     if frames and (frames[-1].file or "").endswith(".rs"):
-        # drgn has the last part of a path only.
+        # drgn names it by the last part of its path only: to_result for kernel::error::to_result.
         with contextlib.suppress(LookupError):
             frames[-1] = frames[-1]._replace(function=program.symbol(address).name)
     return tuple(frames)
@@ -71,8 +71,8 @@ def open_image_program(
     return program
 
 
-# Start of the code of a module that is not loaded; its sections have different addresses, by which
-# drgn tells them apart.
+# Address given to the first section with code of a module that is not loaded. The other sections
+# follow it: in the file all start at 0, and drgn could not tell them apart.
 _FIRST_SECTION: Final = 1 << 20
 _ADDRESS_SPACE: Final = 1 << 64
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit
@@ -99,10 +99,11 @@ class DrgnLines(SourceLines):
 
     @property
     def _kernel(self) -> drgn.Module | None:
-        """The kernel's image: the main module, which Programs without memory do not have."""
+        """The kernel's image."""
         try:
             return self._prog.main_module()
         except LookupError:
+            # A Program without memory has no main module: see open_image_program().
             modules = self._prog.modules()
             return next(
                 (module for module in modules if isinstance(module, drgn.ExtraModule)), None
@@ -144,6 +145,7 @@ class DrgnLines(SourceLines):
         found: list[tuple[str, int, int]] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
+            # .init.text too: its range is gone when the module has freed it.
             texts = [int(address) for name, address in sections.items() if "text" in name]
             if not texts:
                 continue
@@ -202,7 +204,7 @@ class DrgnLines(SourceLines):
             return False
         platform = self._prog.platform
         if platform is not None and platform.arch == drgn.Architecture.X86_64 and address < text:
-            # MODULES_VADDR of arch/x86/include/asm/pgtable_64_types.h is behind the image.
+            # Modules are behind the image: MODULES_VADDR of asm/pgtable_64_types.h.
             return False
         kernel = self._kernel
         image = () if kernel is None else kernel.address_ranges or ()
