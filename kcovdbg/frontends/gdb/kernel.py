@@ -37,6 +37,10 @@ _ANCHOR: Final = "kcov_fops"
 class LentStub(Stub):
     """A stub that GDB is connected to: it does through GDB what
     :class:`~kcovdbg.target.rsp.RspClient` does itself.
+
+    :param state: what GDB has open, as :class:`OpenKernel` takes it.
+    :param decoder: of the registers of the machine's architecture.
+    :param anchor: the address of :data:`_ANCHOR` in the vmlinux, None where it has none.
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class LentWatchpoints(Watchpoints):
             self.cpu = hit["cpu"]
             try:
                 return {"wanted": is_wanted()}
-            # It is raised when GDB has stopped the machine.
+            # The error is kept, and raised below when GDB has stopped the machine.
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
                 failures.append(error)
                 return {"wanted": True}
@@ -146,6 +150,8 @@ class OpenKernel:
     def __init__(self, link: Link, state: Fields) -> None:
         self._link = link
         self._key = _identify(state)
+        # When the kernel was last read: GDB counts the times that it let the machine run. And
+        # whether that read was a brief one.
         self._read_at = (state["generation"], False)
         self._machine: StubMachine | None = None
         from kcovdbg.target.drgn import programs
@@ -177,7 +183,7 @@ class OpenKernel:
         if self.has_symbols:
             return text
         return (
-            f"{text}; GDB's symbols are not there, nor would its breakpoints be: kcov-show symbols "
+            f"{text}; GDB's symbols, and so its breakpoints, are elsewhere: kcov-show symbols "
             f"--apply moves them"
         )
 
@@ -192,12 +198,15 @@ class OpenKernel:
             return False
         if not is_brief:
             self._note_symbols()
+        if self._machine is None:
+            return True
         key = (state["generation"], is_brief)
-        if self._machine is None or (key == self._read_at and not state["moves"]):
+        # In the condition of a breakpoint ("moves"), the machine has run without being counted.
+        if key == self._read_at and not state["moves"]:
             return True
         self._machine.forget(_QEMU_BLOCK if is_brief else None)
         is_same = is_brief or (self._machine.is_same_kernel() and not self._machine.load_modules())
-        # Not before: C-c may have ended the reads in between.
+        # Only now: a C-c may have ended the reads above.
         self._read_at = key
         return is_same
 
@@ -216,8 +225,9 @@ class OpenKernel:
 
     def address_in_gdb(self, address: int) -> int:
         """Return the address in GDB's symbols of one in the running kernel."""
-        # Those of modules are where the modules are.
-        if self.has_symbols or self.target.lines.name_at(address) is not None:
+        is_of_module = self.target.lines.name_at(address) is not None
+        # The user loads symbols of modules at the addresses of the modules.
+        if self.has_symbols or is_of_module:
             return address
         return address - self.target.kaslr_offset
 
@@ -255,8 +265,9 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
 
 
 def _find_debug_files(names: Sequence[str]) -> list[str]:
-    """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a
-    vdso, or no files.
+    """Return GDB's symbol files of the kernel and its modules, the kernel first.
+
+    :param names: of everything that GDB has symbols of: the vdso as well, and what is no file.
     """
     found: dict[str, bool] = {}
     for name in names:
