@@ -133,7 +133,7 @@ class ViewState(RowCursor):
         self.message = f"no match for '{self._pattern}'"
 
     def _found_address(self) -> str:
-        """Return the addresses of the current record, if they are what the search found."""
+        """Return the addresses of the current record, if the search found it by one of them."""
         row = self.current()
         if row is None:
             return ""
@@ -166,10 +166,12 @@ class ViewState(RowCursor):
     def _rebuild(self) -> None:
         row = self.current()
         self.rows = self._make_rows()
-        rows = self.rows
-        if row is not None and len(rows):
-            is_right = row.left is None
-            self.row = rows.find((row.right if is_right else row.left) or 0, right=is_right)
+        if row is not None and len(self.rows):
+            # A row of a gap on the left has a record on the right.
+            if row.left is not None:
+                self.row = self.rows.find(row.left)
+            else:
+                self.row = self.rows.find(row.right or 0, right=True)
         self.top = self.row - self.height // 3
         self.go_to(self.row)
 
@@ -191,6 +193,7 @@ class ViewState(RowCursor):
         is_last = self.row >= len(self.rows) - 1
         self.view = view
         self.looks += 1
+        # The tests of rows are bound to the view.
         if self._matches is not None:
             self._matches = self._find_matches(self._pattern)
         if self._wanted is not None:
@@ -201,8 +204,9 @@ class ViewState(RowCursor):
         self.clamp()
 
     def _find_matches(self, text: str) -> Callable[[ViewRow], bool] | None:
-        """Return a test of rows by a regular expression, which ignores case unless it has capitals;
-        None where it is none.
+        """Return a test of rows by a regular expression, which ignores case unless it has capitals.
+
+        :return: None for invalid text, with a message about it.
         """
         try:
             has_capitals = any(map(str.isupper, text))

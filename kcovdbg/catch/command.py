@@ -134,7 +134,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         context.workspace.stop_reason = f"where {watched.name} was broken"
     elif catch.end is RunEnd.INTERRUPT:
         context.status = INTERRUPTED
-    data = Table(_COLUMNS, [*filter(None, (caught,))])
+    data = Table(_COLUMNS, () if caught is None else (caught,))
     yield Lines(_lines(watched, catch), data=data, remarks=_remarks(watched, catch), is_prose=True)
 
 

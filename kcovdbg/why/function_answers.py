@@ -33,8 +33,8 @@ _LOOKED_AT: Final = 64
 def explain_function(
     context: Context, function: str, trace: TraceRecords | None
 ) -> Iterator[Answer]:
-    """Yield whether a function can be covered, and whether it is, by its points alone: that is what
-    is known of a module's function, and of a kernel whose code is not understood.
+    """Yield whether a function can be covered, and whether it is, by its points alone: for a
+    function of a module whose file is missing, and a kernel whose code is not understood.
 
     :param trace: what ran; None where no trace is named.
     """
@@ -85,8 +85,12 @@ def _explain_module_records(context: Context, function: str, trace: TraceRecords
     named = {"function": function}
     names, wanted = context.names, PcFilter(context.names, (function,))
     rows = find_point_table(context).get_rows(trace.counts)
-    others = [pc for pc, row in zip(trace.counts, rows, strict=True) if row is None]
-    covered = sum(not names[pc].approximate and wanted(pc) for pc in others)
+    covered = 0
+    for pc, row in zip(trace.counts, rows, strict=True):
+        is_outside = row is None
+        # An approximate name is the caller's.
+        if is_outside and not names[pc].approximate and wanted(pc):
+            covered += 1
     if covered:
         answer = f"{function}() is covered; it is in a module"
         return Answer("function-covered", answer, {"covered": covered}, named)
@@ -140,7 +144,10 @@ def explain_elsewhere(
     context: Context, state: State, function: str, task: Task | None, what: str
 ) -> Iterator[Answer]:
     """Yield what else executed a function that a buffer lacks: an interrupt on top of its task, a
-    section, another task.
+    remote section, another task.
+
+    :param task: the task of the buffer, None where it has none.
+    :param what: the name of the buffer.
     """
     if task is not None:
         frames = find_interrupt(state, task.fields.address)
