@@ -32,6 +32,7 @@ from kcovdbg.symbols.branches import core_count, describe_architecture
 from kcovdbg.symbols.code_facts import (
     ALTERNATIVES,
     BUGS,
+    CHECKS,
     EXCEPTIONS,
     KEYS,
     CodeTables,
@@ -364,6 +365,7 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     tables = CodeTables(
         _read_table(elf, symbols, reader, EXCEPTIONS, "__start___ex_table", "__stop___ex_table"),
         _read_table(elf, symbols, reader, BUGS, "__start___bug_table", "__stop___bug_table"),
+        _read_table(elf, symbols, None, CHECKS, "__start___kcfi_traps", "__stop___kcfi_traps"),
         _read_table(elf, symbols, reader, KEYS, "__start___jump_table", "__stop___jump_table"),
         _read_table(
             elf, symbols, reader, ALTERNATIVES, "__alt_instructions", "__alt_instructions_end"

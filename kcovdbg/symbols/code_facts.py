@@ -101,6 +101,10 @@ BUGS: Final = TableKind(
     ),
 )
 _BUG_FLAG_WARNING: Final = 1
+# Traps of kCFI's checks of indirect calls; since 89245600941e, as places alone.
+CHECKS: Final = TableKind(
+    "__kcfi_traps", "", {"at": ("at",)}, frozenset(("at",)), (_layout(4, at=(0, 4)),)
+)
 KEYS: Final = TableKind(
     "__jump_table",
     "jump_entry",
@@ -201,6 +205,7 @@ class CodeTables(NamedTuple):
 
     exceptions: KernelTable | None
     bugs: KernelTable | None
+    checks: KernelTable | None
     keys: KernelTable | None
     alternatives: KernelTable | None
 
@@ -228,8 +233,8 @@ class FactReader:
         section = self._sections[index] if index >= 0 else None
         return section if section is not None and section.has(address) else None
 
-    def _is_code(self, address: int) -> bool:
-        section = self._section_at(address)
+    def _is_code(self, at: int) -> bool:
+        section = self._section_at(at)
         return section is not None and section.is_text
 
     def _bytes_at(self, address: int, size: int) -> bytes | None:
@@ -284,6 +289,10 @@ class FactReader:
                 if entry["flags"] & _BUG_FLAG_WARNING:
                     kind = FactKind.WARNING
                 facts.append(Fact(entry["at"], 0, kind))
+        # The call that is checked follows the trap. Where the kernel dies of the trap, the call is
+        # not executed, but other code of its line is.
+        for entry in _find_entries(CHECKS, tables.checks, order, self._is_code):
+            facts.append(Fact(entry["at"], 0, FactKind.WARNING))
         alternatives = _find_entries(ALTERNATIVES, tables.alternatives, order, self._is_alternative)
         facts += self._read_alternatives(alternatives)
         return sorted(facts)

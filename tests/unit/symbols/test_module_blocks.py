@@ -87,7 +87,9 @@ warned: ud2
 jmp done
 fixed: nop
 done: jmp __x86_return_thunk
-other: call *%rax
+other: je 1f
+checked: ud2
+1: call *%rax
 jmp __x86_indirect_thunk_rax
 .size tables, . - tables
 .section __ex_table, "a"
@@ -100,6 +102,8 @@ jmp __x86_indirect_thunk_rax
 .word 7, 0
 .long warned - ., file - .
 .word 8, 1
+.section __kcfi_traps, "a"
+.long checked - .
 .section .rodata
 file: .asciz "file"
 .section .altinstr_replacement, "ax"
@@ -233,7 +237,8 @@ def folder(tools, tmp_path_factory):
     link = f"{tools.prefix}ld"
     run([link, "-r", "--build-id=sha1", "-o", "module.ko", "code.o", "tables.o"], folder)
     others = [".kernel", ".data", ".rodata", ".altinstr_replacement", ".altinstructions"]
-    others += ["__ex_table", "__jump_table", "__bug_table", "__mcount_loc", ".note.gnu.build-id"]
+    others += ["__ex_table", "__jump_table", "__bug_table", "__kcfi_traps", "__mcount_loc"]
+    others.append(".note.gnu.build-id")
     addresses = PLACES | {name: 0xFFFFFFFFC0020000 + 0x1000 * at for at, name in enumerate(others)}
     script = ""
     for name, address in addresses.items():
