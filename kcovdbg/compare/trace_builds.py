@@ -9,51 +9,34 @@ ever seen that vmlinux.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import chain, repeat
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
-from kcovdbg.console.table_progress import PATIENCE, build_table
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import NotElfError
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.console.table_progress import build_table
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.buffer_sources import find_buffer
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.inputs.trace_kernel import find_build_ids, make_table_target, read_headers, sort_images
-from kcovdbg.inputs.trace_modules import TraceModules
+from kcovdbg.inputs.trace_kernel import (
+    OtherBuild,
+    find_build_ids,
+    find_cached_build,
+    make_kernel,
+    open_named_builds,
+)
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
-from kcovdbg.target.dump_file import unpack
 
 _NAME_ALL: Final = (
     "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
 )
 
 
-class _OtherBuild(NamedTuple):
-    """A build that is known by its location table."""
-
-    table: LocationTable
-    image: str | None
-    """Its vmlinux, None where that is not at hand."""
-    source: str | None
-    """The root of its source tree, if the user named that."""
-
-    @property
-    def build_id(self) -> str:
-        """Its build ID, hexadecimal."""
-        return str(self.table.build_id)
-
-
-_Build: TypeAlias = Kernel | _OtherBuild
+_Build: TypeAlias = Kernel | OtherBuild
 
 
 class TraceBuilds(NamedTuple):
@@ -72,9 +55,8 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
     :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
     """
     own = context.kernel
-    images, module_files = sort_images(context.workspace.inputs.other_vmlinux)
-    sources = chain(context.workspace.inputs.other_sources, repeat(None))
-    named = list(map(partial(_open_named, context), images, sources))
+    user = context.workspace.inputs
+    named = list(open_named_builds(user, partial(build_table, context.terminal)))
     found, strangers = _find_known_builds(context, sides, named)
     builds, assumptions = _complete_builds(sides, found, own, named)
     is_one = len({build.build_id for build in builds}) == 1
@@ -89,10 +71,14 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
     of_sides = []
     for build in builds:
         if build.build_id not in kernels:
-            words = _join_words(build, builds, sides)
-            kernel, problems = _find_kernel(context, build, words, module_files)
-            kernels[build.build_id] = kernel
-            remarks += problems
+            if isinstance(build, Kernel):
+                # Its user waits for the names here.
+                _ = context.names
+                remarks += build.names.remarks
+                kernels[build.build_id] = build
+            else:
+                words = _join_words(build, builds, sides)
+                kernels[build.build_id] = make_kernel(user, build, words)
         of_sides.append(kernels[build.build_id])
     remarks += (
         f"nothing is known of the build with build-id {build_id}: --other-vmlinux names its vmlinux"
@@ -124,7 +110,7 @@ def read_sides(
 
 
 def _find_known_builds(
-    context: Context, sides: Sequence[Sequence[str]], named: Sequence[_OtherBuild]
+    context: Context, sides: Sequence[Sequence[str]], named: Sequence[OtherBuild]
 ) -> tuple[list[_Build | None], Collection[str]]:
     """Return the build of each side, None where its traces do not say, and the build IDs of which
     nothing is known.
@@ -164,23 +150,6 @@ def _join_words(
     return words
 
 
-def _find_kernel(
-    context: Context, build: _Build, words: Iterable[str], module_files: Mapping[str, str]
-) -> tuple[Kernel, Sequence[str]]:
-    """Return the kernel of a build, and remarks on it.
-
-    :param words: the traces that are of it.
-    """
-    if isinstance(build, Kernel):
-        # Its user waits for the names here.
-        _ = context.names
-        return build, build.names.remarks
-    headers = chain.from_iterable(read_headers(context.workspace.inputs, word) for word in words)
-    modules = TraceModules([one for one in headers if one is not None], module_files)
-    problems = () if modules.problem is None else (modules.problem,)
-    return _make_kernel(context, build, modules), problems
-
-
 def _find_build_id(context: Context, words: Sequence[str]) -> str | None:
     """Return the build ID of the traces of one side, None if they do not say.
 
@@ -202,7 +171,7 @@ def _complete_builds(
     sides: Sequence[Sequence[str]],
     found: Sequence[_Build | None],
     own: Kernel,
-    named: Sequence[_OtherBuild],
+    named: Sequence[OtherBuild],
 ) -> tuple[list[_Build], Sequence[str]]:
     """Return the builds of all sides, and which of them are assumed.
 
@@ -242,7 +211,7 @@ def _complete_builds(
 
 
 def _choose(
-    words: Sequence[str], build_id: str, own: Kernel, named: Sequence[_OtherBuild]
+    words: Sequence[str], build_id: str, own: Kernel, named: Sequence[OtherBuild]
 ) -> _Build:
     """Return the build with a build ID.
 
@@ -252,64 +221,15 @@ def _choose(
     for build in known:
         if build.build_id == build_id:
             return build
-    table = open_table(make_build_key(build_id))
-    if table is not None:
-        return _OtherBuild(table, None, None)
+    cached = find_cached_build(build_id)
+    if cached is not None:
+        return cached
     if named:
         raise KcovdbgError(
             f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}",
             hint=_NAME_ALL,
         )
     return own
-
-
-def _open_named(context: Context, name: str, source: str | None) -> _OtherBuild:
-    """Open an image or a location table that the user named."""
-    image = str(unpack(name).path)
-    try:
-        with ElfFile(image, name) as elf:
-            build_id = elf.build_id
-            if build_id is None:
-                raise CapabilityError(
-                    f"{name} has no build ID", hint="link the kernel with --build-id, the default"
-                )
-            has_lines = elf.has_lines
-    except NotElfError:
-        return _OtherBuild(open_table_file(name, None), None, source)
-    key = find_table_key(image)
-    assert key is not None
-    table = open_table(key)
-    if table is None:
-        if not has_lines:
-            raise CapabilityError(
-                f"{name} has no debug info with source lines",
-                hint=f"with debug info in a file of its own, first give: symbols build {name} "
-                f"DEBUGFILE",
-            )
-        table = build_table(context.terminal, image, key, PATIENCE)
-    return _OtherBuild(table, image, source)
-
-
-def _make_kernel(context: Context, build: _OtherBuild, modules: TraceModules) -> Kernel:
-    machine = None
-    if build.image is not None:
-        with ElfFile(build.image) as elf:
-            machine = elf.header.machine_name
-    elif context.kernel.memory.optional_target is not None:
-        machine = context.kernel.memory.optional_target.machine
-    options = replace(
-        context.kernel.options,
-        open_target=partial(make_table_target, build.table, machine, modules),
-        is_named=True,
-        table_file=str(build.table.path),
-        tables=(),
-        image=build.image,
-        source_folders=(),
-    )
-    if build.source is not None:
-        # Paths that the user replaces are of the other build.
-        options = replace(options, source_folders=(build.source,), substitutions=())
-    return Kernel(options)
 
 
 def compare_builds(

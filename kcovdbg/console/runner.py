@@ -281,12 +281,10 @@ def _find_kernel(
             words += [value] if isinstance(value, str) else value
     if not words:
         return workspace.inputs.kernel
-    from kcovdbg.console.table_progress import PATIENCE, build_table
-    from kcovdbg.inputs.trace_kernel import MissingTable, find_kernel
+    from kcovdbg.console.table_progress import build_table
+    from kcovdbg.inputs.trace_kernel import find_kernel
 
-    while isinstance(found := find_kernel(workspace.inputs, words), MissingTable):
-        build_table(terminal, found.image, found.key, PATIENCE)
-    return found
+    return find_kernel(workspace.inputs, words, partial(build_table, terminal))
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def wait_for_names(terminal: Terminal, table: AwaitedTable) -> None:
 
 
 def build_table(
-    terminal: Terminal, image: str, key: str, patience: float, code: str | None = None
+    terminal: Terminal, image: str, key: str, patience: float = PATIENCE, code: str | None = None
 ) -> LocationTable:
     """Build the location table of an image in the cache, and wait for it.
 

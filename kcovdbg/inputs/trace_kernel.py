@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.inputs.trace_paths import FILE, confine
@@ -26,7 +26,7 @@ from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_tab
 from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
-from kcovdbg.target.target import SourceLines, Target
+from kcovdbg.target.target import Target
 
 
 def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -48,14 +48,106 @@ def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 
 
-class MissingTable(NamedTuple):
-    """The location table of a build that the user named, which has to be built first."""
+class OtherBuild(NamedTuple):
+    """A build that is known by its location table."""
 
-    image: str
-    key: str
+    table: LocationTable
+    image: str | None = None
+    """Its vmlinux, None where that is not at hand."""
+    source: str | None = None
+    """The root of its source tree, if the user named that."""
+
+    @property
+    def build_id(self) -> str:
+        """Its build ID, hexadecimal."""
+        return str(self.table.build_id)
 
 
-def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable:
+BuildTable: TypeAlias = Callable[[str, str], LocationTable]
+"""Builds the location table of an image under a key, and waits for it."""
+
+
+def open_named_builds(
+    user: UserInputs, build_table: BuildTable, wanted: str | None = None
+) -> Iterator[OtherBuild]:
+    """Open the images and location tables that the user named for traces of other builds.
+
+    :param wanted: the build ID of the only build to open; None for all.
+    :raises CapabilityError: when an image has no build ID, or no debug info to build a table from.
+    """
+    images, _ = sort_images(user.other_vmlinux)
+    for name, source in zip(images, chain(user.other_sources, repeat(None)), strict=False):
+        image = str(unpack(name).path)
+        try:
+            with ElfFile(image, name) as elf:
+                build_id, has_lines = elf.build_id, elf.has_lines
+        except NotElfError:
+            table = open_table_file(name, None)
+            if wanted in (None, table.build_id):
+                yield OtherBuild(table, None, source)
+            continue
+        if build_id is None:
+            raise CapabilityError(
+                f"{name} has no build ID", hint="link the kernel with --build-id, the default"
+            )
+        if wanted not in (None, build_id):
+            continue
+        key = find_table_key(image)
+        assert key is not None
+        built = open_table(key)
+        if built is None and not has_lines:
+            raise CapabilityError(
+                f"{name} has no debug info with source lines",
+                hint=f"with debug info in a file of its own, first give: symbols build {name} "
+                f"DEBUGFILE",
+            )
+        yield OtherBuild(built or build_table(image, key), image, source)
+
+
+def find_cached_build(build_id: str) -> OtherBuild | None:
+    """Return a build whose table kcovdbg has built before; None for any other."""
+    table = open_table(make_build_key(build_id))
+    return None if table is None else OtherBuild(table)
+
+
+def make_kernel(
+    user: UserInputs,
+    build: OtherBuild,
+    words: Iterable[str],
+    source_folders: Sequence[str] = (),
+) -> Kernel:
+    """Return the kernel of a build that is known by its location table.
+
+    :param words: names of the traces that are of it; it has the modules that they name.
+    :param source_folders: its source trees, unless the user named one with the build.
+    """
+    own = user.kernel
+    _, files = sort_images(user.other_vmlinux)
+    modules = TraceModules(_read_headers(user, words), files)
+    machine = None
+    if build.image is not None:
+        with ElfFile(build.image) as elf:
+            machine = elf.header.machine_name
+    elif own.options.is_named and own.memory.optional_target is not None:
+        machine = own.memory.optional_target.machine
+    lines = modules if modules.loaded else None
+    name = f"the table of build-id {build.build_id}"
+    options = replace(
+        own.options,
+        open_target=lambda: TableTarget(build.table, name, machine=machine, lines=lines),
+        is_named=True,
+        table_file=str(build.table.path),
+        tables=(),
+        image=build.image,
+        source_folders=source_folders,
+    )
+    if build.source is not None:
+        # Paths that the user replaces are of the other build.
+        options = replace(options, source_folders=(build.source,), substitutions=())
+    return Kernel(options)
+
+
+def find_kernel(user: UserInputs, words: Sequence[str], build_table: BuildTable) -> Kernel:
     """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
     Traces of one other build, known by their side files, have names by the vmlinux that the user
@@ -63,126 +155,53 @@ def find_kernel(user: UserInputs, words: Sequence[str]) -> Kernel | MissingTable
     them. Without either, they are refused when they are read.
 
     :param words: names of the buffers.
-    :return: or what has to be built before.
     """
     kernel = user.kernel
     if not words or not all(word.startswith(FILE) or word in user.kept for word in words):
         return kernel
-    headers: list[TraceHeader | None] = []
     ids: set[str | None] = set()
     for word in words:
-        headers += read_headers(user, word)
         ids.update(find_build_ids(user, word, None))
     build_id = next(iter(ids), None)
     own = kernel.memory.optional_target if kernel.options.is_named else None
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
         return kernel
-    if build_id not in user.of_builds:
-        named = _open_named_table(user, build_id)
-        if isinstance(named, MissingTable):
-            return named
-        table = open_table(make_build_key(build_id)) if named is None else named.table
-        if table is None and (kernel.options.is_named or user.other_vmlinux):
-            return kernel
-        known = [header for header in headers if header is not None]
-        _, modules = sort_images(user.other_vmlinux)
-        open_target = partial(_open_table_target, build_id, table, known, modules, own)
-        options = replace(
-            kernel.options,
-            open_target=open_target,
-            is_named=True,
-            # The files that the user named may be of the other kernel.
-            table_file=None if table is None else str(table.path),
-            tables=(),
-            source_folders=_find_sources(kernel, own, named),
+    if build_id in user.of_builds:
+        return user.of_builds[build_id]
+    build = next(open_named_builds(user, build_table, build_id), None)
+    build = build or find_cached_build(build_id)
+    if build is not None:
+        # The trees that the user named may be of the other kernel.
+        folders = kernel.options.source_folders if own is None else ()
+        found = make_kernel(user, build, words, folders)
+    elif kernel.options.is_named or user.other_vmlinux:
+        return kernel
+    else:
+        found = Kernel(
+            replace(kernel.options, open_target=partial(_refuse, build_id), is_named=True)
         )
-        user.of_builds[build_id] = Kernel(options)
-    return user.of_builds[build_id]
+    user.of_builds[build_id] = found
+    return found
 
 
-class _NamedBuild(NamedTuple):
-    """A build whose vmlinux, or location table, the user named."""
+def _refuse(build_id: str) -> Target:
+    raise TargetError(
+        f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it",
+        hint="or build its table once: symbols build VMLINUX",
+    )
 
-    table: LocationTable
-    source: str | None
-    """The root of its source tree, if the user named that."""
 
-
-def _open_named_table(user: UserInputs, build_id: str) -> _NamedBuild | MissingTable | None:
-    """Return what the user named as another build's, None where that is not one with this build
-    ID.
+def _read_headers(user: UserInputs, words: Iterable[str]) -> Iterator[TraceHeader]:
+    """Yield the content of the side file of each trace that some words name; an empty one for a
+    trace without side file.
     """
-    images, _ = sort_images(user.other_vmlinux)
-    for name, source in zip(images, chain(user.other_sources, repeat(None)), strict=False):
-        image = str(unpack(name).path)
-        try:
-            with ElfFile(image, name) as elf:
-                if elf.build_id != build_id or not elf.has_lines:
-                    continue
-        except NotElfError:
-            table = open_table_file(name, None)
-            if table.build_id == build_id:
-                return _NamedBuild(table, source)
-            continue
-        key = find_table_key(image)
-        assert key is not None
-        built = open_table(key)
-        if built is None:
-            return MissingTable(image, key)
-        return _NamedBuild(built, source)
-    return None
-
-
-def _find_sources(kernel: Kernel, own: Target | None, named: _NamedBuild | None) -> Sequence[str]:
-    """Return the roots of the source trees of a build: what the user named may be that of the other
-    kernel.
-    """
-    if named is not None and named.source is not None:
-        return (named.source,)
-    if own is not None:
-        return ()
-    return kernel.options.source_folders
-
-
-def _open_table_target(
-    build_id: str,
-    table: LocationTable | None,
-    headers: Sequence[TraceHeader],
-    files: Mapping[str, str],
-    own: Target | None,
-) -> TableTarget:
-    if table is None:
-        raise TargetError(
-            f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it",
-            hint="or build its table once: symbols build VMLINUX",
-        )
-    modules = TraceModules(headers, files)
-    machine = None if own is None else own.machine
-    return make_table_target(table, machine, modules if modules.loaded else None)
-
-
-def make_table_target(
-    table: LocationTable, machine: str | None, modules: SourceLines | None
-) -> TableTarget:
-    """Return the target of a build that is known by its location table.
-
-    :param machine: as of uname -m; None for this machine's.
-    :param modules: that its traces have records in, None where there are none.
-    """
-    name = f"the table of build-id {table.build_id}"
-    return TableTarget(table, name, machine=machine, lines=modules)
-
-
-def read_headers(user: UserInputs, word: str) -> Iterator[TraceHeader | None]:
-    """Yield the content of the side file of each trace that a word names; None for one without side
-    file.
-    """
-    if not word.startswith(FILE):
-        return
-    # Unreadable files are reported when they are read.
-    with contextlib.suppress(KcovdbgError, OSError):
-        found, folder = confine(word.removeprefix(FILE), user.confinement)
-        yield from (read_header(trace, folder) for trace in find_traces(found))
+    for word in words:
+        if word.startswith(FILE):
+            # Unreadable files are reported when they are read.
+            with contextlib.suppress(KcovdbgError, OSError):
+                found, folder = confine(word.removeprefix(FILE), user.confinement)
+                for trace in find_traces(found):
+                    yield read_header(trace, folder) or TraceHeader()
 
 
 def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str | None]:
@@ -192,11 +211,7 @@ def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str
         if kept is not None and kept.empty.build_id:
             own = kept.empty.build_id
         yield own
-    for header in read_headers(user, word):
-        build_id: str | None = None
-        if header is not None and header.build_id is not None:
-            build_id = header.build_id.lower()
-            # Tables are found by it: a path would lead elsewhere.
-            if not _BUILD_ID.fullmatch(build_id):
-                build_id = None
-        yield build_id
+    for header in _read_headers(user, (word,)):
+        build_id = (header.build_id or "").lower()
+        # Tables are found by it: a path would lead elsewhere.
+        yield build_id if _BUILD_ID.fullmatch(build_id) else None

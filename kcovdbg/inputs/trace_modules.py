@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kcovdbg.abi.address import page_align, page_align_down
+from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.pc_convention import PointSet, find_module_sets
 from kcovdbg.records.side_file import TraceHeader
@@ -21,6 +22,7 @@ class TraceModules(SourceLines):
     :param headers: of the traces.
     :param files: of modules with debug info, by build ID.
     :raises TargetError: when one of these cannot be used.
+    :raises CapabilityError: when drgn, which reads them, is missing.
     """
 
     def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
@@ -29,17 +31,15 @@ class TraceModules(SourceLines):
         )
         """With addresses as KCOV records them."""
         self._map = ModuleMap(self.loaded)
-        self.problem: str | None = None
-        """Why modules have no source lines, None where they may have."""
         self._find_frames: Fallback = lambda _address: ()
         self._files = files
         if any(module.build_id in files for module in self.loaded):
             try:
                 from kcovdbg.target.drgn.lines import frames_at, open_module_program
-            except ImportError:
-                self.problem = "records in modules have no source lines: these need drgn"
-            else:
-                self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
+            except ImportError as error:
+                problem = f"could not import drgn: {error}"
+                raise CapabilityError(problem, hint="pip install drgn") from None
+            self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
 
     def find_points(self) -> Mapping[int, PointKind]:
         """Return the coverage points of the modules whose files are known, as KCOV records them."""
