@@ -9,7 +9,7 @@ ever seen that vmlinux.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -57,7 +57,8 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
     own = context.kernel
     user = context.workspace.inputs
     named = list(open_named_builds(user, partial(build_table, context.terminal)))
-    found, strangers = _find_known_builds(context, sides, named)
+    ids = [_find_build_id(context, words) for words in sides]
+    found = _find_known_builds(own, sides, ids, named)
     builds, assumptions = _complete_builds(sides, found, own, named)
     is_one = len({build.build_id for build in builds}) == 1
     if not is_one and own.build_id is None and own in builds:
@@ -68,23 +69,28 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
         )
     remarks: list[str] = []
     kernels: dict[str | None, Kernel] = {}
-    of_sides = []
     for build in builds:
-        if build.build_id not in kernels:
-            if isinstance(build, Kernel):
-                # Its user waits for the names here.
-                _ = context.names
-                remarks += build.names.remarks
-                kernels[build.build_id] = build
-            else:
-                words = _join_words(build, builds, sides)
-                kernels[build.build_id] = make_kernel(user, build, words)
-        of_sides.append(kernels[build.build_id])
-    remarks += (
-        f"nothing is known of the build with build-id {build_id}: --other-vmlinux names its vmlinux"
-        for build_id in strangers
-    )
+        if build.build_id in kernels:
+            continue
+        if isinstance(build, Kernel):
+            # Its user waits for the names here.
+            _ = context.names
+            remarks += build.names.remarks
+            kernels[build.build_id] = build
+        else:
+            words: list[str] = []
+            for one, side in zip(builds, sides, strict=True):
+                if one.build_id == build.build_id:
+                    words += side
+            kernels[build.build_id] = make_kernel(user, build, words)
+    for build_id, known in zip(ids, found, strict=True):
+        if known is own and build_id not in (None, own.build_id):
+            remarks.append(
+                f"nothing is known of the build with build-id {build_id}: --other-vmlinux names "
+                f"its vmlinux"
+            )
     remarks += assumptions
+    of_sides = [kernels[build.build_id] for build in builds]
     return TraceBuilds(of_sides, tuple(dict.fromkeys(remarks)))
 
 
@@ -109,47 +115,6 @@ def read_sides(
     return sides, assumptions
 
 
-def _find_known_builds(
-    context: Context, sides: Sequence[Sequence[str]], named: Sequence[OtherBuild]
-) -> tuple[list[_Build | None], Collection[str]]:
-    """Return the build of each side, None where its traces do not say, and the build IDs of which
-    nothing is known.
-    """
-    own = context.kernel
-    found: list[_Build | None] = []
-    known: set[str] = set()
-    strangers: dict[str, str] = {}
-    for words in sides:
-        build_id = _find_build_id(context, words)
-        if build_id is None:
-            is_known = any(not word.startswith(FILE) for word in words)
-            found.append(own if is_known else None)
-            continue
-        known.add(build_id)
-        build = _choose(words, build_id, own, named)
-        found.append(build)
-        if build is own and build_id != own.build_id:
-            strangers[build_id] = " ".join(words)
-    if strangers and len(known) > 1:
-        # PCs of two builds are equal by chance only.
-        build_id, name = next(iter(strangers.items()))
-        raise KcovdbgError(
-            f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL
-        )
-    return found, strangers.keys()
-
-
-def _join_words(
-    build: _Build, builds: Sequence[_Build], sides: Sequence[Sequence[str]]
-) -> Sequence[str]:
-    """Return the traces of all sides that are of a build."""
-    words: list[str] = []
-    for one, side in zip(builds, sides, strict=True):
-        if one.build_id == build.build_id:
-            words += side
-    return words
-
-
 def _find_build_id(context: Context, words: Sequence[str]) -> str | None:
     """Return the build ID of the traces of one side, None if they do not say.
 
@@ -165,6 +130,37 @@ def _find_build_id(context: Context, words: Sequence[str]) -> str | None:
             hint="give one build per side",
         )
     return next(iter(ids), None)
+
+
+def _find_known_builds(
+    own: Kernel,
+    sides: Sequence[Sequence[str]],
+    ids: Sequence[str | None],
+    named: Sequence[OtherBuild],
+) -> list[_Build | None]:
+    """Return the build of each side, None where its traces do not say.
+
+    Traces of one build of which nothing is known need no names: they stay with the kernel.
+
+    :param ids: the build ID of each side.
+    """
+    every: tuple[_Build, ...] = (*named, own)
+    known = {build.build_id: build for build in every}
+    found: list[_Build | None] = []
+    for words, build_id in zip(sides, ids, strict=True):
+        if build_id is None:
+            is_own = any(not word.startswith(FILE) for word in words)
+            found.append(own if is_own else None)
+            continue
+        build = known.get(build_id) or find_cached_build(build_id)
+        if build is None and (named or len({*ids} - {None}) > 1):
+            # PCs of two builds are equal by chance only.
+            raise KcovdbgError(
+                f"{' '.join(words)}: nothing is known of its build, build-id {build_id}",
+                hint=_NAME_ALL,
+            )
+        found.append(build or own)
+    return found
 
 
 def _complete_builds(
@@ -183,53 +179,21 @@ def _complete_builds(
     """
     unknown = found.count(None)
     free = [build for build in named if build not in found]
+    default = named[0] if named and own.build_id is None else own
     # The last traces belong to the last of these builds.
-    free = free[max(0, len(free) - unknown) :]
-    of_default = unknown - len(free)
-    default: _Build = own
-    if named and own.build_id is None:
-        default = named[0]
+    assumed = iter([*[default] * (unknown - len(free)), *free[max(0, len(free) - unknown) :]])
     builds: list[_Build] = []
     assumptions = []
     for words, build in zip(sides, found, strict=True):
-        if build is not None:
-            builds.append(build)
-            continue
-        if of_default:
-            of_default -= 1
-            assumed = default
-        else:
-            assumed = free.pop(0)
-        builds.append(assumed)
-        assumptions.append(
-            f"{' '.join(words)}: no build ID; assumed to be of the build with build-id "
-            f"{assumed.build_id}"
-        )
-    if not named:
-        return builds, ()
+        if build is None:
+            build = next(assumed)
+            if named:
+                assumptions.append(
+                    f"{' '.join(words)}: no build ID; assumed to be of the build with build-id "
+                    f"{build.build_id}"
+                )
+        builds.append(build)
     return builds, assumptions
-
-
-def _choose(
-    words: Sequence[str], build_id: str, own: Kernel, named: Sequence[OtherBuild]
-) -> _Build:
-    """Return the build with a build ID.
-
-    :param words: the traces that are of it.
-    """
-    known: tuple[_Build, ...] = (own, *named)
-    for build in known:
-        if build.build_id == build_id:
-            return build
-    cached = find_cached_build(build_id)
-    if cached is not None:
-        return cached
-    if named:
-        raise KcovdbgError(
-            f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}",
-            hint=_NAME_ALL,
-        )
-    return own
 
 
 def compare_builds(
