@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
@@ -32,7 +34,11 @@ print(json.dumps([collected.seconds, collected.tasks[0].buffer.count, time.monot
 """
 
 
-def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
+def test_overhead(
+    kernel: Kernel, userland: Userland, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if not request.config.getoption("exhaustive"):
+        pytest.skip("takes a minute and a half: --exhaustive runs it")
     (tmp_path / "ours.py").write_text(OURS)
     with boot_shared(kernel, userland, tmp_path, memory_mib=512, counts_instructions=True) as lab:
         # In memory, so that waiting for pages of a program is not measured.

@@ -3,6 +3,7 @@
 #include "calls.h"
 
 #include <arpa/inet.h>
+#include <grp.h>
 #include <linux/filter.h>
 #include <linux/futex.h>
 #include <linux/if_packet.h>
@@ -31,6 +32,7 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
+#include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
