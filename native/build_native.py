@@ -30,6 +30,7 @@ SOURCES = (
     "calls.c",
     "locations.c",
     "table_rows.c",
+    "symbol_columns.c",
     "dwarf.c",
     "collector.c",
     "inject.c",

@@ -259,22 +259,24 @@ void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct 
 	arrays->probes = locations->probes;
 }
 
-static int add_strings(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *strings,
-		       size_t count)
+int kcovdbg_locations_strings(struct kcovdbg_locations *locations, const char *text, size_t size, uint32_t *numbers,
+			      size_t count)
 {
-	const char *at = more->text;
-	size_t i;
+	size_t i, length;
 
-	strings[0] = 0;
-	for (i = 1; i <= count; i++) {
-		size_t size = strlen(at);
+	for (i = 0; i < count; i++) {
+		const char *end = size ? memchr(text, 0, size) : NULL;
 
-		strings[i] = kcovdbg_locations_string(locations, at, size);
-		if (strings[i] == NO_ID)
+		if (!end)
+			return -2;
+		length = end - text;
+		numbers[i] = kcovdbg_locations_string(locations, text, length);
+		if (numbers[i] == NO_ID)
 			return -1;
-		at += size + 1;
+		text += length + 1;
+		size -= length + 1;
 	}
-	return 0;
+	return size ? -2 : 0;
 }
 
 /* Fetch the slot that a hash is looked for in first. */
@@ -370,8 +372,10 @@ int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcov
 	strings = malloc((count + 1) * sizeof(*strings));
 	frames = malloc((more->frame_count + 1) * sizeof(*frames));
 	chain = malloc((more->chain_frame_count + 1) * sizeof(*chain));
-	if (strings && frames && chain)
-		status = add_strings(locations, more, strings, count);
+	if (strings && frames && chain) {
+		strings[0] = 0;
+		status = kcovdbg_locations_strings(locations, more->text, more->text_size, strings + 1, count);
+	}
 	if (!status)
 		status = add_frames(locations, more, strings, count, frames);
 	if (!status)

@@ -30,6 +30,9 @@ void kcovdbg_locations_free(struct kcovdbg_locations *locations);
 void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct kcovdbg_location_arrays *arrays);
 /* Add the chains of others; chains[i] becomes the number of the i-th. -1 when out of memory, -2 when a number is out of range. */
 int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *chains);
+/* Put the numbers of so many strings, each with a terminating zero, which are added where there are none yet. -1 and -2 as above. */
+int kcovdbg_locations_strings(struct kcovdbg_locations *locations, const char *text, size_t size, uint32_t *numbers,
+			      size_t count);
 /* The number of the chain of what some chains have in common: all, or the outermost function, or nothing. -1 and -2 as above. */
 int kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count, uint32_t *common);
 /* cdef end */

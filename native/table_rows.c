@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "chains.h"
@@ -77,6 +78,59 @@ size_t kcovdbg_select64(const uint64_t *values, const uint8_t *flags, size_t cou
 		if (flags[i])
 			selected[found++] = values[i] + added;
 	return found;
+}
+
+void kcovdbg_join32(const uint8_t *flags, size_t count, const uint32_t *unset, const uint32_t *set, uint32_t *joined)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		joined[i] = flags[i] ? *set++ : *unset++;
+}
+
+size_t kcovdbg_count_others(const uint32_t *values, size_t count, uint32_t number)
+{
+	size_t i, found = 0;
+
+	for (i = 0; i < count; i++)
+		found += values[i] != number;
+	return found;
+}
+
+struct row {
+	uint64_t start; /* The first two columns. */
+	uint32_t third;
+};
+
+static int compare_rows(const void *left, const void *right)
+{
+	const struct row *a = left, *b = right;
+
+	if (a->start != b->start)
+		return a->start < b->start ? -1 : 1;
+	return (a->third > b->third) - (a->third < b->third);
+}
+
+size_t kcovdbg_sort_rows(uint32_t *first, uint32_t *second, uint32_t *third, size_t count)
+{
+	struct row *rows = malloc((count + 1) * sizeof(*rows));
+	size_t i, left = 0;
+
+	if (!rows)
+		return SIZE_MAX;
+	for (i = 0; i < count; i++)
+		rows[i] = (struct row){ (uint64_t)first[i] << 32 | second[i], third[i] };
+	if (count)
+		qsort(rows, count, sizeof(*rows), compare_rows);
+	for (i = 0; i < count; i++) {
+		if (i && !compare_rows(&rows[i - 1], &rows[i]))
+			continue;
+		first[left] = rows[i].start >> 32;
+		second[left] = rows[i].start;
+		third[left++] = rows[i].third;
+	}
+	free(rows);
+	return left;
 }
 
 size_t kcovdbg_runs(const uint32_t *values, size_t count, uint32_t *starts)

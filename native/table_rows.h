@@ -30,6 +30,12 @@ int kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t 
 /* Put the values that have flags, each with a number added to it. Return how many these are. */
 size_t kcovdbg_select32(const uint32_t *values, const uint8_t *flags, size_t count, uint32_t *selected);
 size_t kcovdbg_select64(const uint64_t *values, const uint8_t *flags, size_t count, uint64_t added, uint64_t *selected);
+/* Put the next number of one of two columns for each flag, which is 0 or 1. */
+void kcovdbg_join32(const uint8_t *flags, size_t count, const uint32_t *unset, const uint32_t *set, uint32_t *joined);
+/* Return how many values differ from a number. */
+size_t kcovdbg_count_others(const uint32_t *values, size_t count, uint32_t number);
+/* Sort rows of three columns, and leave out those that there are more than once. Return how many are left; SIZE_MAX when out of memory. */
+size_t kcovdbg_sort_rows(uint32_t *first, uint32_t *second, uint32_t *third, size_t count);
 /* Put where runs of equal values begin, for which there is room for all values. Return how many these are. */
 size_t kcovdbg_runs(const uint32_t *values, size_t count, uint32_t *starts);
 

@@ -14,7 +14,16 @@ from itertools import chain, compress, count, islice
 from operator import eq
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.header import SHN_ABS, SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
+from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.elf.header import (
+    SHN_ABS,
+    SHN_LORESERVE,
+    SHN_UNDEF,
+    Header,
+    damaged,
+    decode_name,
+    string_at,
+)
 
 _STT_NOTYPE: Final = 0
 _STT_OBJECT: Final = 1
@@ -26,6 +35,8 @@ _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC}
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
+# As native/symbol_columns.h says it.
+_OUTSIDE: Final = (1 << 64) - 1
 # Suffixes that compilers append to the names of functions that they changed or split; names in
 # DWARF have none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
@@ -80,7 +91,7 @@ class ElfSymbol(NamedTuple):
 class FunctionColumns(NamedTuple):
     """The symbols of functions, in the order of the table."""
 
-    names: Sequence[bytes]
+    names: Sequence[str]
     addresses: Sequence[int]
     sizes: Sequence[int]
     """0 for some symbols of assembly."""
@@ -209,15 +220,23 @@ class SymbolTable:
             list(compress(column, are_functions))
             for column in (self._names, self._addresses, self._sizes)
         )
-        strings = self._strings
-        try:
-            names = [strings[offset : strings.index(0, offset)] for offset in offsets]
-        except ValueError:
-            problem = "a name of a function is outside the string table"
-            raise damaged(self._file_name, problem) from None
+        names = self._names_at(array("I", offsets))
         # Sorting numbers takes a fraction of sorting rows.
         order = sorted(range(len(names)), key=addresses.__getitem__)
         return FunctionColumns(names, addresses, sizes, order)
+
+    def _names_at(self, offsets: array[int]) -> list[str]:
+        """Return the names at offsets of the string table."""
+        ffi, lib = load_native()
+        text, count = self._strings, len(offsets)
+        given = (ffi.from_buffer(text), len(text), column("I", offsets, count), count)
+        size = lib.kcovdbg_join_strings(*given, ffi.NULL, 0)
+        if size == _OUTSIDE:
+            problem = "a name of a function is outside the string table"
+            raise damaged(self._file_name, problem)
+        joined = zeros("B", size)
+        lib.kcovdbg_join_strings(*given, ffi.from_buffer("char[]", joined), size)
+        return decode_name(joined.tobytes()).split("\0")[:-1]
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
         """Iterate over the symbols whose names contain one of some texts, without looking at every
@@ -227,8 +246,24 @@ class SymbolTable:
         for position in chain.from_iterable(map(self._find_string, map(str.encode, texts))):
             # Names may start inside one another.
             offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
-        found = compress(range(len(self)), map(offsets.__contains__, self._names))
-        return map(self.__getitem__, found)
+        return map(self.__getitem__, self._find_named(offsets))
+
+    def _find_named(self, offsets: Iterable[int]) -> array[int]:
+        """Return the indexes of the symbols whose names are at some offsets of the string table."""
+        _, lib = load_native()
+        flags = bytearray(len(self._strings))
+        for offset in offsets:
+            flags[offset] = 1
+        count = len(self)
+        found = zeros("I", count)
+        number = lib.kcovdbg_find_flagged(
+            column("I", self._names, count),
+            count,
+            column("B", flags),
+            len(flags),
+            column("I", found, count),
+        )
+        return found[:number]
 
     def _name_at(self, offset: int) -> str:
         try:
@@ -239,9 +274,19 @@ class SymbolTable:
 
     def find(self, name: str) -> ElfSymbol | None:
         """Find the symbol of code or data with a name; None when the file does not define it."""
-        # Linkers store a name that another one ends with inside that one.
-        for position in self._find_string(name.encode() + b"\0"):
-            index = self._index_by_name.get(position)
+        return self._find_defined(self._find_string(name.encode() + b"\0"), self._index_by_name)
+
+    def _find_defined(
+        self, places: Iterable[int], index_by_name: Mapping[int, int]
+    ) -> ElfSymbol | None:
+        """Return the first symbol of code or data that the file defines.
+
+        :param places: of a name in the string table: linkers store a name that another one ends
+            with inside that one.
+        :param index_by_name: the symbol of each of them that has one.
+        """
+        for place in places:
+            index = index_by_name.get(place)
             if index is None or self._sections[index] == SHN_UNDEF:
                 continue
             if self._types[index] in _NAMING:
@@ -257,12 +302,20 @@ class SymbolTable:
 
     def addresses_of(self, names: Iterable[str]) -> dict[str, int]:
         """Return the addresses of symbols of code or data that the file defines, by name."""
-        found = filter(None, map(self.find, names))
-        return {symbol.name: symbol.address for symbol in found}
+        places = {name: [*self._find_string(name.encode() + b"\0")] for name in names}
+        named = self._find_named(chain.from_iterable(places.values()))
+        index_by_name = {self._names[index]: index for index in named}
+        addresses = {}
+        for name, of_name in places.items():
+            symbol = self._find_defined(of_name, index_by_name)
+            if symbol is not None:
+                addresses[name] = symbol.address
+        return addresses
 
+    # Local symbols come first in a table: a global one with the same name replaces them, here as in
+    # addresses_of().
     @cached_property
     def _index_by_name(self) -> Mapping[int, int]:
-        # Local symbols come first in a table: a global one with the same name replaces them.
         return dict(zip(self._names, range(len(self)), strict=True))
 
     def find_at(self, address: int) -> ElfSymbol | None:
@@ -284,9 +337,8 @@ class SymbolTable:
         :param functions_only: among the symbols of functions; otherwise among all that are defined
             and have a name.
         """
-        starts, indexes = self._defined_by_start
-        if functions_only:
-            starts, indexes = self._functions_by_start
+        # Sorted only where they are asked for: an image has more labels than functions.
+        starts, indexes = self._functions_by_start if functions_only else self._defined_by_start
         for position in reversed(range(bisect_right(starts, address))):
             symbol = self[indexes[position]]
             if functions_only or symbol.name:

@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum, IntFlag
-from itertools import chain
-from operator import attrgetter, sub
+from itertools import chain, count
+from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -124,7 +124,7 @@ _ENABLING_PARTS: Final = (
 )
 # In front of functions: room for other code, and the hash of a function's type, which is data
 # unless the kernel replaces it. Line tables count it for a line.
-_PREFIXES: Final = (b"__pfx_", b"__cfi_")
+_PREFIXES: Final = ("__pfx_", "__cfi_")
 _FTRACE_START: Final = "__start_mcount_loc"
 _FTRACE_END: Final = "__stop_mcount_loc"
 _FTRACE_CALLS: Final = "__mcount_loc"
@@ -198,43 +198,47 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
     columns = symbols.function_columns
     names, addresses, sizes, _ = columns
     starts, ends, known = array("Q"), array("Q"), array("Q")
-    last_known = None
     for text in sorted(texts, key=attrgetter("address")):
         limit = text.address + len(text.data)
         reached = text.address
-        for index in columns.find_between(text.address, limit):
-            if not sizes[index] or names[index].startswith(_PREFIXES):
-                continue
-            start = addresses[index]
-            if start != last_known:
-                known.append(start)
-                last_known = start
-            if start < reached:
-                reached = ends[-1] = max(reached, min(start + sizes[index], limit))
-            else:
-                reached = min(start + sizes[index], limit)
+        found = [
+            index
+            for index in columns.find_between(text.address, limit)
+            if sizes[index] and not names[index].startswith(_PREFIXES)
+        ]
+        own_starts = [addresses[index] for index in found]
+        own_ends = map(add, own_starts, [sizes[index] for index in found])
+        for start, end in zip(own_starts, own_ends, strict=True):
+            if start >= reached:
+                reached = min(end, limit)
                 starts.append(start)
                 ends.append(reached)
-    whole = _find_owners(columns, starts)
-    numbers: dict[int, int] = {}
-    owners = (whole.get(part, part) for part in range(len(starts)))
-    functions = array("I", [numbers.setdefault(owner, len(numbers)) for owner in owners])
+            elif end > reached:
+                reached = ends[-1] = min(end, limit)
+        known.extend(dict.fromkeys(own_starts))
+    owners = list(range(len(starts)))
+    for part, owner in _find_owners(columns, starts).items():
+        owners[part] = owner
+    numbers = dict(zip(dict.fromkeys(owners), count()))
+    functions = array("I", map(numbers.__getitem__, owners))
     return CodeParts(starts, ends, functions, known)
 
 
 def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, int]:
     """Return the part that each cold part belongs to."""
     names, addresses, sizes, _ = columns
-    cold = [index for index, name in enumerate(names) if b".cold" in name]
-    wanted = {names[index].partition(b".cold")[0] for index in cold}
-    by_name: defaultdict[bytes, list[int]] = defaultdict(list)
+    cold = [index for index, name in enumerate(names) if ".cold" in name]
+    if not cold:
+        return {}
+    wanted = {names[index].partition(".cold")[0] for index in cold}
+    by_name: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         if name in wanted and sizes[index]:
             by_name[name].append(index)
     found = {}
     for index in cold:
         part = bisect_right(starts, addresses[index]) - 1
-        owners = by_name.get(names[index].partition(b".cold")[0])
+        owners = by_name.get(names[index].partition(".cold")[0])
         if owners and part >= 0:
             # Functions of several files share names: the symbols of one are near each other.
             owner = min(owners, key=lambda other: abs(other - index))

@@ -224,9 +224,8 @@ def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]
     columns = symbols.function_columns
     at: dict[int, str] = {}
     for name, address, _ in compress(zip(*columns[:3], strict=True), columns.sizes):
-        text = name.decode("utf-8", "replace")
-        if address not in at or (_SYSTEM_CALL.match(text) and not _SYSTEM_CALL.match(at[address])):
-            at[address] = text
+        if address not in at or (_SYSTEM_CALL.match(name) and not _SYSTEM_CALL.match(at[address])):
+            at[address] = name
     found: dict[int, str] = {}
     for number, start in zip(parts.functions, parts.starts, strict=True):
         # The cold part may come first.

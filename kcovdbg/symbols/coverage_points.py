@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from functools import cached_property
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -117,19 +118,29 @@ class Functions:
 
     def __init__(self, symbols: SymbolTable) -> None:
         columns = symbols.function_columns
-        names = list(compress(columns.names, columns.sizes))[::-1]
-        addresses = list(compress(columns.addresses, columns.sizes))[::-1]
+        self._ordered_names = list(compress(columns.names, columns.sizes))[::-1]
+        self._addresses = list(compress(columns.addresses, columns.sizes))[::-1]
         sizes = list(filter(None, columns.sizes))[::-1]
-        self._sizes = dict(zip(addresses, sizes, strict=True))
-        self._names = dict(zip(addresses, names, strict=True))
+        self._sizes = dict(zip(self._addresses, sizes, strict=True))
         # A list, because an array makes a new number for each comparison.
         self._starts = sorted(self._sizes)
-        # The cold part of a function is entered by jumps from it, with its return address.
-        by_name = dict(zip(names, addresses, strict=True))
-        self._whole = {
-            start: by_name.get(name.partition(b".cold")[0], start)
+        self._whole = self._find_owners()
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        return dict(zip(self._addresses, self._ordered_names, strict=True))
+
+    def _find_owners(self) -> Mapping[int, int]:
+        """Return the function of each cold part: it is entered by jumps from that one, with its
+        return address.
+        """
+        if not any(".cold" in name for name in self._ordered_names):
+            return {}
+        by_name = dict(zip(self._ordered_names, self._addresses, strict=True))
+        return {
+            start: by_name.get(name.partition(".cold")[0], start)
             for start, name in self._names.items()
-            if b".cold" in name
+            if ".cold" in name
         }
 
     @property
@@ -150,7 +161,7 @@ class Functions:
     def name_at(self, address: int) -> str | None:
         """Return the name of the symbol that an address is in, None when it is in none."""
         start = self._part_of(address)
-        return None if start is None else self._names[start].decode("utf-8", "backslashreplace")
+        return None if start is None else self._names[start]
 
     def sources(self, addresses: Iterable[int]) -> set[int]:
         """Return the starts of the functions that addresses are in."""

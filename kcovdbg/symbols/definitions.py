@@ -6,15 +6,15 @@ last before it, whether that one has code of its own or is inlined everywhere.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import count
 from posixpath import normpath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kcovdbg.symbols.table_rows import LocationArrays, Locations
+from kcovdbg.symbols.table_rows import LocationArrays, Locations, sort_rows
 
 # Function, file, line, column.
-_FRAME_ITEMS = 4
+_FRAME_ITEMS: Final = 4
 
 
 class Definition(NamedTuple):
@@ -30,9 +30,17 @@ class Definition(NamedTuple):
 class DefinitionColumns(NamedTuple):
     """Definitions as columns, by file and line."""
 
-    files: list[str]
+    files: Sequence[str]
+    """Ascending."""
+    names: Sequence[str]
+    of_file: array[int]
+    """The file of each, by its index."""
     lines: array[int]
-    names: list[str]
+    of_name: array[int]
+    """The name of each, counted from 1."""
+
+
+NO_DEFINITIONS: Final = DefinitionColumns((), (), array("I"), array("I"), array("I"))
 
 
 def list_definitions(parts: Iterable[LocationArrays]) -> DefinitionColumns:
@@ -45,17 +53,13 @@ def list_definitions(parts: Iterable[LocationArrays]) -> DefinitionColumns:
         merged.add(part)
     found = merged.arrays()
     strings = found.strings()
-    by_number: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
-    columns = (found.frames[item::_FRAME_ITEMS] for item in range(3))
-    for name, file, line in zip(*columns, strict=True):
-        by_number[file].add((line, strings[name - 1]))
-    by_path: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
-    for file, functions in by_number.items():
-        by_path[normpath(strings[file - 1])] |= functions
-    definitions = DefinitionColumns([], array("I"), [])
-    for path in sorted(by_path):
-        lines, names = zip(*sorted(by_path[path]), strict=True)
-        definitions.files.extend([path] * len(lines))
-        definitions.lines.extend(lines)
-        definitions.names.extend(names)
-    return definitions
+    names, files, lines = (found.frames[item::_FRAME_ITEMS] for item in range(3))
+    # Strings are counted from 1.
+    paths = {number: normpath(strings[number - 1]) for number in set(files)}
+    for number, path in paths.items():
+        strings[number - 1] = path
+    ascending = sorted(set(paths.values()))
+    indexes = dict(zip(ascending, count()))
+    index_of = {number: indexes[path] for number, path in paths.items()}
+    of_file = array("I", map(index_of.__getitem__, files))
+    return DefinitionColumns(ascending, strings, *sort_rows(of_file, lines, names))

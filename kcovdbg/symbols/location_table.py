@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property, partial
 from io import BytesIO
 from itertools import compress, count
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -36,13 +36,16 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, Frame
 from kcovdbg.output_file import PRIVATE, open_output
 from kcovdbg.symbols.blocks import BlockColumns
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.definitions import Definition, DefinitionColumns
+from kcovdbg.symbols.definitions import NO_DEFINITIONS, Definition, DefinitionColumns
 from kcovdbg.symbols.table_rows import (
     ARRAYS,
     BUCKET_SHIFT,
     LocationArrays,
+    Locations,
     check_table,
     combine_flags,
+    gather,
+    join_numbers,
     make_columns,
 )
 from kcovdbg.target.end_signals import reading
@@ -453,6 +456,36 @@ class LocationTable:
         return FunctionSymbol(name or "", self._base + start, size, alias, unit)
 
 
+def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:
+    """Return the numbers of strings, 0 for those that are None."""
+    known = strings.number([text for text in texts if text is not None])
+    is_known = bytes(text is not None for text in texts)
+    return join_numbers(is_known, array("I", bytes(4 * is_known.count(0))), known)
+
+
+class SymbolColumns(NamedTuple):
+    """The symbols of functions as columns, ascending, one at an address; see
+    :class:`FunctionSymbol`.
+    """
+
+    names: Sequence[str]
+    addresses: Sequence[int]
+    sizes: Sequence[int]
+    aliases: Sequence[str | None]
+    units: Sequence[str | None]
+
+    def between(self, start: int, end: int) -> SymbolColumns:
+        """Return those that begin at addresses before the end."""
+        found = slice(*(bisect_left(self.addresses, address) for address in (start, end)))
+        return SymbolColumns(
+            self.names[found],
+            self.addresses[found],
+            self.sizes[found],
+            self.aliases[found],
+            self.units[found],
+        )
+
+
 class NewTable(NamedTuple):
     """The contents of a table that is to be written."""
 
@@ -466,9 +499,8 @@ class NewTable(NamedTuple):
     chains: Sequence[int]
     """The location of each PC, by its number in ``locations``."""
     locations: LocationArrays
-    functions: Iterable[FunctionSymbol]
-    """One at an address."""
-    definitions: DefinitionColumns | None = None
+    functions: SymbolColumns
+    definitions: DefinitionColumns = NO_DEFINITIONS
     blocks: BlockColumns | None = None
     """None where the image's code was not understood."""
 
@@ -479,31 +511,14 @@ class NewTable(NamedTuple):
     def _arrays(self) -> Mapping[str, array[int]]:
         base, locations = self._base, self.locations
         rows = make_columns(self.pcs, self.kinds, self.chains, base, locations.chain_ends)
-        strings = locations.strings()
-        numbers: dict[str | None, int] = {**dict(zip(strings, count(1))), None: 0}
-
-        def number(texts: Iterable[str | None]) -> array[int]:
-            """Return the numbers of strings, which new ones get."""
-            texts = list(texts)
-            for text in dict.fromkeys(texts):
-                if text not in numbers:
-                    strings.append(text or "")
-                    numbers[text] = len(strings)
-            return array("I", map(numbers.__getitem__, texts))
-
-        definitions = self.definitions or DefinitionColumns([], array("I"), [])
-        names = number(text.name for text in self.ranges)
+        strings = Locations()
+        strings.add(LocationArrays(locations.text, array("I"), array("I"), array("I")))
+        range_names = strings.number([text.name for text in self.ranges])
         ranges = array("I")
-        for text, name in zip(self.ranges, names, strict=True):
+        for text, name in zip(self.ranges, range_names, strict=True):
             ranges.extend((text.start - base, text.end - base, name))
-        functions = sorted(
-            (one for one in self.functions if 0 <= one.address - base < 1 << 32),
-            key=attrgetter("address"),
-        )
-        symbols, starts, sizes, aliases, units = (
-            zip(*functions, strict=True) if functions else [()] * 5
-        )
-        return {
+        functions = self.functions.between(base, base + (1 << 32))
+        arrays = {
             **rows,
             "chain_frame": locations.chain_frames,
             "frame_function": locations.frames[0::4],
@@ -511,26 +526,27 @@ class NewTable(NamedTuple):
             "frame_line": locations.frames[2::4],
             "frame_column": locations.frames[3::4],
             "range": ranges,
-            "function_start": array("I", [start - base for start in starts]),
-            "function_size": array("I", [min(size, 0xFFFFFFFF) for size in sizes]),
-            "function_name": number(symbols),
-            "function_alias": number(aliases),
-            "function_unit": number(units),
-            "definition_file": number(definitions.files),
+            "function_start": array("I", [start - base for start in functions.addresses]),
+            "function_size": array("I", [min(size, 0xFFFFFFFF) for size in functions.sizes]),
+            "function_name": strings.number(functions.names),
+            "function_alias": _number_known(strings, functions.aliases),
+            "function_unit": _number_known(strings, functions.units),
+            **self._definition_arrays(strings),
+            **self._block_arrays(strings),
+        }
+        # Last, when all are known. Zeros separate them.
+        return {**arrays, "string": array("B", strings.arrays().text[:-1])}
+
+    def _definition_arrays(self, strings: Locations) -> Mapping[str, array[int]]:
+        definitions = self.definitions
+        files, names = (strings.number(texts) for texts in (definitions.files, definitions.names))
+        return {
+            "definition_file": gather(definitions.of_file, files, 0),
             "definition_line": definitions.lines,
-            "definition_name": number(definitions.names),
-            **self._block_arrays(number),
-            # Last, when all are known.
-            "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
+            "definition_name": gather(definitions.of_name, array("I", [0]) + names, 0),
         }
 
-    def _block_arrays(
-        self, number: Callable[[Iterable[str | None]], array[int]]
-    ) -> Mapping[str, array[int]]:
-        """Return the arrays of blocks.
-
-        :param number: returns the numbers of strings.
-        """
+    def _block_arrays(self, strings: Locations) -> Mapping[str, array[int]]:
         blocks = self.blocks or BlockColumns(self._base, (), (), (), (), b"", ())
         return {
             "part_start": array("I", blocks.part_start),
@@ -538,7 +554,7 @@ class NewTable(NamedTuple):
             "part_function": array("I", blocks.part_function),
             "block_end": array("Q", blocks.code_end),
             "block": array("B", blocks.code),
-            "block_file": number(blocks.files),
+            "block_file": strings.number(blocks.files),
         }
 
     def _parts(self) -> Iterator[bytes | memoryview]:

@@ -12,15 +12,16 @@ import os
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import compress, count, repeat
+from itertools import compress, islice
+from operator import ne, not_
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import decode_name
 from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.elf.shared_debug_info import find_shared_file, find_shared_link
 from kcovdbg.elf.symbol_table import SymbolTable
@@ -36,9 +37,9 @@ from kcovdbg.symbols.definitions import list_definitions
 from kcovdbg.symbols.dwarf_reader import CompileUnit, DwarfReader
 from kcovdbg.symbols.location_table import (
     NO_POINTS_HINT,
-    FunctionSymbol,
     LocationTable,
     NewTable,
+    SymbolColumns,
     TextRange,
 )
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
@@ -55,6 +56,8 @@ from kcovdbg.symbols.table_rows import (
     INVERTED,
     Locations,
     MergedPoints,
+    count_others,
+    join_numbers,
     merge_kinds,
     select_addresses,
     select_numbers,
@@ -75,7 +78,8 @@ def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) ->
     kind 0 all others.
     """
     plain = select_addresses(rows.pcs, rows.kinds.translate(_IS_PLAIN), -1)
-    return merge_kinds(((plain, 0), (sorted(set().union(*jumps.values())), 1)))
+    inside = set().union(*set(jumps.values()))
+    return merge_kinds(((plain, 0), (sorted(inside), 1)))
 
 
 def _locate_rows(
@@ -93,18 +97,15 @@ def _locate_rows(
     :param located: the location of each of them.
     """
     of_plain = select_numbers(located, addresses.kinds.translate(INVERTED))
-    of_inside = dict(compress(zip(addresses.pcs, located, strict=True), addresses.kinds))
+    inside = select_addresses(addresses.pcs, addresses.kinds, 0)
+    of_inside = dict(zip(inside, select_numbers(located, addresses.kinds), strict=True))
     groups = sorted(set(jumps.values()))
     common = locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
-    found, done = array("I"), 0
-    for known, index in enumerate(
-        compress(count(), rows.kinds.translate(_IS_PLAIN).translate(INVERTED))
-    ):
-        found.extend(of_plain[done : index - known])
-        found.append(by_group[jumps[rows.pcs[index]]])
-        done = index - known
-    return found + of_plain[done:]
+    is_plain = rows.kinds.translate(_IS_PLAIN)
+    known = select_addresses(rows.pcs, is_plain.translate(INVERTED), 0)
+    of_known = array("I", [by_group[jumps[pc]] for pc in known])
+    return join_numbers(is_plain, of_known, of_plain)
 
 
 def _source_name(unit: CompileUnit | None) -> str | None:
@@ -120,67 +121,45 @@ def _source_name(unit: CompileUnit | None) -> str | None:
     return os.path.normpath(name)
 
 
-class _SymbolColumns(NamedTuple):
-    """The functions of an image by their symbols, ascending, one at an address."""
-
-    names: Sequence[str]
-    addresses: Sequence[int]
-    sizes: Sequence[int]
-    aliases: Sequence[str | None]
-
-    def make_rows(self, units: Iterable[str | None]) -> list[FunctionSymbol]:
-        """Return them as rows.
-
-        :param units: the source file of each.
-        """
-        # Without the named arguments of FunctionSymbol's own constructor, in half the time.
-        make = partial(tuple.__new__, FunctionSymbol)
-        return list(map(make, zip(*self, units, strict=False)))
-
-
-def _choose_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> _SymbolColumns:
+def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> SymbolColumns:
+    """Return the functions of an image by their symbols, ascending, one at an address; the units
+    are not known.
+    """
     columns = symbols.function_columns
-    groups: list[list[int]] = []
-    for text in sorted(ranges):
-        previous = None
-        for index in columns.find_between(text.start, text.end):
-            address = columns.addresses[index]
-            if address == previous:
-                groups[-1].append(index)
-            else:
-                groups.append([index])
-                previous = address
-    chosen, aliases = [], []
-    for same in groups:
-        own = other = same[0]
-        if len(same) > 1:
-            # A symbol without a size is the least useful.
-            own = next((index for index in same if columns.sizes[index]), own)
-            # Of several of one size the last.
-            other = max(reversed(same), key=columns.sizes.__getitem__)
-        chosen.append(own)
-        alias = columns.names[other]
-        aliases.append(None if alias == columns.names[own] else decode_name(alias))
-    return _SymbolColumns(
-        [decode_name(columns.names[index]) for index in chosen],
-        [columns.addresses[index] for index in chosen],
+    found = [
+        index for text in sorted(ranges) for index in columns.find_between(text.start, text.end)
+    ]
+    starts = [columns.addresses[index] for index in found]
+    is_first = [True, *map(ne, starts, islice(starts, 1, None))]
+    chosen = list(compress(found, is_first))
+    addresses = list(compress(starts, is_first))
+    aliases: list[str | None] = [None] * len(chosen)
+    for address in dict.fromkeys(compress(starts, map(not_, is_first))):
+        same = found[bisect_left(starts, address) : bisect_right(starts, address)]
+        # A symbol without a size is the least useful.
+        own = next((index for index in same if columns.sizes[index]), same[0])
+        # Of several of one size the last.
+        other = max(reversed(same), key=columns.sizes.__getitem__)
+        row = bisect_left(addresses, address)
+        chosen[row] = own
+        if columns.names[other] != columns.names[own]:
+            aliases[row] = columns.names[other]
+    return SymbolColumns(
+        [columns.names[index] for index in chosen],
+        addresses,
         [columns.sizes[index] for index in chosen],
         aliases,
+        [None] * len(chosen),
     )
-
-
-def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> list[FunctionSymbol]:
-    """Return the functions of an image by their symbols, ascending, one at an address."""
-    return _choose_symbols(symbols, ranges).make_rows(repeat(None))
 
 
 def _list_functions(
     symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]
-) -> list[FunctionSymbol]:
-    found = _choose_symbols(symbols, ranges)
+) -> SymbolColumns:
+    found = list_symbols(symbols, ranges)
     units = reader.find_units(array("Q", found.addresses))
     names = {number: _source_name(reader.unit(number)) for number in set(units)}
-    return found.make_rows(map(names.__getitem__, units))
+    return found._replace(units=list(map(names.__getitem__, units)))
 
 
 def merge_points(points: Points) -> MergedPoints:
@@ -296,7 +275,7 @@ def _require_lines(elf: ElfFile, chains: array[int]) -> None:
 
     That of a known form has them for nearly all; 0 is the location without frames.
     """
-    known = len(chains) - chains.count(0)
+    known = count_others(chains, 0)
     if known < len(chains) // 2:
         raise CapabilityError(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",

@@ -113,6 +113,22 @@ class Locations:
         )
         return numbers
 
+    def number(self, texts: Sequence[str]) -> array[int]:
+        """Return the numbers of strings, which are added where there are none yet.
+
+        :raises ValueError: when one contains a zero.
+        """
+        ffi, lib = load_native()
+        data = "".join(f"{text}\0" for text in texts).encode("utf-8", "replace")
+        numbers = zeros("I", len(texts))
+        status = lib.kcovdbg_locations_strings(
+            self.pointer, ffi.from_buffer(data), len(data), column("I", numbers), len(numbers)
+        )
+        if status == -2:
+            raise ValueError("a string contains a zero")
+        check_status(status)
+        return numbers
+
     def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
         """Return what the locations of each group have in common: all of it, or the outermost
         function alone, or nothing.
@@ -246,6 +262,46 @@ def select_addresses(values: array[int], flags: bytes, added: int) -> array[int]
     del pointer
     del selected[count:]
     return selected
+
+
+def join_numbers(flags: bytes, unset: array[int], set_: array[int]) -> array[int]:
+    """Return numbers of 32 bits as one column: for each flag the next one of a column.
+
+    :param unset: those where the flag is 0.
+    :param set_: those where it is 1.
+    :raises ValueError: when there are not as many of each as flags.
+    """
+    _, lib = load_native()
+    count, set_count = len(flags), flags.count(1)
+    joined = zeros("I", count)
+    lib.kcovdbg_join32(
+        column("B", flags, count),
+        count,
+        column("I", unset, count - set_count),
+        column("I", set_, set_count),
+        column("I", joined, count),
+    )
+    return joined
+
+
+def count_others(values: array[int], number: int) -> int:
+    """Return how many numbers of 32 bits are not this one."""
+    _, lib = load_native()
+    return int(lib.kcovdbg_count_others(column("I", values), len(values), number))
+
+
+def sort_rows(
+    first: array[int], second: array[int], third: array[int]
+) -> tuple[array[int], array[int], array[int]]:
+    """Return rows of three columns of 32 bits in order, each once."""
+    _, lib = load_native()
+    size = len(first)
+    ordered = first[:], second[:], third[:]
+    count = lib.kcovdbg_sort_rows(*(column("I", values, size) for values in ordered), size)
+    if count > size:
+        raise MemoryError
+    first, second, third = (values[:count] for values in ordered)
+    return first, second, third
 
 
 def find_run_starts(values: array[int]) -> array[int]:

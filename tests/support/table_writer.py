@@ -7,7 +7,7 @@ from pathlib import Path
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, SymbolColumns, TextRange
 from kcovdbg.symbols.table_rows import Locations
 
 
@@ -31,6 +31,8 @@ class TableWriter:
         kinds = [self._rows[pc][0] for pc in pcs]
         locations = Locations()
         chains = locations.add_frames(self._rows[pc][1] for pc in pcs)
+        functions = [self._functions[address] for address in sorted(self._functions)]
+        columns = zip(*functions, strict=True) if functions else [()] * 5
         return NewTable(
             self._build_id,
             self._ranges,
@@ -38,7 +40,7 @@ class TableWriter:
             kinds,
             chains,
             locations.arrays(),
-            self._functions.values(),
+            SymbolColumns(*columns),
         )
 
     def to_bytes(self) -> bytes:

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <string.h>
+
+#include "symbol_columns.h"
+
+size_t kcovdbg_join_strings(const char *text, size_t size, const uint32_t *offsets, size_t count, char *joined, size_t room)
+{
+	size_t total = 0, i;
+
+	for (i = 0; i < count; i++) {
+		const char *end = offsets[i] < size ? memchr(text + offsets[i], 0, size - offsets[i]) : NULL;
+		size_t length;
+
+		if (!end)
+			return SIZE_MAX;
+		length = end + 1 - (text + offsets[i]);
+		if (total <= room && length <= room - total)
+			memcpy(joined + total, text + offsets[i], length);
+		total += length;
+	}
+	return total;
+}
+
+size_t kcovdbg_find_flagged(const uint32_t *values, size_t count, const uint8_t *flags, size_t flag_count, uint32_t *found)
+{
+	size_t total = 0, i;
+
+	for (i = 0; i < count; i++)
+		if (values[i] < flag_count && flags[values[i]])
+			found[total++] = i;
+	return total;
+}
