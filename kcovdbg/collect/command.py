@@ -287,14 +287,10 @@ def _write(
     parts: Sequence[CollectedPart],
     remarks: Sequence[str],
 ) -> Renderable:
-    length = 0
-    if args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller"):
+    length = None
+    if args.format == "syzkaller":
         length = _find_call_length()
     _check_number(args, has_several=len(parts) > 1)
-
-    def text(part: CollectedPart) -> bytes:
-        return text_bytes(part.buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
-
     remarks = list(remarks)
     is_trace = args.format == "kcov"
     if args.output == STDOUT:
@@ -302,7 +298,7 @@ def _write(
             remarks.append("no side file: standard output has none")
             data = trace_bytes(parts[0].buffer)
         else:
-            data = text(parts[0])
+            data = text_bytes(parts[0].buffer, length)
         stream = binary_stdout(context.terminal.stdout)
         stream.write(data)
         stream.flush()
@@ -315,7 +311,7 @@ def _write(
         check = partial(refuse_input, str(file), context.input_files)
         check()
         if not is_trace:
-            write_text_file(file, text(part), check=check)
+            write_text_file(file, text_bytes(part.buffer, length), check=check)
         else:
             header = make_header(
                 part.buffer,
@@ -336,7 +332,8 @@ def _find_call_length() -> int:
     machine = platform.machine()
     if machine not in CALL_LENGTHS:
         raise CollectError(
-            f"the length of a call instruction on {machine} is unknown", hint="use --pc raw"
+            f"the length of a call instruction on {machine} is unknown",
+            hint="use --format kcovtrace",
         )
     return CALL_LENGTHS[machine]
 
@@ -408,17 +405,10 @@ COMMAND: Final = Command(
         Argument(
             "--format",
             Value.CHOICE,
-            "format of the file: kcov, or text with one address per line",
+            "format of the file: kcov, or text with one address per line: the PCs as recorded "
+            "(kcovtrace), or the calls, sorted (syzkaller's rawcover)",
             choices=("kcov", "kcovtrace", "syzkaller"),
             default="kcov",
-        ),
-        Argument(
-            "--pc",
-            Value.CHOICE,
-            "PCs in a text file: raw (as recorded) or call (the call before); auto is the "
-            "format's way",
-            choices=("auto", "raw", "call"),
-            default="auto",
         ),
         Argument("--keep @NAME", Value.BUFFER_NAME, "keep the trace in memory under this name"),
         *LISTING,

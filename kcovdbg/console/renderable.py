@@ -132,17 +132,7 @@ class Text:
     """Whole lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """The end of one of several answers: flush the output."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """Clear the screen, on a terminal."""
-
-
-Renderable: TypeAlias = Table | Fields | Lines | Text | Flush | Clear
+Renderable: TypeAlias = Table | Fields | Lines | Text
 
 
 def find_data(renderable: Renderable) -> Table | Fields | None:
