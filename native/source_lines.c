@@ -40,10 +40,10 @@ static void put_line(const struct kcovdbg_source_lines *lines, uint64_t point, u
 	} else {
 		joined->line[at] = lines->code_line[code];
 		state = lines->code_state[code];
-		/* Its own code was not executed, but what was inlined there. */
 		if (state == KCOVDBG_LINE_NOT_EXECUTED && covered)
+			/* Its own code was not executed, but what was inlined there. */
 			state = KCOVDBG_LINE_PARTLY;
-		if ((!points || was_executed(state)) && lines->code_hits[code] > hits)
+		else if (lines->has_most || ((!points || was_executed(state)) && lines->code_hits[code] > hits))
 			hits = lines->code_hits[code];
 	}
 	joined->points[at] = points;
@@ -79,6 +79,26 @@ static size_t join_file(const struct kcovdbg_source_lines *lines, const struct k
 static uint64_t first_line(const struct kcovdbg_source_lines *lines, const struct kcovdbg_source_file *file, size_t function)
 {
 	return function < file->function_end ? lines->function_line[function] : NO_LINE;
+}
+
+/* Put what a function has of the lines from an index on, up to another one. */
+static void put_function(const struct kcovdbg_joined_lines *joined, size_t first, size_t end, size_t function)
+{
+	uint8_t has = 0;
+	uint64_t hits = 0;
+
+	for (size_t at = first; at < end; at++) {
+		uint8_t state = joined->state[at];
+
+		if (state >= KCOVDBG_LINE_UNDECIDED) {
+			has |= KCOVDBG_HAS_UNKNOWN;
+		} else if (state == KCOVDBG_LINE_NOT_EXECUTED || was_executed(state)) {
+			has |= KCOVDBG_HAS_DECIDED;
+			hits = hits ? hits : joined->hits[at];
+		}
+	}
+	joined->function_lines[function] = has;
+	joined->function_hits[function] = hits;
 }
 
 /* Judge the lines at which code was inlined, from an index up to a line; of no function nothing is known. Return the index behind
@@ -119,7 +139,11 @@ void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg
 		file->joined_end = end;
 		/* A function has the lines up to the next one. Those in front of the first one are in none. */
 		at = judge_calls(joined, at, end, first_line(lines, file, file->function), false);
-		for (size_t function = file->function; function < file->function_end; function++)
+		for (size_t function = file->function; function < file->function_end; function++) {
+			size_t first = at;
+
 			at = judge_calls(joined, at, end, first_line(lines, file, function + 1), true);
+			put_function(joined, first, at, function);
+		}
 	}
 }

@@ -19,19 +19,30 @@ struct kcovdbg_source_lines {
 	/* Lines with points, how many each has, how many of these were executed, and the records of all of them. */
 	const uint32_t *point_line, *points, *covered;
 	const uint64_t *point_hits;
+	/* Not zero if the records are those of the point that has the most: then those of a line's own code are its hits. */
+	uint32_t has_most;
 	/* Lines with code of their own, and their states: enum kcovdbg_line_state. */
 	const uint32_t *code_line;
 	const uint8_t *code_state;
 	const uint64_t *code_hits;
-	/* The first lines of functions. */
+	/* The first lines of functions: each has the lines up to the next one. */
 	const uint32_t *function_line;
 };
 
-/* Columns with room for all lines with points and all lines with code. */
+/* Which lines a function has: some of which it is known whether they were executed, and some of which it is not. */
+enum kcovdbg_function_lines {
+	KCOVDBG_HAS_DECIDED = 1,
+	KCOVDBG_HAS_UNKNOWN = 2,
+};
+
+/* Columns with room for all lines with points and all lines with code, and for all functions. */
 struct kcovdbg_joined_lines {
 	uint32_t *line, *points, *covered;
 	uint8_t *state;
 	uint64_t *hits;
+	/* Of each function what enum kcovdbg_function_lines has, and the hits of its first line that was executed. */
+	uint8_t *function_lines;
+	uint64_t *function_hits;
 };
 
 /*

@@ -19,10 +19,10 @@ from kcovdbg.records.coverage import (
     fill_lines,
     find_code_columns,
     find_lines,
+    find_starts,
     join_code,
     join_code_columns,
 )
-from kcovdbg.records.function_places import find_starts
 from kcovdbg.records.line_states import (
     CodeLine,
     LineState,
@@ -131,7 +131,7 @@ class LineFinder:
                         f"the records contradict the code of {states.contradictions} functions: "
                         f"is this trace of another kernel?"
                     )
-            joined.append(join_code(points, code, starts))
+            joined.append(join_code(points, code, starts).files())
             all_remarks.append((*self._remarks, *remarks))
         if len(traces) > 1:
             # Code was inlined there, in functions that this trace did not execute.
@@ -161,7 +161,8 @@ class LineFinder:
     def find_points(self, trace: TraceRecords) -> CoveredLines:
         """Return the lines with points in functions that a trace executed, by points alone."""
         points, remarks = self._find_points(trace, None, None, False)
-        return CoveredLines(join_code(points, NO_CODE_LINES, {}), (*self._remarks, *remarks))
+        files = join_code(points, NO_CODE_LINES, {}).files()
+        return CoveredLines(files, (*self._remarks, *remarks))
 
     def find_file(self, trace: TraceRecords, file: str) -> Mapping[int, CodeLine]:
         """Return the lines of a file in functions that a trace executed, by number.

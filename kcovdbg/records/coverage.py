@@ -18,7 +18,7 @@ from kcovdbg.records.line_states import CodeLine, LineState, StateColumns, join_
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableColumns
 from kcovdbg.symbols.table_rows import gather
 
 
@@ -80,6 +80,10 @@ class PointLines(NamedTuple):
     """As :attr:`LineCoverage.hits`; the columns below in the same way."""
     points: Sequence[int]
     covered: Sequence[int]
+    has_most: bool = False
+    """Whether hits are those of the point with the most records: of a line with executed code of
+    its own, that of this code count.
+    """
 
 
 NO_POINT_LINES: Final = PointLines({}, array("I"), array("Q"), array("I"), array("I"))
@@ -99,9 +103,11 @@ class CodeColumns(NamedTuple):
 
     def rows(self) -> dict[str, Sequence[CodeLine]]:
         """Return the lines by file."""
-        return {name: self._rows_of(span) for name, span in self.spans.items()}
+        return {name: self.rows_of(name) for name in self.spans}
 
-    def _rows_of(self, span: range) -> list[CodeLine]:
+    def rows_of(self, name: str) -> list[CodeLine]:
+        """Return the lines of a file."""
+        span = self.spans[name]
         part = slice(span.start, span.stop)
         states = map(LineState, self.states[part])
         return list(map(CodeLine, self.lines[part], states, self.hits[part]))
@@ -130,20 +136,70 @@ def find_code_columns(states: StateColumns, files: Collection[str] | None) -> Co
 
 def join_code_columns(one: CodeColumns, other: CodeColumns) -> CodeColumns:
     """Return the lines of the kernel's image and of a module, which share lines of headers."""
-    spans: dict[str, range] = {}
-    lines, states, hits = array("I"), bytearray(), array("Q")
-    for name, rows in join_lines(one.rows(), other.rows()).items():
-        spans[name] = range(len(lines), len(lines) + len(rows))
-        for row in rows:
+    spans = dict(one.spans)
+    lines, states, hits = array("I", one.lines), bytearray(one.states), array("Q", one.hits)
+    rows = other.rows()
+    shared = {name: one.rows_of(name) for name in rows if name in spans}
+    for name, joined in join_lines(shared, rows).items():
+        spans[name] = range(len(lines), len(lines) + len(joined))
+        for row in joined:
             lines.append(row.line)
             states.append(row.state)
             hits.append(row.hits)
     return CodeColumns(spans, lines, states, hits)
 
 
+class JoinedLines(NamedTuple):
+    """The lines that have points or code, of all files, with their states."""
+
+    spans: Mapping[str, range]
+    """Where the lines of each file are in the columns, by name."""
+    lines: array[int]
+    """As in :class:`FileCoverage`; the columns below in the same way."""
+    states: bytearray
+    hits: array[int]
+    points: array[int]
+    covered: array[int]
+    function_lines: bytearray
+    """For each first line of a function what the function has: flags HAS_DECIDED, HAS_UNKNOWN."""
+    function_hits: array[int]
+    """The hits of its first line that was executed, 0 where there is none."""
+
+    def files(self) -> list[FileCoverage]:
+        """Return the lines by file."""
+        found = []
+        for name, span in self.spans.items():
+            part = slice(span.start, span.stop)
+            states, columns = self.states[part], (self.hits, self.points, self.covered)
+            others = (column[part] for column in columns)
+            found.append(FileCoverage(name, self.lines[part], states, *others))
+        return found
+
+
+def find_starts(table: LocationTable) -> dict[str, dict[int, list[str]]]:
+    """Return the functions that begin on each line of each file, by path.
+
+    A function has the lines from that of its name to the one in front of the next function.
+    """
+    found: dict[str, dict[int, list[str]]] = {}
+    for path, definitions in table.definitions.items():
+        lines = found[path] = {}
+        for definition in definitions:
+            lines.setdefault(definition.line, []).append(definition.name)
+    return found
+
+
+# enum kcovdbg_function_lines.
+HAS_DECIDED: Final = 1
+HAS_UNKNOWN: Final = 2
+
+# Numbers of struct kcovdbg_source_file.
+_FILE_NUMBERS: Final = 7
+
+
 def join_code(
     points: PointLines, code: CodeColumns, starts: Mapping[str, Collection[int]]
-) -> list[FileCoverage]:
+) -> JoinedLines:
     """Return lines with points and lines with code, by file, with their states.
 
     Of a line at which code was inlined that has no record, and which has no code of its own,
@@ -160,62 +216,47 @@ def join_code(
         files.append(len(functions))
         functions.extend(sorted(starts.get(normpath(name), ())))
         files.extend((len(functions), 0))
-    return _join_files(points, code, functions, names, files)
-
-
-# Numbers of struct kcovdbg_source_file.
-_FILE_NUMBERS: Final = 7
-
-
-def _join_files(
-    points: PointLines,
-    code: CodeColumns,
-    functions: array[int],
-    names: Sequence[str],
-    files: array[int],
-) -> list[FileCoverage]:
-    """Return the lines of files.
-
-    :param files: a ``struct kcovdbg_source_file`` of each.
-    """
     ffi, lib = load_native()
     point_count, code_count = len(points.lines), len(code.lines)
-    room = point_count + code_count
     given = {
         "point_line": column("I", points.lines, point_count),
         "points": column("I", points.points, point_count),
         "covered": column("I", points.covered, point_count),
         "point_hits": column("Q", points.hits, point_count),
+        "has_most": points.has_most,
         "code_line": column("I", code.lines, code_count),
         "code_state": column("B", code.states, code_count),
         "code_hits": column("Q", code.hits, code_count),
         "function_line": column("I", functions),
     }
+    room = point_count + code_count
     lines, with_points, covered = zeros("I", room), zeros("I", room), zeros("I", room)
     states, hits = bytearray(room), zeros("Q", room)
+    function_lines, function_hits = bytearray(len(functions)), zeros("Q", len(functions))
     put = {
         "line": column("I", lines),
         "points": column("I", with_points),
         "covered": column("I", covered),
         "state": column("B", states),
         "hits": column("Q", hits),
+        "function_lines": column("B", function_lines),
+        "function_hits": column("Q", function_hits),
     }
-    spans = ffi.from_buffer("struct kcovdbg_source_file[]", files)
     lib.kcovdbg_join_lines(
         ffi.new("struct kcovdbg_source_lines *", given),
-        spans,
+        ffi.from_buffer("struct kcovdbg_source_file[]", files),
         len(names),
         ffi.new("struct kcovdbg_joined_lines *", put),
     )
-    found = []
+    spans = {}
     start = 0
     for name, end in zip(names, files[_FILE_NUMBERS - 1 :: _FILE_NUMBERS], strict=True):
         if end > start:
-            part = slice(start, end)
-            columns = lines[part], states[part], hits[part], with_points[part], covered[part]
-            found.append(FileCoverage(name, *columns))
+            spans[name] = range(start, end)
         start = end
-    return found
+    return JoinedLines(
+        spans, lines, states, hits, with_points, covered, function_lines, function_hits
+    )
 
 
 def _group_lines(files: Iterable[FileCoverage]) -> dict[str, dict[int, LineCoverage]]:
@@ -287,14 +328,14 @@ def find_lines(
     groups: list[tuple[array[int], array[int] | None]] = [(chains, records)]
     if columns.table is not None:
         groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
-    lines, of_frame, names = _number_lines(columns.frames, [chains for chains, _ in groups], wanted)
-    sums = add_lines(columns.frames, groups, of_frame, len(lines))
-    spans = {}
-    for rank, name in enumerate(names, 1):
-        # Frames without a line have the line 0.
-        first, end = bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32)
-        spans[name] = range(first, end)
-    return PointLines(spans, low_halves(lines), sums.hits, sums.points, sums.covered)
+    strings = columns.frames.strings
+    names = {number: strings[number] for number in set(columns.frames.file)}
+    unwanted: Iterable[int] = ()
+    if wanted is not None:
+        unwanted = _find_unwanted(columns.frames, (chains for chains, _ in groups), wanted)
+    numbered = number_lines(columns.frames, names, unwanted)
+    sums = add_lines(columns.frames, groups, numbered.of_frame, len(numbered.lines))
+    return PointLines(numbered.spans, numbered.lines, sums.hits, sums.points, sums.covered)
 
 
 def _missed_points(
@@ -334,39 +375,60 @@ def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:
     return pair_words(*(gather(numbers, column, 0) for column in (frames.function, frames.file)))
 
 
-def _number_lines(
-    frames: FrameColumns, groups: Iterable[array[int]], wanted: Callable[[Frame], bool] | None
-) -> tuple[array[int], array[int], list[str]]:
-    """Return the lines of the frames of chains, ascending, the number of each frame's line, and the
-    names of the files, sorted.
-
-    A line is a word: the rank of its file's name, from 1, and its number. The rank is 0 for what is
-    unknown or unwanted.
-    """
-    strings = frames.strings
+def _find_unwanted(
+    frames: FrameColumns, groups: Iterable[array[int]], wanted: Callable[[Frame], bool]
+) -> Iterator[int]:
+    """Yield the numbers of the frames of chains whose functions and files are unwanted."""
     flat = (flatten_chains(frames, chains)[1] for chains in groups)
     used = Numbering((0, len(frames.line))).number(*flat)
     # A damaged table has numbers beyond its frames.
     numbers = low_halves(used[: bisect_left(used, len(frames.line))])
-    by_name = {strings[number]: number for number in set(gather(numbers, frames.file, 0))}
-    files = sorted(filter(None, by_name))
-    ranks = zeros("I", len(strings))
-    for rank, name in enumerate(files, 1):
-        ranks[by_name[name]] = rank
+    functions = _find_functions(frames, numbers)
+    unwanted = set()
+    for word in set(functions):
+        function, file = frames.strings[word >> 32], frames.strings[word & NO_ID]
+        if not wanted(Frame(function, file, None, None)):
+            unwanted.add(word)
+    yield from compress(numbers, map(unwanted.__contains__, functions))
+
+
+class NumberedLines(NamedTuple):
+    """The lines of frames."""
+
+    spans: Mapping[str, range]
+    """Where the lines of each file are in the column."""
+    lines: array[int]
+    """Ascending in each file."""
+    of_frame: array[int]
+    """The index of each frame's line."""
+
+
+def number_lines(
+    frames: FrameColumns, names: Mapping[int, str | None], unwanted: Iterable[int] = ()
+) -> NumberedLines:
+    """Return the lines of frames by file. Frames without a line are those of other lines.
+
+    :param names: of files, by the numbers of strings.
+    :param unwanted: frames that are left out.
+    """
+    files = sorted(filter(None, set(names.values())))
+    rank_of = {name: rank for rank, name in enumerate(files, 1)}
+    ranks = zeros("I", len(frames.strings))
+    for number, name in names.items():
+        if name:
+            ranks[number] = rank_of[name]
     of_frames = gather(frames.file, ranks, 0)
-    if wanted is not None:
-        functions = _find_functions(frames, numbers)
-        unwanted = set()
-        for word in set(functions):
-            if not wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)):
-                unwanted.add(word)
-        for number in compress(numbers, map(unwanted.__contains__, functions)):
-            of_frames[number] = 0
+    for number in unwanted:
+        of_frames[number] = 0
     numbering = Numbering()
-    used_lines = pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0))
-    lines = numbering.number(used_lines)
-    # Frames of no chain may have none.
-    return lines, numbering.ids(pair_words(of_frames, frames.line)), files
+    words = pair_words(of_frames, frames.line)
+    lines = numbering.number(words)
+    spans = {}
+    for rank, name in enumerate(files, 1):
+        # Frames without a line have the line 0.
+        first, end = bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32)
+        spans[name] = range(first, end)
+    return NumberedLines(spans, low_halves(lines), numbering.ids(words))
 
 
 class FunctionPoints(NamedTuple):

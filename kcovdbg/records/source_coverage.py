@@ -11,19 +11,25 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import chain, compress, pairwise, repeat
+from itertools import compress, pairwise
 from operator import and_
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import KIND_MASK, Frame
-from kcovdbg.records.function_places import (
-    FunctionGroup,
+from kcovdbg.model.location import Frame
+from kcovdbg.records.coverage import (
+    HAS_DECIDED,
+    NO_POINT_LINES,
+    CodeColumns,
+    JoinedLines,
+    PointLines,
+    find_code_columns,
     find_starts,
-    find_unexecuted,
-    group_functions,
+    join_code,
+    join_code_columns,
+    number_lines,
 )
 from kcovdbg.records.line_states import (
     BranchState,
@@ -34,17 +40,16 @@ from kcovdbg.records.line_states import (
     TraceRecords,
     make_finder,
 )
-from kcovdbg.records.native_loops import Numbering, find_chains, flatten_chains
+from kcovdbg.records.native_loops import add_lines, find_chains
 from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_locations import low_halves, pair_words
+from kcovdbg.records.pc_locations import kind_flags, pair_words
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
+from kcovdbg.symbols.table_rows import select_addresses, select_numbers
 
 # By the numbers of states.
 _DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
 _UNKNOWN: Final = bytes(state.is_unknown for state in LineState).ljust(256, b"\0")
-
-_OUTSIDE: Final = bytes(state == LineState.NOT_INSTRUMENTED for state in range(256))
 _LAST_LINE: Final = 1 << 32
 
 
@@ -227,28 +232,26 @@ def _find_coverage(
     table: LocationTable, trace: TraceRecords, wanted: _Wanted | None
 ) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
-    paths = [normpath(name) if name else "" for name in columns.names]
+    paths = [normpath(name) if name else None for name in columns.names]
+    code = _join_spellings(find_code_columns(columns, None))
     starts = find_starts(table)
     entries = _find_entries(table, columns, paths, starts)
-    recorded: Mapping[str, Mapping[int, int]] = {}
-    calls: Mapping[str, Collection[int]] = {}
+    points = NO_POINT_LINES
     if not trace.quality & Quality.EXACT:
-        recorded = _find_recorded(table, trace)
-        calls = _find_calls(table)
+        points = _find_frame_lines(table, trace, code.spans)
+    joined = join_code(points, code, starts)
     branches = _group_branches(columns, paths)
-    parts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for path, part in _split_files(columns, paths):
-        parts[path].append(part)
     files = []
-    for path in sorted(parts):
-        groups = group_functions(starts.get(path, {}))
-        own = _join_lines(columns, parts[path])
-        lines = _add_calls(own, groups, calls.get(path, ()), recorded.get(path, {}))
-        functions = [
-            function
-            for group in groups
-            for function in _judge_functions(group, lines, entries.get(path, {}))
-        ]
+    first = 0
+    for path, lines in _split_lines(joined):
+        groups = sorted(starts.get(path, {}).items())
+        end = first + len(groups)
+        found = zip(joined.function_lines[first:end], joined.function_hits[first:end], strict=True)
+        first = end
+        functions: list[FunctionCoverage] = []
+        for (line, names), (known, hits) in zip(groups, found, strict=True):
+            if known:
+                functions += _judge_functions(line, names, known, hits, entries.get(path, {}))
         if wanted is not None:
             functions = [one for one in functions if wanted(Frame(one.name, path, None, None))]
             lines = _select_lines(lines, path, groups, wanted)
@@ -384,30 +387,28 @@ _NO_ENTRY: Final = _Entry(0, False)
 
 
 def _judge_functions(
-    group: FunctionGroup,
-    lines: _Lines,
+    line: int,
+    names: Sequence[str],
+    known: int,
+    most: int,
     entries: Mapping[tuple[int, str], _Entry],
 ) -> list[FunctionCoverage]:
-    """Return the functions of a group that have lines.
+    """Return the functions that begin on a line.
 
     A function was executed if one of its lines was, in its own code or in an inlined copy. Of
     several on one line those count that are not known to have been skipped.
 
+    :param known: what is known of their lines, as in :class:`.JoinedLines`.
+    :param most: the hits of their first line that was executed.
     :param entries: by line and name.
     """
-    line, end, names = group
-    first, last = bisect_left(lines.numbers, line), bisect_left(lines.numbers, end)
-    unknown = bisect_left(lines.unknown, line) < bisect_left(lines.unknown, end)
-    if first == last and not unknown:
-        return []
-    most = next(filter(None, lines.hits[first:last]), 0)
     found: dict[str, int | None] = {}
     for name in names:
         entry = entries.get((line, name))
         hits, is_unknown = entry or _NO_ENTRY
         if most and (hits or is_unknown or entry is None):
             found[name] = hits or most
-        elif most or not (unknown or is_unknown or hits or first == last):
+        elif most or not (known != HAS_DECIDED or is_unknown or hits):
             found[name] = 0
         else:
             found[name] = None
@@ -422,94 +423,46 @@ class _Lines(NamedTuple):
     numbers: array[int]
     hits: array[int]
     unknown: array[int]
-    outside: array[int]
-    """Those in functions without points."""
 
 
-def _split_files(
-    columns: StateColumns, paths: Sequence[str]
-) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the path of each file, and where its lines begin and end."""
-    files = columns.line_file
-    start = 0
-    while start < len(files):
-        end = bisect_left(files, files[start] + 1, start)
-        if files[start] < len(paths) and paths[files[start]]:
-            yield paths[files[start]], (start, end)
-        start = end
+def _join_spellings(code: CodeColumns) -> CodeColumns:
+    """Return lines by path; debug info may spell the name of a file in several ways."""
+    spans: dict[str, range] = {}
+    others = []
+    for name, span in code.spans.items():
+        path = normpath(name)
+        if path in spans:
+            others.append(code._replace(spans={path: span}))
+        elif name:
+            spans[path] = span
+    return reduce(join_code_columns, others, code._replace(spans=spans))
 
 
-def _join_lines(columns: StateColumns, parts: Sequence[tuple[int, int]]) -> _Lines:
-    """Return the lines of a file; debug info may spell its name in several ways."""
-    if len(parts) == 1:
-        start, end = parts[0]
-        states, numbers = columns.line_state[start:end], columns.line[start:end]
-        decided = states.translate(_DECIDED)
-        return _Lines(
-            array("I", compress(numbers, decided)),
-            array("Q", compress(columns.line_hits[start:end], decided)),
-            array("I", compress(numbers, states.translate(_UNKNOWN))),
-            array("I", compress(numbers, states.translate(_OUTSIDE))),
-        )
-    states_of: defaultdict[int, set[LineState]] = defaultdict(set)
-    most: defaultdict[int, int] = defaultdict(int)
-    for start, end in parts:
-        for index in range(start, end):
-            state, line = LineState(columns.line_state[index]), columns.line[index]
-            states_of[line].add(state)
-            if state.was_executed:
-                most[line] = max(most[line], columns.line_hits[index])
-    missed = {line for line, states in states_of.items() if states == {LineState.NOT_EXECUTED}}
-    outside = {line for line, states in states_of.items() if states == {LineState.NOT_INSTRUMENTED}}
-    known = sorted(missed.union(most))
-    unknown = sorted(states_of.keys() - outside - missed - most.keys())
-    return _Lines(
-        array("I", known),
-        array("Q", [most.get(line, 0) for line in known]),
-        array("I", unknown),
-        array("I", sorted(outside)),
-    )
-
-
-def _add_calls(
-    lines: _Lines,
-    groups: Sequence[FunctionGroup],
-    calls: Collection[int],
-    recorded: Mapping[int, int],
-) -> _Lines:
-    """Return the lines of a file with those that have no code of their own, but at which other code
-    was inlined.
-
-    :param groups: the functions of the file.
-    :param calls: all lines at which code with points was inlined.
-    :param recorded: those with records, and how many.
-    """
-    new = set(calls).difference(lines.numbers, lines.unknown, lines.outside)
-    pending = sorted(new.difference(recorded))
-    rows = dict(zip(lines.numbers, lines.hits, strict=True))
-    # Of the others, the own code was not executed, but what was inlined there.
-    executed = [line for line in recorded if line in new or rows.get(line) == 0]
-    rows.update((line, recorded[line]) for line in executed if line)
-    missed = [line for line in lines.numbers if not rows[line]]
-    others = sorted({*rows, *lines.unknown}.difference(missed))
-    unexecuted = find_unexecuted(pending, groups, missed, others)
-    rows.update(dict.fromkeys(unexecuted, 0))
-    numbers = sorted(rows)
-    unknown = sorted({*lines.unknown, *pending}.difference(unexecuted))
-    return _Lines(
-        array("I", numbers),
-        array("Q", map(rows.__getitem__, numbers)),
-        array("I", unknown),
-        lines.outside,
-    )
+def _split_lines(joined: JoinedLines) -> Iterator[tuple[str, _Lines]]:
+    """Yield the lines of each file."""
+    states = bytes(joined.states)
+    decided, unknown = states.translate(_DECIDED), states.translate(_UNKNOWN)
+    numbers = select_numbers(joined.lines, decided)
+    hits = select_addresses(joined.hits, decided, 0)
+    unknown_numbers = select_numbers(joined.lines, unknown)
+    first = first_unknown = 0
+    for path, span in joined.spans.items():
+        end = first + decided.count(1, span.start, span.stop)
+        end_unknown = first_unknown + unknown.count(1, span.start, span.stop)
+        unknown_lines = unknown_numbers[first_unknown:end_unknown]
+        yield path, _Lines(numbers[first:end], hits[first:end], unknown_lines)
+        first, first_unknown = end, end_unknown
 
 
 def _select_lines(
-    lines: _Lines, path: str, groups: Sequence[FunctionGroup], wanted: _Wanted
+    lines: _Lines, path: str, groups: Sequence[tuple[int, Sequence[str]]], wanted: _Wanted
 ) -> _Lines:
-    """Return the lines that are in wanted functions."""
-    first_lines = [group.line for group in groups]
-    flags = [any(wanted(Frame(name, path, None, None)) for name in group.names) for group in groups]
+    """Return the lines that are in wanted functions.
+
+    :param groups: first lines, with the names of the functions that begin there.
+    """
+    first_lines = [line for line, _ in groups]
+    flags = [any(wanted(Frame(name, path, None, None)) for name in names) for _, names in groups]
     is_outside_wanted = wanted(Frame(None, path, None, None))
 
     def choose(numbers: array[int]) -> bytes:
@@ -521,11 +474,14 @@ def _select_lines(
         array("I", compress(lines.numbers, chosen)),
         array("Q", compress(lines.hits, chosen)),
         array("I", compress(lines.unknown, unknown)),
-        lines.outside,
     )
 
 
-def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str, list[int]]:
+def _path_of(file: int, paths: Sequence[str | None]) -> str | None:
+    return paths[file] if file < len(paths) else None
+
+
+def _group_branches(columns: StateColumns, paths: Sequence[str | None]) -> Mapping[str, list[int]]:
     """Return the branches of each file by line, those of a line in the order of their code."""
     words = pair_words(columns.branch_file, columns.branch_line)
     order = sorted(range(len(words)), key=words.__getitem__)
@@ -534,8 +490,9 @@ def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str,
     while start < len(order):
         file = columns.branch_file[order[start]]
         end = bisect_left(order, file + 1 << 32, start, key=words.__getitem__)
-        if file < len(paths) and paths[file]:
-            found[paths[file]] += order[start:end]
+        path = _path_of(file, paths)
+        if path is not None:
+            found[path] += order[start:end]
         start = end
     return found
 
@@ -570,62 +527,31 @@ def _choose_branches(
     return found
 
 
-def _find_recorded(table: LocationTable, trace: TraceRecords) -> Mapping[str, Mapping[int, int]]:
-    """Return the lines of the frames of points with records, by path, and the most records of a
-    point of each.
+def _find_frame_lines(
+    table: LocationTable, trace: TraceRecords, paths: Collection[str]
+) -> PointLines:
+    """Return the lines of the frames of points in files with code, and the most records of a point
+    of each.
     """
     frames, counts = table.columns.frames, as_counts(trace.counts)
     chains = find_chains(counts.pcs, table.columns).chains
-    rows = sorted(
-        (count, word)
-        for count, word in zip(counts.records, chains, strict=True)
-        if word & KIND_MASK in trace.kinds
-    )
-    lengths, numbers = flatten_chains(frames, array("Q", [word for _, word in rows]))
-    most = chain.from_iterable(map(repeat, (count for count, _ in rows), lengths))
-    by_file: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    # The last one is the largest.
-    for number, hits in dict(zip(numbers, most, strict=True)).items():
-        of_file, line = by_file[frames.file[number]], frames.line[number]
-        of_file[line] = max(hits, of_file.get(line, 0))
-    lines: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for file, of_file in by_file.items():
-        name = frames.strings[file]
-        if name is None:
-            continue
-        # Debug info may spell the name of a file in several ways.
-        joined = lines[normpath(name)]
-        for line, hits in of_file.items():
-            if line:
-                joined[line] = max(hits, joined.get(line, 0))
-    return lines
-
-
-def _find_calls(table: LocationTable) -> Mapping[str, Collection[int]]:
-    """Return the lines of the frames of all points, by path."""
-    frames = table.columns.frames
-    words = Numbering().number(pair_words(frames.file, frames.line))
-    lines = low_halves(words)
-    calls: defaultdict[str, set[int]] = defaultdict(set)
-    start = 0
-    while start < len(words):
-        file = words[start] >> 32
-        end = bisect_left(words, file + 1 << 32, start)
-        name = frames.strings[file]
-        if name is not None:
-            calls[normpath(name)].update(lines[start:end])
-        start = end
-    return calls
-
-
-def _path_of(file: int, paths: Sequence[str]) -> str | None:
-    return paths[file] if file < len(paths) else None
+    flags = kind_flags(chains, trace.kinds)
+    groups = [(select_addresses(chains, flags, 0), select_addresses(counts.records, flags, 0))]
+    # Debug info may spell the name of a file in several ways.
+    names = {number: normpath(frames.strings[number] or "") for number in set(frames.file)}
+    names = {number: path for number, path in names.items() if path in paths}
+    numbered = number_lines(frames, names)
+    count = len(numbered.lines)
+    sums = add_lines(frames, groups, numbered.of_frame, count)
+    # Other frames are of points as well.
+    points = array("I", (1,)) * count
+    return PointLines(numbered.spans, numbered.lines, sums.most, points, sums.covered, True)
 
 
 def _find_entries(
     table: LocationTable,
     columns: StateColumns,
-    paths: Sequence[str],
+    paths: Sequence[str | None],
     starts: dict[str, dict[int, list[str]]],
 ) -> Mapping[str, Mapping[tuple[int, str], _Entry]]:
     """Return the functions with code of their own, by path, line and name."""
@@ -645,7 +571,7 @@ def _find_entries(
         entry_path = _path_of(columns.entry_file[part], paths)
         place = _choose_place(places.get(name, ()), entry_path, symbol.unit)
         if place is None:
-            if not entry_path:
+            if entry_path is None:
                 continue
             # As in assembly.
             place = entry_path, columns.entry_line[part]

@@ -209,7 +209,7 @@ static void try_chains(void)
 	uint64_t *chains = malloc((count + 1) * sizeof(*chains)), base = random_word();
 	uint32_t *rest = malloc((count + 1) * sizeof(*rest)), *ends = malloc((count + 1) * sizeof(*ends));
 	uint8_t *seen = calloc(row_count + 1, 1), *flags = calloc(count + 1, 1), of_frame[FRAMES] = { 1, 2, 4 };
-	uint64_t hits[LINES] = { 0 }, sum = 0;
+	uint64_t hits[LINES] = { 0 }, most[LINES] = { 0 }, sum = 0;
 	uint32_t points[LINES] = { 0 }, covered[LINES] = { 0 };
 	struct kcovdbg_chains in = { frames, frame_count };
 
@@ -235,11 +235,12 @@ static void try_chains(void)
 	CHECK(missing == found);
 	kcovdbg_chains_ends(in, chains, count, below(2), ends);
 	kcovdbg_chains_flags(in, chains, count, of_frame, FRAMES, flags);
-	CHECK(!kcovdbg_chains_add(in, chains, pcs, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points, covered));
-	CHECK(!kcovdbg_chains_add(in, chains, NULL, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points,
+	CHECK(!kcovdbg_chains_add(in, chains, pcs, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, most, points,
+				  covered));
+	CHECK(!kcovdbg_chains_add(in, chains, NULL, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, most, points,
 				  covered));
 	for (i = 0; i < LINES; i++)
-		CHECK(points[i] == 2 * covered[i]);
+		CHECK(points[i] == 2 * covered[i] && !most[i] == !covered[i]);
 	kcovdbg_gather(ends, count, frames, frame_count, 7, rest);
 	if (count) {
 		uint64_t *repeats = calloc(count, sizeof(*repeats)), *records = calloc(count, sizeof(*records));

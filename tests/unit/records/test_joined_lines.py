@@ -5,7 +5,10 @@ from array import array
 
 import pytest
 
+from kcovdbg.model.location import FrameColumns
 from kcovdbg.records.coverage import (
+    HAS_DECIDED,
+    HAS_UNKNOWN,
     NO_CODE_LINES,
     NO_POINT_LINES,
     CodeColumns,
@@ -13,6 +16,7 @@ from kcovdbg.records.coverage import (
     PointLines,
     join_code,
     join_code_columns,
+    number_lines,
 )
 from kcovdbg.records.line_states import LineState
 
@@ -44,8 +48,8 @@ def code_of(**files):
     return make_columns(CodeColumns, "IBQ", files)
 
 
-def rows_of(files):
-    return [row for file in files for row in file.rows()]
+def rows_of(joined):
+    return [row for file in joined.files() for row in file.rows()]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +113,47 @@ def test_lines_in_front_of_the_first_function_are_in_none():
     points, code = points_of(f={1: (0, 1, 0)}), code_of(f={2: (NOT_EXECUTED, 0)})
     (first, _) = rows_of(join_code(points, code, {"f": {3}}))
     assert first.state is UNDECIDED
+
+
+def test_hits_of_one_point():
+    """Own code that was executed has hits of its own; other lines have those of the point."""
+    points = points_of(f={1: (5, 1, 1), 2: (5, 1, 1), 3: (5, 1, 1), 4: (0, 1, 0)})
+    code = code_of(f={1: (EXECUTED, 2), 2: (NOT_EXECUTED, 0), 4: (PARTLY, 3)})
+    rows = rows_of(join_code(points._replace(has_most=True), code, {}))
+    assert [(row.line, row.state, row.hits) for row in rows] == [
+        (1, EXECUTED, 2),
+        (2, PARTLY, 5),
+        (3, EXECUTED, 5),
+        (4, PARTLY, 3),
+    ]
+
+
+def test_lines_of_functions():
+    code = code_of(
+        a={2: (EXECUTED, 9), 4: (NOT_EXECUTED, 0), 5: (EXECUTED, 3), 6: (EXECUTED, 4)},
+        b={1: (UNDECIDED, 7), 12: (NOT_INSTRUMENTED, 0), 15: (NOT_EXECUTED, 0), 16: (OUTSIDE, 0)},
+    )
+    starts = {"a": {4, 3, 7}, "b": {1, 11, 13}}
+    joined = join_code(NO_POINT_LINES, code, starts)
+    found = zip(joined.function_lines, joined.function_hits, strict=True)
+    both = HAS_DECIDED | HAS_UNKNOWN
+    assert list(found) == [
+        *((0, 0), (HAS_DECIDED, 3), (0, 0)),
+        *((HAS_UNKNOWN, 0), (0, 0), (both, 0)),
+    ]
+
+
+def test_frames_without_a_line_are_of_none():
+    files, lines = array("I", (2, 1, 2, 3, 1)), array("I", (9, 0, 7, 0, 9))
+    nothing = array("I", bytes(20))
+    frames = FrameColumns(nothing, nothing, files, lines, nothing, (None, "b", "./a", "b.c"))
+    names = {1: "b", 2: "a", 3: None}
+    numbered = number_lines(frames, names, unwanted=(2,))
+    lines = {
+        name: list(numbered.lines[span.start : span.stop]) for name, span in numbered.spans.items()
+    }
+    assert lines == {"a": [9], "b": [9]}
+    assert [numbered.lines[at] for at in numbered.of_frame] == list(frames.line)
 
 
 def test_lines_of_a_module():

@@ -180,7 +180,7 @@ def test_lines_of_executed_functions(tmp_path_factory, file, rows, words):
     points = find_lines(
         columns, known.records, kinds, None if file is None else lambda frame: frame.file == file
     )
-    found = join_code(points, NO_CODE_LINES, {})
+    found = join_code(points, NO_CODE_LINES, {}).files()
     lines = [line for part in found for line in part.rows()]
     assert [(*line[:2], *line[3:]) for line in lines] == [
         (*place, *counted) for place, counted in sorted(expected.items())
@@ -277,3 +277,4 @@ def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
         of_line = [hit for hit, own in zip(hits, lines, strict=True) if line in own]
         found = sums.hits[line], sums.points[line], sums.covered[line]
         assert found == (sum(of_line), 2 * len(of_line), sum(hit > 0 for hit in of_line))
+        assert sums.most[line] == max(of_line, default=0)
