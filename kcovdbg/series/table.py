@@ -5,20 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from kcovdbg.abi.generations import ERAS, Era
 from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.remote import USER_ALLOCATORS
-from kcovdbg.series import (
-    draft_2016,
-    kcov_dataflow,
-    kcov_paused,
-    trace_pc_ext,
-    unique_enable,
-    unique_maps,
-)
+from kcovdbg.series import kcov_dataflow, kcov_paused, trace_pc_ext, unique_enable, unique_maps
 from kcovdbg.series.declaration import (
     Device,
     ModeFlag,
@@ -36,7 +27,6 @@ SERIES: tuple[Series, ...] = (
     trace_pc_ext.SERIES,
     kcov_dataflow.SERIES,
     kcov_paused.SERIES,
-    draft_2016.SERIES,
 )
 
 
@@ -67,8 +57,13 @@ def object_fields() -> tuple[ObjectField, ...]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return all forms of the devices of all series; names of their buffers begin with theirs."""
+    """Return the devices of all series; names of their buffers begin with theirs."""
     return tuple(device for series in SERIES for device in series.devices)
+
+
+def find_device(name: str) -> Device:
+    """Return the device with this name."""
+    return next(device for device in devices() if device.name == name)
 
 
 def device_modes() -> Iterator[tuple[Device, Mode]]:
@@ -78,16 +73,6 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
             for mode in series.modes:
                 if mode.name == device.mode and mode.request is not None:
                     yield device, mode
-
-
-def find_device(feature: str) -> Device:
-    """Return the device of the kernels that have this feature."""
-    return next(device for device in devices() if device.feature == feature)
-
-
-def eras() -> tuple[Era, ...]:
-    """Return the table of generations, oldest first."""
-    return (*(series.era for series in SERIES if series.era is not None), *ERAS)
 
 
 def modes() -> tuple[Mode, ...]:
@@ -102,8 +87,6 @@ def codec_of_mode(mode: str | None, features: Collection[str]) -> Codec:
     :param features: features of the kernel.
     """
     for series in series_of(features):
-        if series.every_codec is not None:
-            return series.every_codec
         for known in series.modes:
             if known.name == mode:
                 return known.codec
@@ -146,14 +129,10 @@ def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ..
     return tuple(dict.fromkeys(found))
 
 
-_INT_MAX: Final = 0x7FFFFFFF
-
-
 @dataclass(frozen=True, slots=True)
 class Traits:
     """The differences from mainline that the posted series in a kernel make."""
 
-    features: frozenset[str] = frozenset()
     series: tuple[Series, ...] = ()
 
     @property
@@ -161,17 +140,12 @@ class Traits:
         """Whether words may come before a buffer's count, so that its position is in members
         only.
         """
-        return any(series.prefix_feature in self.features for series in self.series)
+        return any(series.prefix_modes for series in self.series)
 
     @property
     def is_laid_out_by_mode(self) -> bool:
         """Whether the place of a buffer's count depends on the mode."""
         return any(series.layout_by_mode for series in self.series)
-
-    @property
-    def counts_mappings(self) -> bool:
-        """Whether each mapping of a buffer holds a reference of its own."""
-        return any(series.counts_mappings for series in self.series)
 
     @property
     def leaves_saved_state(self) -> bool:
@@ -181,12 +155,7 @@ class Traits:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices beside KCOV's own."""
-        return tuple(
-            device
-            for series in self.series
-            for device in series.devices
-            if device.feature in self.features
-        )
+        return tuple(device for series in self.series for device in series.devices)
 
     @property
     def second_buffer(self) -> SecondBuffer | None:
@@ -212,15 +181,6 @@ class Traits:
             found |= series.modes_by_member
         return found
 
-    def size_limit(self, word_size: int) -> int:
-        """Return the largest size that KCOV_INIT_TRACE takes, in words.
-
-        :param word_size: bytes of a word of a buffer.
-        """
-        if any(series.size_in_words for series in self.series):
-            return _INT_MAX
-        return _INT_MAX // word_size
-
     def mode_values(self, enumerators: Mapping[str, int]) -> frozenset[int]:
         """Return the numbers of all modes, combined ones included.
 
@@ -236,4 +196,4 @@ class Traits:
 
 def traits_of(features: Collection[str]) -> Traits:
     """Return the traits of a kernel with these features."""
-    return Traits(frozenset(features), tuple(series_of(features)))
+    return Traits(tuple(series_of(features)))
