@@ -13,13 +13,14 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64
 from kcovdbg.model.location import LoadedModule
+from kcovdbg.symbols.branches import describe_architecture
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader
 from tests.lab import requirements
 from tests.lab.initramfs import COMPILE, write_initramfs
@@ -194,6 +195,23 @@ class Contexts(Protocol):
     def split(self, window: Sequence[int]) -> list[Step] | None:
         """Return the steps of a call; None for a call that it cannot split."""
 
+    def is_return_thunk(self, address: int) -> bool:
+        """Return whether a jump to an address is a return."""
+
+    def size_of_call(self, target: int) -> int:
+        """Return how long the call is that replaces one of a function when the kernel boots."""
+
+    def is_exception(self, address: int) -> bool:
+        """Return whether an address is the entry of an exception."""
+
+    def is_return_from_exception(self, address: int) -> bool:
+        """Return whether an instruction returns to what was interrupted."""
+
+
+# Of arm64: from the start of its vectors to the entry of a kernel's own exceptions, and eret.
+_OWN_EXCEPTIONS: Final = 0x200
+_EXCEPTION_RETURN: Final = 0xD69F03E0
+
 
 class UninterruptedCalls(Contexts):
     """Leaves out each call of arm64 in which an interrupt, a softirq or another task ran.
@@ -203,9 +221,31 @@ class UninterruptedCalls(Contexts):
 
     def __init__(self, elf: ElfFile) -> None:
         others = ("el1h_64_irq", "el1h_64_fiq", "handle_softirqs", "__do_softirq", "cpu_switch_to")
-        self._others = {
-            symbol.address & 0xFFFFFFFF for symbol in elf.symbols if symbol.name in others
-        }
+        symbols = {symbol.name: symbol.address for symbol in elf.symbols}
+        self._others = {symbols[name] & 0xFFFFFFFF for name in others if name in symbols}
+        vectors = [symbols[name] for name in ("vectors", "__bp_harden_el1_vectors")]
+        self._exceptions = {(start + _OWN_EXCEPTIONS) & 0xFFFFFFFF for start in vectors}
+        # Of ret_to_kernel().
+        address = symbols["ret_to_kernel"]
+        while int.from_bytes(elf.read(address, 4), "little") != _EXCEPTION_RETURN:
+            address += 4
+        self._return = address & 0xFFFFFFFF
+
+    def is_return_thunk(self, address: int) -> bool:
+        """Return False: there are none."""
+        return False
+
+    def size_of_call(self, target: int) -> int:
+        """Return the size of every instruction."""
+        return 4
+
+    def is_exception(self, address: int) -> bool:
+        """Return whether an address is the entry of an exception."""
+        return address & 0xFFFFFFFF in self._exceptions
+
+    def is_return_from_exception(self, address: int) -> bool:
+        """Return whether an instruction returns to what was interrupted."""
+        return address & 0xFFFFFFFF == self._return
 
     def split(self, window: Sequence[int]) -> list[Step] | None:
         """Return the whole call; None where something else ran meanwhile."""
@@ -250,9 +290,9 @@ class X86Contexts(Contexts):
         """Return whether a jump to an address is a return."""
         return address & 0xFFFFFFFF in self._return_thunks
 
-    def replaced_size(self, thunk: int) -> int:
-        """Return how long a call is that replaces one of a thunk."""
-        return self._replaced_sizes.get(thunk & 0xFFFFFFFF, _CALL_SIZE)
+    def size_of_call(self, target: int) -> int:
+        """Return how long the call is that replaces one of a function, which may be a thunk."""
+        return self._replaced_sizes.get(target & 0xFFFFFFFF, _CALL_SIZE)
 
     def is_exception(self, address: int) -> bool:
         """Return whether an address is the entry of an exception."""
@@ -368,14 +408,20 @@ class ImageInstructions:
         return found
 
     def _read_fixed(self, start: int, size: int) -> list[Instruction]:
-        """Return instructions of 4 bytes; what they do is not known."""
-        _, lib = load_native()
+        """Return instructions of 4 bytes."""
+        ffi, lib = load_native()
+        architecture = describe_architecture(self._elf.header.machine)
+        code = self._elf.read(start, size)
+        one = ffi.new("struct kcovdbg_instruction *")
         addresses = array("Q", range(start, start + size, 4))
-        located = zip(addresses, self._locate(addresses), strict=True)
-        return [
-            Instruction(address, address + 4, lib.KCOVDBG_FLOW_NEXT, 0, frames, line)
-            for address, (frames, line) in located
-        ]
+        found = []
+        for address, (frames, line) in zip(addresses, self._locate(addresses), strict=True):
+            offset = address - start
+            lib.kcovdbg_decode(architecture, code[offset : offset + 4], 4, one)
+            end = address + 4
+            target = end + one.displacement
+            found.append(Instruction(address, end, one.flow, target, frames, line))
+        return found
 
     def _locate(
         self, addresses: array[int]
@@ -439,7 +485,7 @@ class CallReplay:
         find: Callable[[int], Instruction | None],
         find_function: Callable[[int], object],
         points: AbstractSet[int],
-        contexts: X86Contexts,
+        contexts: Contexts,
     ) -> None:
         self._find = find
         self._find_function = find_function
@@ -470,9 +516,8 @@ class CallReplay:
             elif before is not None and before.flow in calls and address != before.end:
                 end = before.end
                 if before.flow == lib.KCOVDBG_FLOW_CALL and address != before.target:
-                    end = previous + min(
-                        end - previous, self._contexts.replaced_size(before.target)
-                    )
+                    size = self._contexts.size_of_call(before.target)
+                    end = previous + min(end - previous, size)
                 stack.append(_Frame(previous, end, is_call=True))
             elif (
                 before is not None
@@ -482,7 +527,8 @@ class CallReplay:
             ):
                 # A call that the kernel put there when it booted, in place of what the image has. What
                 # leads to the same function is the jump of a static key.
-                stack.append(_Frame(previous, previous + _CALL_SIZE, is_call=True))
+                end = previous + self._contexts.size_of_call(address)
+                stack.append(_Frame(previous, end, is_call=True))
             elif self._may_return(before):
                 self._pop(stack, address)
                 if address in self._points:

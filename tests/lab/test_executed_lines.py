@@ -207,8 +207,6 @@ def truth(
 ) -> Iterator[Truth]:
     if kernel.recipe.platform.name not in ("x86_64", "aarch64"):
         pytest.skip("the log of instructions is of x86-64 and arm64")
-    if request.param != "calls.c" and kernel.recipe.platform.name != "x86_64":
-        pytest.skip("makes calls of x86-64")
     if request.param != "calls.c" and not request.config.getoption("exhaustive"):
         pytest.skip("takes minutes: --exhaustive runs it")
     with ElfFile(kernel.vmlinux) as elf:
@@ -359,8 +357,6 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
 def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
-    if not isinstance(truth.contexts, X86Contexts):
-        pytest.skip("calls are followed on x86-64 only")
     points = frozenset[int]().union(*(code.points for code in truth.all_code))
     replay = CallReplay(truth.find_instruction, truth.find_function, points, truth.contexts)
     tally: Counter[str] = Counter()

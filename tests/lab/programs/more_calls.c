@@ -77,7 +77,9 @@ static void make_ipc_calls(void)
 	CALL(semctl(sets, 0, IPC_RMID));
 	segment = CALL(shmget(IPC_PRIVATE, 8192, IPC_CREAT | 0600));
 	area = (char *)CALL(shmat(segment, NULL, 0));
-	CALL(area[4096] = 1);
+	/* The kernel may be without System V IPC. */
+	if (area != (char *)-1)
+		CALL(area[4096] = 1);
 	CALL(shmat(segment, (void *)1, 0));
 	CALL(shmctl(segment, IPC_STAT, (void *)bytes));
 	CALL(shmctl(segment, IPC_RMID, NULL));
@@ -267,8 +269,10 @@ static void make_task_calls(void)
 	CALL(getgroups(1, (gid_t[1]){ 0 }));
 	CALL(syscall(SYS_prlimit64, 0, RLIMIT_CORE, &(struct rlimit){ 5, 1 }, NULL));
 	CALL(syscall(SYS_getcpu, &word, NULL, NULL));
+#ifdef __x86_64__
 	CALL(syscall(SYS_arch_prctl, 0x1003, bytes));
 	CALL(syscall(SYS_modify_ldt, 0, bytes, 100));
+#endif
 	CALL(syscall(SYS_ioprio_get, 1, 0));
 	CALL(syscall(SYS_acct, "/none"));
 	CALL(syscall(SYS_syslog, 10, NULL, 0));
@@ -391,7 +395,9 @@ static void make_more_file_calls(void)
 	CALL(chroot("/none"));
 	CALL(fchdir(folder));
 	CALL(statvfs("/proc", (void *)bytes));
+#ifdef SYS_ustat
 	CALL(syscall(SYS_ustat, 1, bytes));
+#endif
 	CALL(syscall(SYS_quotactl, 0x800007, NULL, 0, bytes));
 	CALL(swapon("/tmp/b/file", 0));
 	CALL(syscall(SYS_landlock_create_ruleset, NULL, 0, 1));
