@@ -39,7 +39,7 @@ from kcovdbg.errors import CapabilityError, WordError
 from kcovdbg.inputs.buffer_sources import (
     BufferCounts,
     count_buffer,
-    find_counts,
+    find_buffer,
     name_remarks,
     order_remarks,
     read_trace_records,
@@ -209,11 +209,7 @@ def _by_line(
 
     def read(words: Sequence[str]) -> Iterator[BufferCounts]:
         for word, counted in _read_runs(context, words, kernel, takes_addresses=True):
-            remarks = list(counted.remarks)
-            if word.startswith(FILE):
-                own = (remark.removeprefix(f"{word}: ") for remark in remarks)
-                remarks = name_remarks(word, own)
-            yield counted._replace(remarks=tuple(remarks))
+            yield counted._replace(remarks=tuple(name_remarks(word, counted.remarks)))
 
     yield from diff_lines(context, [partial(read, words) for words in sides], builds, files)
 
@@ -226,14 +222,16 @@ def _read_runs(
     takes_addresses: bool = False,
 ) -> Iterator[tuple[str, BufferCounts]]:
     """Yield the counts of each run of one side after the word that names it, one trace in memory at
-    a time.
+    a time. Their remarks lack its name.
 
-    :param takes_addresses: as for :func:`find_counts`.
+    :param takes_addresses: as for :func:`count_buffer`.
     """
     inputs = context.inputs
+    count = partial(count_buffer, inputs, takes_addresses=takes_addresses)
     for word in words:
         if not word.startswith(FILE):
-            yield word, find_counts(inputs, word, kernel, takes_addresses=takes_addresses)
+            buffer = find_buffer(inputs, word, kernel)
+            yield word, count(word, buffer)._replace(remarks=buffer.remarks)
             continue
         named, _ = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
         runs = group_runs(find_traces(named))
@@ -249,30 +247,20 @@ def _read_runs(
                 if isinstance(buffer, NotATraceError):
                     others.append(buffer)
                     continue
-                name = f"{FILE}{path}"
-                counted.append(count_buffer(inputs, name, buffer, takes_addresses=takes_addresses))
+                counted.append(count(f"{FILE}{path}", buffer))
                 remarks += buffer.remarks
             if counted:
                 if latest is not None:
                     yield word, latest
-                latest = _join_calls(counted, remarks)
+                latest = counted[0]._replace(
+                    trace=merge_traces([one.trace for one in counted]),
+                    remarks=tuple(dict.fromkeys(remarks)),
+                    is_incomplete=any(one.is_incomplete for one in counted),
+                )
         if latest is None:
             raise others[0]
         left_out = (f"left out: {error}" for error in others)
         yield word, latest._replace(remarks=(*latest.remarks, *left_out))
-
-
-def _join_calls(counted: Sequence[BufferCounts], remarks: Sequence[str]) -> BufferCounts:
-    """Return the counts of the calls of one program."""
-    trace = merge_traces([one.trace for one in counted])
-    return BufferCounts(
-        trace.counts,
-        tuple(dict.fromkeys(remarks)),
-        trace.kinds,
-        counted[0].records,
-        any(one.is_incomplete for one in counted),
-        trace,
-    )
 
 
 def _count_side(
@@ -299,14 +287,13 @@ def _count_side(
             recorded = counted.trace
         else:
             recorded = merge_traces((recorded, counted.trace))
-        runs.add(comparison.count(side, counted.counts))
+        runs.add(comparison.count(side, counted.trace.counts))
         remark_counts[word].update(counted.remarks)
         traces[word] += 1
         is_incomplete = is_incomplete or counted.is_incomplete
     remarks: list[str] = []
     for word, its in remark_counts.items():
-        summed = sum_up_remarks(its, traces[word], "traces")
-        remarks += name_remarks(word, summed) if word.startswith(FILE) else its
+        remarks += name_remarks(word, sum_up_remarks(its, traces[word], "traces"))
     assert recorded is not None
     return runs, recorded, remarks, is_incomplete
 
@@ -314,7 +301,7 @@ def _count_side(
 def _find_pcs(context: Context, words: Sequence[str], build: Kernel) -> Iterator[int]:
     """Yield the PCs of all runs of a side."""
     for _, counted in _read_runs(context, words, build):
-        yield from counted.counts
+        yield from counted.trace.counts
 
 
 def _unordered(
@@ -324,7 +311,7 @@ def _unordered(
     firsts = []
     for words, build in zip(sides, builds.kernels, strict=True):
         word, counted = next(_read_runs(context, words, build))
-        firsts.append((word, counted.records, counted.kinds))
+        firsts.append((word, counted.records, counted.trace.kinds))
     require_same_kinds("diff", firsts)
     # Traces of two builds are read twice, since all PCs must be known first.
     pcs = map(partial(_find_pcs, context), sides, builds.kernels)

@@ -521,16 +521,16 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
     find_modules = context.kernel.points.find_module_tables
     for what in whats:
         buffer = find_counts(context.inputs, what, takes_addresses=True)
-        kinds |= buffer.kinds
+        kinds |= buffer.trace.kinds
         remarks.update(dict.fromkeys(buffer.remarks))
         is_incomplete = is_incomplete or buffer.is_incomplete
         trace = buffer.trace
-        if trace is not None and trace.quality & Quality.EXACT:
+        if trace.quality & Quality.EXACT:
             for table in (find_point_table(context), *find_modules(trace.counts)):
                 counts.update(_count_by_blocks(table, trace, points))
             is_incomplete = is_incomplete or not trace.quality & Quality.COMPLETE
         else:
-            counts.update(buffer.counts)
+            counts.update(trace.counts)
     return _Hits(counts, kinds, is_incomplete, tuple(remarks))
 
 

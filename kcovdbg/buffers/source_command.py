@@ -97,7 +97,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         least = "at least " if counted.is_incomplete else ""
         remarks.append(f"{least}{_count(rows)}, in {len(found.files)} files")
     empty = "no records"
-    if counted.counts:
+    if counted.trace.counts:
         empty = "no source lines are known of its records"
     if args.place is not None:
         empty = f"nothing of '{args.place}' is covered"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -27,7 +27,7 @@ from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.joined_buffers import merge_buffers
 from kcovdbg.records.kept_buffer import Kept, restore
-from kcovdbg.records.line_states import Place, Quality, TraceRecords, read_records
+from kcovdbg.records.line_states import Place, TraceRecords, read_records
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_locations import LocationCache, is_pattern
@@ -550,19 +550,15 @@ def find_kept(inputs: UserInputs, name: str) -> Kept:
 class BufferCounts(NamedTuple):
     """How often each PC is in a buffer."""
 
-    counts: Mapping[int, int]
-    """PC -> records."""
+    trace: TraceRecords
+    """The counts, and what states of lines depend on beside them."""
     remarks: tuple[str, ...]
     """The buffer's remarks, after its name."""
-    kinds: frozenset[PointKind]
-    """The kinds of points that can be in the buffer."""
     records: str = ""
     """What the buffer has records of: ``PCs (TRACE_PC)``."""
     is_incomplete: bool = False
     """Whether some records could not be read: a PC that is not among them may have been recorded.
     """
-    trace: TraceRecords = TraceRecords({}, Quality(0), frozenset())
-    """What states of lines are found from."""
 
 
 def find_counts(
@@ -592,13 +588,10 @@ def count_buffer(
     """
     require_points(buffer, inputs.command, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(name_remarks(what, buffer.remarks)))
-    kinds = recorded_kinds(buffer.encoding.codec)
     # A stack is unwound for those who ask for lines, as these take addresses that were executed as
     # well.
     trace = read_trace_records(inputs, buffer) if takes_addresses else read_records(buffer)
-    return BufferCounts(
-        trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace
-    )
+    return BufferCounts(trace, remarks, _name_records(buffer), buffer.is_incomplete)
 
 
 def read_trace_records(inputs: CommandInputs, buffer: Buffer) -> TraceRecords:

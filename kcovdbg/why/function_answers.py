@@ -171,9 +171,10 @@ def explain_elsewhere(
     for name, where in others[:_LOOKED_AT]:
         try:
             found = find_counts(context.inputs, name)
-            if found.kinds not in points:
-                points[found.kinds] = table.find(found.kinds, function=function)
-            covered = count_covered(points[found.kinds], found.trace)
+            kinds = found.trace.kinds
+            if kinds not in points:
+                points[kinds] = table.find(kinds, function=function)
+            covered = count_covered(points[kinds], found.trace)
         except KcovdbgError as error:
             unread.append(f"{name}: {error}")
             continue

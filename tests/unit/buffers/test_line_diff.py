@@ -36,7 +36,7 @@ def compare(left, right, files=()):
         for blocks in runs:
             quality = INCOMPLETE if isinstance(blocks, list) else SET
             trace = TraceRecords({point(block): 2 for block in blocks}, quality, KINDS)
-            yield BufferCounts(trace.counts, (), KINDS, trace=trace)
+            yield BufferCounts(trace, ())
 
     sides = (_SideStates([code], lambda runs=runs: read(runs)) for runs in (left, right))
     kernel = make_stub(Kernel, sources=make_stub(KernelSources, tree=SourceTree(())))
