@@ -345,7 +345,6 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using source' -s h -l help -d 'show help 
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a sym -d 'show the source locations of recorded PCs, or of the code in an oops'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l address -d 'take addresses in the running kernel, KASLR offset included'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l pc -xka "auto raw call minus1 twice exact" -d 'what the PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1), twice (the call subtracted twice) or exact (executed code)'
-complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l exact -d 'take func+0x15 as an instruction'"'"'s address, not as a return address'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l csv -d 'write CSV with the same keys'

@@ -230,8 +230,8 @@ def _read_runs(
     count = partial(count_buffer, inputs, takes_addresses=takes_addresses)
     for word in words:
         if not word.startswith(FILE):
-            buffer = find_buffer(inputs, word, kernel)
-            yield word, count(word, buffer)._replace(remarks=buffer.remarks)
+            one = find_buffer(inputs, word, kernel)
+            yield word, count(word, one)._replace(remarks=one.remarks)
             continue
         named, _ = confine(word.removeprefix(FILE), context.workspace.inputs.confinement)
         runs = group_runs(find_traces(named))

@@ -15,7 +15,8 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
 from kcovdbg.errors import WordError
 from kcovdbg.inputs.buffer_sources import find_buffer, find_kept
-from kcovdbg.records.kept_buffer import Kept, keep
+from kcovdbg.inputs.user_inputs import Kept, keep
+from kcovdbg.records.pc_counts import distinct_words
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),
@@ -25,9 +26,8 @@ _COLUMNS: Final = (
         value=lambda row: row[1].source,
         meaning="name of the buffer that it was copied from",
     ),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].empty.count),
-    Column("distinct", NUMBER, value=lambda row: row[1].distinct),
-    Column("bytes", NUMBER, value=lambda row: len(row[1].data)),
+    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].buffer.count),
+    Column("distinct", NUMBER, value=lambda row: len(distinct_words(row[1].buffer))),
 )
 
 

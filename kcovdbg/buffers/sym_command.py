@@ -107,7 +107,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     if not others and (first == _STDIN or first.startswith(FILE)):
         return _annotate(context, lookup, split_log(_read_text(context, first)))
     words = _parse_words(context, args.pcs)
-    if args.exact or args.pc == Convention.EXACT.value:
+    if args.pc == Convention.EXACT.value:
         words = [word._replace(is_exact=True) for word in words]
     convention = None if args.pc == AUTO else Convention(args.pc)
     points = context.kernel.points.find_sets() or ()
@@ -241,8 +241,9 @@ COMMAND: Final = Command(
     description=(
         "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the "
         "line is that of the call. If an address is the call of a coverage point instead, as in "
-        "some lists of PCs, its return address is shown; --pc overrides that. PCs are "
-        "hexadecimal; decimal ones need all 20 digits or a sign.\n\n"
+        "some lists of PCs, its return address is shown; --pc overrides that, and --pc exact also "
+        "takes func+0x15 as an instruction's address. PCs are hexadecimal; decimal ones "
+        "need all 20 digits or a sign.\n\n"
         "Words of an oops may be func+0x15/0x40, func [mod], RIP: 0010:func+0x15/0x40, or "
         "[<ffffffff8108cb35>]. Words of a call trace are return addresses; a word after RIP, or "
         "after another machine's program counter, is the address of an instruction. If the size "
@@ -264,11 +265,6 @@ COMMAND: Final = Command(
             "--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"
         ),
         PC_CONVENTION,
-        Argument(
-            "--exact",
-            Value.FLAG,
-            "take func+0x15 as an instruction's address, not as a return address",
-        ),
     ),
     examples=(
         Example("sym ffffffff81234567", "one PC of a trace"),

@@ -22,8 +22,8 @@ from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Lines
 from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError, WordError
 from kcovdbg.inputs.buffer_sources import read_trace_file
+from kcovdbg.inputs.user_inputs import keep
 from kcovdbg.model.kcov import amount_text
-from kcovdbg.records.kept_buffer import keep
 
 # The collector waits 3 s for its command to exit, and then writes traces.
 _PATIENCE: Final = 20.0

@@ -41,10 +41,10 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CollectError, KcovdbgError, UsageError, WordError
+from kcovdbg.inputs.user_inputs import keep
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import find_output
-from kcovdbg.records.kept_buffer import keep
 from kcovdbg.records.run_counts import RunCounts
 from kcovdbg.target.local_kernel import (
     is_this_machine,

@@ -18,7 +18,7 @@ from kcovdbg.inputs.input_commands import find_hint, word_hint
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.task_names import ALL, find_tid, is_address, suggest_task
 from kcovdbg.inputs.trace_paths import FILE, FileConfinement, confine
-from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
+from kcovdbg.inputs.user_inputs import CommandInputs, Kept, UserInputs
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.interrupt_frames import find_interrupt_frames
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
@@ -26,7 +26,6 @@ from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.joined_buffers import merge_buffers
-from kcovdbg.records.kept_buffer import Kept, restore
 from kcovdbg.records.line_states import Place, TraceRecords, read_records
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
@@ -115,7 +114,7 @@ def find_buffer(inputs: CommandInputs, what: str, kernel: Kernel | None = None) 
 
 
 def _find_kept_buffer(inputs: CommandInputs, name: str, kernel: Kernel) -> Buffer:
-    buffer = restore(find_kept(inputs.user, name))
+    buffer = find_kept(inputs.user, name).buffer
     trace_kernel = kernel.trace_kernel
     if trace_kernel is None:
         return buffer

@@ -208,8 +208,8 @@ def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str
     """Yield the build IDs of the traces that a word names; None for one that has none."""
     if not word.startswith(FILE):
         kept = user.kept.get(word)
-        if kept is not None and kept.empty.build_id:
-            own = kept.empty.build_id
+        if kept is not None and kept.buffer.build_id:
+            own = kept.buffer.build_id
         yield own
     for header in _read_headers(user, (word,)):
         build_id = (header.build_id or "").lower()

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcovdbg.errors import GoneError
 from kcovdbg.inputs.kernel import Kernel
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.state import Extent, Lack, Part, State
 from kcovdbg.target.target import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
@@ -16,9 +17,24 @@ from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
     from kcovdbg.inputs.trace_paths import FileConfinement
-    from kcovdbg.records.kept_buffer import Kept
     from kcovdbg.records.pc_options import ReadingOptions
     from kcovdbg.symbols.awaited_table import AwaitedTable
+
+
+class Kept(NamedTuple):
+    """A buffer that is kept in memory."""
+
+    buffer: Buffer
+    source: str
+    """What it was copied from, in words."""
+
+
+def keep(buffer: Buffer, name: str, source: str) -> Kept:
+    """Return a buffer as it is kept.
+
+    :param name: ``@name``.
+    """
+    return Kept(replace(buffer, name=name, live=False, file_words=None), source)
 
 
 @dataclass(eq=False)

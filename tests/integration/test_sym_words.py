@@ -69,7 +69,7 @@ def test_words(demo: Demo, target: str) -> None:
         f"  ERA: 9000000000223d3c {FUNCTION}+0x5/{size:#x}",
         f"TPC: <{FUNCTION}+0x5/{size:#x}>",
     )
-    for words in (*(line.split() for line in lines), (f"{FUNCTION}+0x5", "--exact")):
+    for words in (*(line.split() for line in lines), (f"{FUNCTION}+0x5", "--pc", "exact")):
         (row,) = ask(demo, *words, target=target)
         assert (row["pc"], place(row)) == (hex(start + 5), exact)
     (row,) = ask(demo, FUNCTION, target=target)
@@ -204,7 +204,7 @@ def test_code_of_a_module_that_is_freed(demo: Demo) -> None:
         for name, found in list_functions(demo.module).items()
         if name.endswith("_init")
     )
-    for offset, exact in ((0x20, ()), (0x1F, ("--exact",))):
+    for offset, exact in ((0x20, ()), (0x1F, ("--pc", "exact"))):
         (frames,) = addr2line(demo.module, [code.start + 0x1F], section=".init.text")
         for word in (f"{name}+{offset:#x}/0x1000", f"{name}+{offset:#x}"):
             (row,) = ask(demo, word, f"[{MODULE}]", *exact)

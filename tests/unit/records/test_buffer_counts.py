@@ -5,15 +5,13 @@ from array import array
 from collections import Counter
 from itertools import groupby
 
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.abi.record import CMP, PC
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import Mark, ViewRows, align_by_index, align_records
 from kcovdbg.records.function_trace import find_runs, fold_runs, round_length
-from kcovdbg.records.kept_buffer import keep, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.run_counts import DiffSide, RunCounts, compare_runs
@@ -116,19 +114,6 @@ def test_differences(left, right):
         assert row.records == sum(run.count(row.pc) for run in (*left, *right))
         assert row.left_runs == sum(row.pc in run for run in lefts)
         assert row.right_runs == sum(row.pc in run for run in rights)
-
-
-# Keeping.
-
-
-# So close to the last address that the guessed range of text would wrap.
-@example([0, 0, 0, (1 << 64) - 1048575], PC)
-@given(WORDS, st.sampled_from([PC, CMP]))
-def test_kept_buffers_come_back_word_for_word(words, codec):
-    buffer = make_buffer(words[: len(words) // 4 * 4], codec=codec, remarks=("x",), pid=3)
-    back = restore(keep(buffer, "@a", "41"))
-    assert back.words == buffer.words
-    assert (back.name, back.count, back.remarks, back.pid) == ("@a", buffer.count, ("x",), 3)
 
 
 # Rows.
