@@ -11,7 +11,7 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer, Gap, ListFit
+from kcovdbg.model.buffer import Buffer, Gap, ListFit, Order
 
 # Limit for remarks on the traces of a directory.
 _NAMED: Final = 5
@@ -25,10 +25,14 @@ def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
     words = array(buffers[0].words.typecode)
     gaps: list[Gap] = []
     count = 0
+    was_full = is_open = is_incomplete = False
     for buffer in buffers:
         words.extend(buffer.words)
         gaps += (gap._replace(first=count + gap.first) for gap in buffer.gaps)
         count += buffer.count
+        was_full = was_full or buffer.was_full or bool(buffer.full)
+        is_open = is_open or buffer.is_open
+        is_incomplete = is_incomplete or buffer.is_incomplete
     words, encoding = record.split_records(words, buffers[0].encoding)
     # The capacity of one buffer says nothing about all of them.
     return replace(
@@ -40,9 +44,9 @@ def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
         capacity=None,
         size=None,
         gaps=tuple(gaps),
-        is_open=any(buffer.is_open for buffer in buffers),
-        was_full=any(buffer.full or buffer.was_full for buffer in buffers),
-        is_incomplete=any(buffer.is_incomplete for buffer in buffers),
+        is_open=is_open,
+        was_full=was_full,
+        is_incomplete=is_incomplete,
         remarks=tuple(remarks),
     )
 
@@ -67,40 +71,42 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     """
     is_incomplete = any(buffer.is_incomplete for buffer in buffers)
     buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
-    kinds = {(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers}
-    if len(kinds) > 1:
-        raise KcovdbgError(
-            f"{name.removeprefix('file:')}: traces of several modes",
-            hint="name those of one mode by a pattern",
-        )
-    count = len(buffers)
-    remark_counts = Counter(remark for buffer in buffers for remark in buffer.remarks)
-    builds = {buffer.build_id for buffer in buffers}
+    first, count = buffers[0], len(buffers)
+    remark_counts: Counter[str] = Counter()
+    builds: set[str | None] = set()
+    orders: dict[bool | None, Order] = {}
+    for buffer in buffers:
+        codec, word_size = buffer.encoding.codec, buffer.encoding.word_size
+        if (codec, word_size) != (first.encoding.codec, first.encoding.word_size):
+            raise KcovdbgError(
+                f"{name.removeprefix('file:')}: traces of several modes",
+                hint="name those of one mode by a pattern",
+            )
+        remark_counts.update(buffer.remarks)
+        builds.add(buffer.build_id)
+        orders.setdefault(buffer.order.is_known, buffer.order)
     noun = "traces" if name.startswith("file:") else "buffers"
     remarks = [f"{count} {noun}, one after another"] if count > 1 else []
     remarks += sum_up_remarks(remark_counts, count, noun)
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         remarks.append(f"left out: {others[0]}{more}")
-    build = builds.pop() if len(builds) == 1 else None
-    # No order before an unknown one.
-    order = min(
-        (buffer.order for buffer in buffers),
-        key=lambda order: (order.is_known is not False, order.is_known is True),
-    )
-    merged = replace(
+    fit = _merge_fits(buffers)
+    if fit is not None and fit.is_low:
+        remarks.insert(0, fit.remark)
+    return replace(
         concatenate(buffers, remarks),
         listed_code=_merge_listed(buffers),
         file_words=_merge_file_words(buffers),
-        fit=None,
+        fit=fit,
         name=name,
         pid=None,
         comm=None,
-        build_id=build,
-        order=order,
+        build_id=builds.pop() if len(builds) == 1 else None,
+        # No order before an unknown one.
+        order=orders.get(False) or orders.get(None) or orders[True],
         is_incomplete=is_incomplete,
     )
-    return _merge_fits(merged, buffers)
 
 
 def _merge_listed(buffers: Sequence[Buffer]) -> array[int] | None:
@@ -123,18 +129,20 @@ def _merge_file_words(buffers: Sequence[Buffer]) -> array[int] | None:
     return words
 
 
-def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
-    """Return several buffers as one with how all of them fit."""
-    fits = [buffer.fit for buffer in buffers if buffer.fit is not None]
-    if not fits:
-        return merged
-    points, judged = sum(fit.points for fit in fits), sum(fit.judged for fit in fits)
+def _merge_fits(buffers: Sequence[Buffer]) -> ListFit | None:
+    """Return how several buffers together fit; None where nothing is known of any."""
+    points = judged = 0
+    hint: str | None = None
+    is_known = False
+    for buffer in buffers:
+        if buffer.fit is not None:
+            is_known = True
+            points += buffer.fit.points
+            judged += buffer.fit.judged
+            hint = hint or buffer.fit.hint
+    if not is_known:
+        return None
     remark = (
         f"{points} of {judged} PCs are coverage points of this kernel: are they another build's?"
     )
-    hints = (fit.hint for fit in fits if fit.hint is not None)
-    fit = ListFit(points, judged, remark, next(hints, None))
-    merged = replace(merged, fit=fit)
-    if fit.is_low:
-        merged = replace(merged, remarks=(remark, *merged.remarks))
-    return merged
+    return ListFit(points, judged, remark, hint)
