@@ -1173,6 +1173,7 @@ struct function {
 	uint32_t parent;
 	uint32_t call_file, call_line, call_column;
 	uint32_t name; /* NONE until it is looked up. */
+	uint32_t call; /* The frame that it was inlined in; NONE until it is looked up. */
 	bool is_inlined;
 };
 
@@ -1283,7 +1284,7 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 	function->call_file = clamp(entry->call_file);
 	function->call_line = clamp(entry->call_line);
 	function->call_column = clamp(entry->call_column);
-	function->name = NONE;
+	function->name = function->call = NONE;
 	function->is_inlined = entry->tag == TAG_inlined_subroutine;
 	return 0;
 }
@@ -1808,6 +1809,27 @@ static uint32_t name_string(struct reader *reader, struct function *function)
 	return function->name;
 }
 
+/* Return the number of the frame of a place in a function, which may be none, NONE when out of memory. */
+static uint32_t make_frame(struct reader *reader, uint32_t at, uint32_t file, uint32_t line, uint32_t column)
+{
+	uint32_t name = at == NONE ? 0 : name_string(reader, &reader->functions[at]);
+
+	if (name == NONE || file == NONE)
+		return NONE;
+	return kcovdbg_locations_frame(reader->locations[OF_ADDRESSES], name, file, line, column);
+}
+
+/* Return the frame that a function was inlined in. */
+static uint32_t call_frame(struct reader *reader, struct function *function)
+{
+	if (function->call == NONE) {
+		uint32_t file = file_string(reader, function->call_file, OF_ADDRESSES);
+
+		function->call = make_frame(reader, function->parent, file, function->call_line, function->call_column);
+	}
+	return function->call;
+}
+
 /* Return the number of an address's chain, NONE when out of memory. */
 static uint32_t make_chain(struct reader *reader, size_t index)
 {
@@ -1815,28 +1837,19 @@ static uint32_t make_chain(struct reader *reader, size_t index)
 	const struct row *row = &reader->rows[index];
 	uint32_t chain[MAX_CHAIN], at = reader->deepest[index];
 	uint32_t file = row->is_known ? file_string(reader, row->file, OF_ADDRESSES) : 0;
-	uint32_t line = file ? row->line : 0, column = file ? row->column : 0;
-	size_t count = 0;
+	size_t count = 1;
 
 	if (at == NONE && !file)
 		return kcovdbg_locations_chain(locations, NULL, 0);
-	do {
-		struct function *function = at == NONE ? NULL : &reader->functions[at];
-		uint32_t name = function ? name_string(reader, function) : 0;
+	chain[0] = make_frame(reader, at, file, file ? row->line : 0, file ? row->column : 0);
+	while (chain[count - 1] != NONE && at != NONE && reader->functions[at].is_inlined && count < MAX_CHAIN) {
+		struct function *function = &reader->functions[at];
 
-		if (name == NONE || file == NONE)
-			return NONE;
-		chain[count] = kcovdbg_locations_frame(locations, name, file, line, column);
-		if (chain[count++] == NONE)
-			return NONE;
-		if (!function || !function->is_inlined)
-			break;
-		file = file_string(reader, function->call_file, OF_ADDRESSES);
-		line = function->call_line;
-		column = function->call_column;
 		at = function->parent;
-	} while (at != NONE && count < MAX_CHAIN);
-	return kcovdbg_locations_chain(locations, chain, count);
+		if (at != NONE)
+			chain[count++] = call_frame(reader, function);
+	}
+	return chain[count - 1] == NONE ? NONE : kcovdbg_locations_chain(locations, chain, count);
 }
 
 /* 0, -1 when out of memory, 1 for damage. */

@@ -19,19 +19,17 @@
 /* Hashes that are known before they are looked up: memory then has time to fetch their slots. */
 #define AHEAD 16
 
-/* Half of the hash is beside the number: most items that differ are not looked at. */
+/* Part of the hash is beside the number: most items that differ are not looked at. */
 struct slot {
 	uint32_t next_id; /* The number + 1, 0 where there is none. */
-	uint32_t high;
+	uint32_t hash;
 };
 
 /* Open addressing. */
 struct table {
 	struct slot *slots;
-	uint64_t *hashes; /* The hash of each item, by its number. */
 	size_t mask;
 	size_t count;
-	size_t room; /* Room for hashes. */
 };
 
 struct frame {
@@ -41,7 +39,8 @@ struct frame {
 struct kcovdbg_locations {
 	struct hash_key key;
 	uint64_t lookups, probes;
-	struct table strings, frames, chains;
+	struct table strings, frames;
+	struct table chains; /* Those that were looked for: there may be more. */
 	char *text;
 	size_t text_size, text_room;
 	size_t *string_ends;
@@ -49,55 +48,53 @@ struct kcovdbg_locations {
 	struct frame *frame;
 	size_t frame_room;
 	uint32_t *chain_ends;
-	size_t chain_room;
+	size_t chain_count, chain_room;
 	uint32_t *chain_frames;
 	size_t chain_frame_count, chain_frame_room;
 };
 
+static void put_slot(struct slot *slots, size_t mask, struct slot item)
+{
+	size_t slot = item.hash & mask;
+
+	while (slots[slot].next_id)
+		slot = (slot + 1) & mask;
+	slots[slot] = item;
+}
+
 static bool grow_table(struct table *table)
 {
-	size_t slots = table->slots ? (table->mask + 1) * 2 : 256, i;
-	struct slot *grown = calloc(slots, sizeof(*grown));
+	size_t count = table->slots ? table->mask + 1 : 0, grown_count = count ? 2 * count : 256, i;
+	struct slot *grown = calloc(grown_count, sizeof(*grown));
 
 	if (!grown)
 		return false;
-	for (i = 0; i < table->count; i++) {
-		size_t slot = table->hashes[i] & (slots - 1);
-
-		while (grown[slot].next_id)
-			slot = (slot + 1) & (slots - 1);
-		grown[slot] = (struct slot){ i + 1, table->hashes[i] >> 32 };
-	}
+	for (i = 0; i < count; i++)
+		if (table->slots[i].next_id)
+			put_slot(grown, grown_count - 1, table->slots[i]);
 	free(table->slots);
 	table->slots = grown;
-	table->mask = slots - 1;
+	table->mask = grown_count - 1;
 	return true;
 }
 
 /* Iterate over the numbers of the items that may have a hash. */
-#define FOR_EACH_SAME(locations, table, hash, slot, id) \
-	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot].next_id; \
+#define FOR_EACH_SAME(locations, table, wanted, slot, id) \
+	for (size_t slot = (wanted) & (table)->mask; (table)->slots[slot].next_id; \
 	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \
-		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; \
-		     once && (table)->slots[slot].high == (hash) >> 32; once = 0)
+		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; once && (table)->slots[slot].hash == (wanted); \
+		     once = 0)
 
-/* Return the number of a new item. */
-static uint32_t add_hash(struct table *table, uint64_t hash)
+static void add_hash(struct table *table, uint32_t hash, uint32_t id)
 {
-	size_t slot;
-
-	if (table->count >= MAX_IDS || !grow(&table->hashes, &table->room, table->count + 1, sizeof(*table->hashes)))
-		return NO_ID;
-	for (slot = hash & table->mask; table->slots[slot].next_id; slot = (slot + 1) & table->mask)
-		;
-	table->hashes[table->count] = hash;
-	table->slots[slot] = (struct slot){ ++table->count, hash >> 32 };
-	return table->count - 1;
+	put_slot(table->slots, table->mask, (struct slot){ id + 1, hash });
+	table->count++;
 }
 
+/* Make room for one more item. */
 static bool is_ready(struct kcovdbg_locations *locations, struct table *table)
 {
-	if (locations->probes > MIN_PROBES + MAX_PROBES * locations->lookups++)
+	if (locations->probes > MIN_PROBES + MAX_PROBES * locations->lookups++ || table->count >= MAX_IDS)
 		return false;
 	return (table->slots && table->count * 2 < table->mask) || grow_table(table);
 }
@@ -113,8 +110,7 @@ static const char *string_of(const struct kcovdbg_locations *locations, uint32_t
 uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const char *text, size_t size)
 {
 	struct table *table = &locations->strings;
-	uint64_t hash;
-	uint32_t new;
+	uint32_t hash, new;
 
 	if (!text)
 		return 0;
@@ -132,9 +128,8 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 	if (!grow(&locations->text, &locations->text_room, locations->text_size + size + 1, 1) ||
 	    !grow(&locations->string_ends, &locations->string_room, table->count + 1, sizeof(*locations->string_ends)))
 		return NO_ID;
-	new = add_hash(table, hash);
-	if (new == NO_ID)
-		return NO_ID;
+	new = table->count;
+	add_hash(table, hash, new);
 	memcpy(locations->text + locations->text_size, text, size);
 	locations->text[locations->text_size + size] = 0;
 	locations->text_size += size + 1;
@@ -142,14 +137,14 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 	return new + 1;
 }
 
-static uint64_t hash_frame(const struct kcovdbg_locations *locations, struct frame frame)
+static uint32_t hash_frame(const struct kcovdbg_locations *locations, struct frame frame)
 {
 	uint64_t hash = mix(locations->key, locations->key.start, (uint64_t)frame.function << 32 | frame.file);
 
 	return mix(locations->key, hash, (uint64_t)frame.line << 32 | frame.column);
 }
 
-static uint32_t find_frame(struct kcovdbg_locations *locations, struct frame frame, uint64_t hash)
+static uint32_t find_frame(struct kcovdbg_locations *locations, struct frame frame, uint32_t hash)
 {
 	struct table *table = &locations->frames;
 	uint32_t new;
@@ -163,9 +158,9 @@ static uint32_t find_frame(struct kcovdbg_locations *locations, struct frame fra
 	}
 	if (!grow(&locations->frame, &locations->frame_room, table->count + 1, sizeof(frame)))
 		return NO_ID;
-	new = add_hash(table, hash);
-	if (new != NO_ID)
-		locations->frame[new] = frame;
+	new = table->count;
+	add_hash(table, hash, new);
+	locations->frame[new] = frame;
 	return new;
 }
 
@@ -177,17 +172,26 @@ uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t f
 	return find_frame(locations, frame, hash_frame(locations, frame));
 }
 
-static uint64_t hash_chain(const struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
+static uint32_t hash_chain(const struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
 {
 	return hash_bytes(locations->key, frames, count * sizeof(*frames));
 }
 
-static uint32_t find_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count, uint64_t hash)
+/* Make room for more chains with so many frames. */
+static bool has_room(struct kcovdbg_locations *locations, size_t chain_count, size_t frame_count)
+{
+	size_t chains = locations->chain_count + chain_count, frames = locations->chain_frame_count + frame_count;
+
+	return chains <= MAX_IDS && frames <= MAX_CHAIN_FRAMES &&
+	       grow(&locations->chain_ends, &locations->chain_room, chains, sizeof(*locations->chain_ends)) &&
+	       grow(&locations->chain_frames, &locations->chain_frame_room, frames, sizeof(*locations->chain_frames));
+}
+
+static uint32_t find_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count, uint32_t hash)
 {
 	struct table *table = &locations->chains;
-	uint32_t new;
 
-	if (!is_ready(locations, table) || locations->chain_frame_count + count > MAX_CHAIN_FRAMES)
+	if (!is_ready(locations, table))
 		return NO_ID;
 	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
@@ -197,18 +201,14 @@ static uint32_t find_chain(struct kcovdbg_locations *locations, const uint32_t *
 		    (!count || !memcmp(locations->chain_frames + start, frames, count * sizeof(*frames))))
 			return id;
 	}
-	if (!grow(&locations->chain_ends, &locations->chain_room, table->count + 1, sizeof(*frames)) ||
-	    !grow(&locations->chain_frames, &locations->chain_frame_room, locations->chain_frame_count + count,
-		  sizeof(*frames)))
+	if (!has_room(locations, 1, count))
 		return NO_ID;
-	new = add_hash(table, hash);
-	if (new == NO_ID)
-		return NO_ID;
+	add_hash(table, hash, locations->chain_count);
 	if (count)
 		memcpy(locations->chain_frames + locations->chain_frame_count, frames, count * sizeof(*frames));
 	locations->chain_frame_count += count;
-	locations->chain_ends[new] = locations->chain_frame_count;
-	return new;
+	locations->chain_ends[locations->chain_count] = locations->chain_frame_count;
+	return locations->chain_count++;
 }
 
 uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
@@ -228,7 +228,6 @@ struct kcovdbg_locations *kcovdbg_locations_new(void)
 static void free_table(struct table *table)
 {
 	free(table->slots);
-	free(table->hashes);
 }
 
 void kcovdbg_locations_free(struct kcovdbg_locations *locations)
@@ -253,7 +252,7 @@ void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct 
 	arrays->frames = (const uint32_t *)locations->frame;
 	arrays->frame_count = locations->frames.count;
 	arrays->chain_ends = locations->chain_ends;
-	arrays->chain_count = locations->chains.count;
+	arrays->chain_count = locations->chain_count;
 	arrays->chain_frames = locations->chain_frames;
 	arrays->chain_frame_count = locations->chain_frame_count;
 	arrays->probes = locations->probes;
@@ -280,7 +279,7 @@ int kcovdbg_locations_strings(struct kcovdbg_locations *locations, const char *t
 }
 
 /* Fetch the slot that a hash is looked for in first. */
-static void prefetch(const struct table *table, uint64_t hash)
+static void prefetch(const struct table *table, uint32_t hash)
 {
 	if (table->slots)
 		__builtin_prefetch(&table->slots[hash & table->mask]);
@@ -290,7 +289,7 @@ static int add_frames(struct kcovdbg_locations *locations, const struct kcovdbg_
 		      size_t string_count, uint32_t *frames)
 {
 	struct frame waiting[AHEAD];
-	uint64_t hashes[AHEAD];
+	uint32_t hashes[AHEAD];
 	size_t i;
 
 	for (i = 0; i < more->frame_count + AHEAD; i++) {
@@ -332,11 +331,30 @@ static int translate_chains(const struct kcovdbg_location_arrays *more, const ui
 	return 0;
 }
 
+/* Add chains without looking for them. */
+static int append_chains(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more,
+			 const uint32_t *frames, uint32_t *chains)
+{
+	size_t count = more->chain_count, frame_count = count ? more->chain_ends[count - 1] : 0, i;
+
+	if (!has_room(locations, count, frame_count))
+		return -1;
+	for (i = 0; i < count; i++) {
+		chains[i] = locations->chain_count + i;
+		locations->chain_ends[chains[i]] = locations->chain_frame_count + more->chain_ends[i];
+	}
+	if (frame_count)
+		memcpy(locations->chain_frames + locations->chain_frame_count, frames, frame_count * sizeof(*frames));
+	locations->chain_count += count;
+	locations->chain_frame_count += frame_count;
+	return 0;
+}
+
 static int add_chains(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, const uint32_t *frames,
 		      uint32_t *chains)
 {
 	const uint32_t *ends = more->chain_ends;
-	uint64_t hashes[AHEAD];
+	uint32_t hashes[AHEAD];
 	size_t i, start = 0, first = 0;
 
 	for (i = 0; i < more->chain_count + AHEAD; i++) {
@@ -359,7 +377,8 @@ static int add_chains(struct kcovdbg_locations *locations, const struct kcovdbg_
 	return 0;
 }
 
-int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *chains)
+int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, int are_new,
+			  uint32_t *chains)
 {
 	uint32_t *strings, *frames, *chain;
 	size_t count = 0, i;
@@ -381,7 +400,7 @@ int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcov
 	if (!status)
 		status = translate_chains(more, frames, chain);
 	if (!status)
-		status = add_chains(locations, more, chain, chains);
+		status = (are_new ? append_chains : add_chains)(locations, more, chain, chains);
 	free(strings);
 	free(frames);
 	free(chain);
@@ -398,7 +417,7 @@ int kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t
 		uint32_t chain = chains[i];
 		size_t start, end;
 
-		if (chain >= locations->chains.count)
+		if (chain >= locations->chain_count)
 			return -2;
 		start = chain ? locations->chain_ends[chain - 1] : 0;
 		end = locations->chain_ends[chain];

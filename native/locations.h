@@ -28,8 +28,10 @@ struct kcovdbg_locations *kcovdbg_locations_new(void);
 void kcovdbg_locations_free(struct kcovdbg_locations *locations);
 /* Pointers, valid until something is added. */
 void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct kcovdbg_location_arrays *arrays);
-/* Add the chains of others; chains[i] becomes the number of the i-th. -1 when out of memory, -2 when a number is out of range. */
-int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *chains);
+/* Add the chains of others; chains[i] becomes the number of the i-th. If they are new, they are not looked for, so that some may be
+   there twice. -1 when out of memory, -2 when a number is out of range. */
+int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, int are_new,
+			  uint32_t *chains);
 /* Put the numbers of so many strings, each with a terminating zero, which are added where there are none yet. -1 and -2 as above. */
 int kcovdbg_locations_strings(struct kcovdbg_locations *locations, const char *text, size_t size, uint32_t *numbers,
 			      size_t count);

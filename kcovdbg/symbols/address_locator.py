@@ -192,7 +192,7 @@ class AddressLocator:
         definitions: list[LocationArrays] = []
         with self._pool:
             for done, part in enumerate(self._made, 1):
-                located += gather(part.chains, self.locations.add(part.locations), 0)
+                located += gather(part.chains, self.locations.add(part.locations, are_new=True), 0)
                 rows.append(part.rows)
                 definitions.append(part.definitions)
                 self._report(Progress(done, len(self._parts)))

@@ -92,9 +92,11 @@ class Locations:
         lib.kcovdbg_locations_arrays(self.pointer, found)
         return int(found.probes)
 
-    def add(self, more: LocationArrays) -> array[int]:
+    def add(self, more: LocationArrays, *, are_new: bool = False) -> array[int]:
         """Add locations; return the number that each of them has here.
 
+        :param are_new: whether to add them without looking whether they are there: of different
+            units, one in a thousand is.
         :raises LocationError: when they are damaged.
         """
         ffi, lib = load_native()
@@ -109,7 +111,9 @@ class Locations:
         given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
         numbers = zeros("I", len(more.chain_ends))
         check_status(
-            lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers)))
+            lib.kcovdbg_locations_add(
+                self.pointer, given, are_new, column("I", numbers, len(numbers))
+            )
         )
         return numbers
 

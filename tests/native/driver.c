@@ -351,7 +351,7 @@ static void try_locations(void)
 		more.chain_frames = numbers = hostile_column(more.chain_frame_count, more.frame_count, false);
 		chains = malloc(more.chain_count * sizeof(*chains));
 		CHECK(chains || !more.chain_count);
-		status = kcovdbg_locations_add(locations, &more, chains);
+		status = kcovdbg_locations_add(locations, &more, below(2), chains);
 		CHECK(status == 0 || status == -2);
 		check_locations(locations);
 		if (!status) {
@@ -621,7 +621,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		CHECK(rows.files[i] == UINT32_MAX || rows.files[i] <= arrays.text_size);
 	check_locations(locations);
 	kcovdbg_locations_arrays(locations, &arrays);
-	status = arrays.chain_count <= ADDRESSES ? kcovdbg_locations_add(others, &arrays, added) : 0;
+	status = arrays.chain_count <= ADDRESSES ? kcovdbg_locations_add(others, &arrays, below(2), added) : 0;
 	CHECK(!status);
 	for (i = 0; i < total; i++)
 		CHECK(chains[i] == UINT32_MAX || chains[i] < arrays.chain_count);

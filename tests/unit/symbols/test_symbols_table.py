@@ -257,6 +257,11 @@ def test_locations_are_numbered():
     other = Locations()
     assert list(other.add(arrays)) == list(other.add(arrays)) == list(range(3))
     assert other.arrays() == arrays
+    twice = Locations()
+    assert list(twice.add(arrays)) == list(range(3))
+    assert list(twice.add(arrays, are_new=True)) == list(range(3, 6))
+    assert list(twice.add(arrays)) == list(range(3))
+    assert twice.arrays().frames == arrays.frames
     same, nothing, outer, empty = other.common([(1, 1), (1, 2), (0, 1), (0, 0)])
     assert (same, empty) == (1, 0)
     ends, frames = other.arrays().chain_ends, other.arrays().chain_frames
