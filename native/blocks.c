@@ -11,6 +11,9 @@
 /* Bytes of a stub that are followed. */
 #define MAX_STUB 64
 
+/* Beside the length of an instruction: the next one follows, and it has no constant. */
+#define PLAIN 0x80
+
 struct addresses {
 	uint64_t *items;
 	size_t count, room;
@@ -30,6 +33,9 @@ struct kcovdbg_code {
 	uint32_t *function_parts; /* The parts of each function, ascending. */
 	uint32_t *part_ends;	  /* Where those of each function end. */
 	uint8_t *flags;		  /* The flags of each function. */
+	uint8_t *lengths;	  /* Those of the instructions of all parts, with PLAIN. */
+	size_t length_count;
+	size_t *part_lengths;	  /* Where those of each part begin; NONE for a part that is outside of the text. */
 	struct addresses entries; /* Inside functions, from other functions or other code. */
 	struct addresses pointed; /* Inside functions, in data. */
 	struct tail_jump *tails;
@@ -203,12 +209,19 @@ static bool survey_part(struct kcovdbg_code *code, const struct kcovdbg_part *pa
 	uint8_t *flags = &code->flags[part->function];
 	bool falls = true;
 
+	code->part_lengths[part - code->image->parts] = code->length_count;
 	for (at = 0; at < size; at += one.length) {
 		uint64_t target;
 		const struct kcovdbg_part *to;
-		bool starts;
+		bool starts, is_plain;
 
 		decode(code, bytes + at, size - at, &one);
+		is_plain = one.flow == KCOVDBG_FLOW_NEXT && !one.operand_count;
+		code->lengths[code->length_count++] = one.length | (is_plain ? PLAIN : 0);
+		if (is_plain) {
+			falls = true;
+			continue;
+		}
 		if (one.flow == KCOVDBG_FLOW_RETURN || one.flow == KCOVDBG_FLOW_INDIRECT_JUMP || one.flow == KCOVDBG_FLOW_BAD)
 			*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
 		/* If nothing follows a call, the function that it calls never returns. */
@@ -326,6 +339,23 @@ static void sort_addresses(struct addresses *addresses)
 	addresses->count = count;
 }
 
+/* Make room for an instruction at each byte of the parts: pages that are not used take no memory. */
+static bool make_lengths(struct kcovdbg_code *code)
+{
+	const struct kcovdbg_image *image = code->image;
+	size_t total = 0, i;
+
+	code->part_lengths = malloc((image->part_count + 1) * sizeof(*code->part_lengths));
+	if (!code->part_lengths)
+		return false;
+	for (i = 0; i < image->part_count; i++) {
+		total += image->parts[i].end - image->parts[i].start;
+		code->part_lengths[i] = NONE;
+	}
+	code->lengths = malloc(total + 1);
+	return code->lengths;
+}
+
 struct kcovdbg_code *kcovdbg_code_new(const struct kcovdbg_image *image)
 {
 	struct kcovdbg_code *code = calloc(1, sizeof(*code));
@@ -338,7 +368,7 @@ struct kcovdbg_code *kcovdbg_code_new(const struct kcovdbg_image *image)
 		code->function_parts = malloc((image->part_count + 1) * sizeof(*code->function_parts));
 		code->part_ends = calloc(image->function_count + 1, sizeof(*code->part_ends));
 		code->flags = malloc(image->function_count + 1);
-		is_done = make_buckets(code) && code->function_parts && code->part_ends && code->flags;
+		is_done = make_buckets(code) && make_lengths(code) && code->function_parts && code->part_ends && code->flags;
 	}
 	if (is_done) {
 		for (i = 0; i < image->part_count; i++)
@@ -373,6 +403,8 @@ void kcovdbg_code_free(struct kcovdbg_code *code)
 	free(code->function_parts);
 	free(code->part_ends);
 	free(code->flags);
+	free(code->lengths);
+	free(code->part_lengths);
 	free(code->entries.items);
 	free(code->pointed.items);
 	free(code->tails);
@@ -419,6 +451,9 @@ struct builder {
 	bool has_callbacks, has_indirect_jump;
 	struct instruction *instructions;
 	size_t instruction_count, instruction_room;
+	/* For each byte of the function, part by part, the instruction that begins there; of the others whatever was there before. */
+	uint32_t *index;
+	size_t index_room;
 	struct block *blocks;
 	size_t block_count, block_room;
 	uint32_t *edges;
@@ -433,31 +468,36 @@ struct builder {
 	uint32_t file, line, other_file, other_line; /* The last ones, and those of the file before that. */
 };
 
-static size_t index_of(const struct builder *builder, uint64_t address)
-{
-	const struct instruction *instructions = builder->instructions;
-	size_t count = builder->instruction_count, i;
-
-	/* Most constants are no addresses of the function. */
-	if (!count || address < instructions[0].address || address > instructions[count - 1].address)
-		return NONE;
-	i = lower_bound(instructions, count, sizeof(*instructions), address);
-	return i < count && instructions[i].address == address ? i : NONE;
-}
-
-/* A function has one or two parts. */
-static bool is_inside(const struct builder *builder, uint64_t address)
+/* Return where an address is in the function, whose parts follow each other; NONE if it is in none of them. Most have one or two. */
+static size_t offset_in(const struct builder *builder, uint64_t address)
 {
 	const struct kcovdbg_code *code = builder->code;
 	uint32_t i = builder->function ? code->part_ends[builder->function - 1] : 0;
+	size_t before = 0;
 
 	for (; i < code->part_ends[builder->function]; i++) {
 		const struct kcovdbg_part *part = &code->image->parts[code->function_parts[i]];
 
 		if (address >= part->start && address < part->end)
-			return true;
+			return before + (address - part->start);
+		before += part->end - part->start;
 	}
-	return false;
+	return NONE;
+}
+
+static bool is_inside(const struct builder *builder, uint64_t address)
+{
+	return offset_in(builder, address) != NONE;
+}
+
+static size_t index_of(const struct builder *builder, uint64_t address)
+{
+	size_t at = offset_in(builder, address), i;
+
+	if (at == NONE || at >= builder->index_room)
+		return NONE;
+	i = builder->index[at];
+	return i < builder->instruction_count && builder->instructions[i].address == address ? i : NONE;
 }
 
 /* Return the instruction that an address is in. */
@@ -470,28 +510,49 @@ static size_t containing(const struct builder *builder, uint64_t address)
 	return i && address - builder->instructions[i - 1].address < builder->instructions[i - 1].length ? i - 1 : NONE;
 }
 
+/* Make room for so many bytes; those that are new have an instruction that is checked before it is believed. */
+static bool make_index(struct builder *builder, size_t size)
+{
+	size_t room = builder->index_room;
+
+	if (!grow(&builder->index, &builder->index_room, size, sizeof(*builder->index)))
+		return false;
+	memset(builder->index + room, 0, (builder->index_room - room) * sizeof(*builder->index));
+	return true;
+}
+
 static bool decode_part(struct builder *builder, const struct kcovdbg_part *part)
 {
 	const struct kcovdbg_image *image = builder->code->image;
 	const struct kcovdbg_area *text = area_at(image->texts, image->text_count, part->start);
-	const uint8_t *bytes;
-	size_t size = part->end - part->start, at;
-	struct kcovdbg_instruction one;
+	const uint8_t *bytes, *length = builder->code->lengths;
+	size_t size = part->end - part->start, first_length = builder->code->part_lengths[part - image->parts], at;
+	size_t before = offset_in(builder, part->start);
+	struct instruction *to;
 
-	if (!text || part->end - text->address > text->size)
+	if (!text || part->end - text->address > text->size || first_length == NONE)
 		return true;
 	bytes = text->data + (part->start - text->address);
+	length += first_length;
 	if (!grow(&builder->instructions, &builder->instruction_room, builder->instruction_count + size,
-		  sizeof(*builder->instructions)))
+		  sizeof(*builder->instructions)) ||
+	    !make_index(builder, before + size))
 		return false;
-	for (at = 0; at < size; at += one.length) {
-		struct instruction *to = &builder->instructions[builder->instruction_count++];
+	for (at = 0; at < size; at += to->length) {
+		struct kcovdbg_instruction one;
 		uint64_t end;
 		int i;
 
+		to = &builder->instructions[builder->instruction_count];
+		builder->index[before + at] = builder->instruction_count++;
+		*to = (struct instruction){ .address = part->start + at, .length = *length & ~PLAIN };
+		if (!at)
+			to->marks |= MARK_LEADER;
+		if (*length++ & PLAIN)
+			continue;
 		decode(builder->code, bytes + at, size - at, &one);
 		end = part->start + at + one.length;
-		*to = (struct instruction){ .address = part->start + at, .length = one.length, .flow = one.flow };
+		to->flow = one.flow;
 		to->operand_count = one.operand_count;
 		for (i = 0; i < one.operand_count; i++)
 			to->operands[i] = (one.is_relative[i] ? end : 0) + one.operands[i];
@@ -508,8 +569,6 @@ static bool decode_part(struct builder *builder, const struct kcovdbg_part *part
 		builder->has_indirect_jump |= to->flow == KCOVDBG_FLOW_INDIRECT_JUMP;
 		if (to->flow == KCOVDBG_FLOW_BAD)
 			builder->flags |= KCOVDBG_FUNCTION_VOID;
-		if (!at)
-			to->marks |= MARK_LEADER;
 	}
 	return true;
 }
@@ -1435,6 +1494,7 @@ int kcovdbg_code_encode(const struct kcovdbg_code *code, const struct kcovdbg_ro
 		ends[i - first] = out->size;
 	}
 	free(builder.instructions);
+	free(builder.index);
 	free(builder.blocks);
 	free(builder.edges);
 	free(builder.block_of);

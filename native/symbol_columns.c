@@ -30,3 +30,29 @@ size_t kcovdbg_find_flagged(const uint32_t *values, size_t count, const uint8_t 
 			found[total++] = i;
 	return total;
 }
+
+void kcovdbg_find_before(const uint64_t *starts, const uint8_t *flags, size_t symbol_count, const uint64_t *addresses,
+			 size_t count, uint32_t *found)
+{
+	size_t i;
+
+	memset(found, 0xff, count * sizeof(*found));
+	/* The symbol that starts last, of those that start at an address or after the address before it. */
+	for (i = 0; i < symbol_count; i++) {
+		size_t low = 0, high = count;
+
+		while (flags[i] && low < high) {
+			size_t middle = low + (high - low) / 2;
+
+			if (addresses[middle] < starts[i])
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		if (flags[i] && low < count && (found[low] == UINT32_MAX || starts[found[low]] <= starts[i]))
+			found[low] = i;
+	}
+	for (i = 1; i < count; i++)
+		if (found[i] == UINT32_MAX)
+			found[i] = found[i - 1];
+}

@@ -88,13 +88,27 @@ void kcovdbg_join32(const uint8_t *flags, size_t count, const uint32_t *unset, c
 		joined[i] = flags[i] ? *set++ : *unset++;
 }
 
-size_t kcovdbg_count_others(const uint32_t *values, size_t count, uint32_t number)
+size_t kcovdbg_find_equal(const uint32_t *values, size_t count, uint32_t number, uint32_t *found)
 {
-	size_t i, found = 0;
+	size_t i, total = 0;
 
 	for (i = 0; i < count; i++)
-		found += values[i] != number;
-	return found;
+		if (values[i] == number)
+			found[total++] = i;
+	return total;
+}
+
+size_t kcovdbg_subtract(const uint64_t *values, size_t count, const uint64_t *others, size_t other_count, uint64_t *left)
+{
+	size_t i, total = 0, at = 0;
+
+	for (i = 0; i < count; i++) {
+		while (at < other_count && others[at] < values[i])
+			at++;
+		if (at == other_count || others[at] != values[i])
+			left[total++] = values[i];
+	}
+	return total;
 }
 
 struct row {

@@ -32,8 +32,10 @@ size_t kcovdbg_select32(const uint32_t *values, const uint8_t *flags, size_t cou
 size_t kcovdbg_select64(const uint64_t *values, const uint8_t *flags, size_t count, uint64_t added, uint64_t *selected);
 /* Put the next number of one of two columns for each flag, which is 0 or 1. */
 void kcovdbg_join32(const uint8_t *flags, size_t count, const uint32_t *unset, const uint32_t *set, uint32_t *joined);
-/* Return how many values differ from a number. */
-size_t kcovdbg_count_others(const uint32_t *values, size_t count, uint32_t number);
+/* Put the indexes of the values that equal a number; return how many these are. */
+size_t kcovdbg_find_equal(const uint32_t *values, size_t count, uint32_t number, uint32_t *found);
+/* Put the values that are not among others, both ascending; return how many these are. */
+size_t kcovdbg_subtract(const uint64_t *values, size_t count, const uint64_t *others, size_t other_count, uint64_t *left);
 /* Sort rows of three columns, and leave out those that there are more than once. Return how many are left; SIZE_MAX when out of memory. */
 size_t kcovdbg_sort_rows(uint32_t *first, uint32_t *second, uint32_t *third, size_t count);
 /* Put where runs of equal values begin, for which there is room for all values. Return how many these are. */

@@ -261,12 +261,13 @@ static unsigned int constant_size(const struct decoding *d, char follows)
 void kcovdbg_x86_decode(const uint8_t *bytes, size_t size, struct kcovdbg_instruction *instruction)
 {
 	struct decoding d = { .bytes = bytes };
-	uint8_t window[WINDOW] = { 0 };
+	uint8_t window[WINDOW];
 	unsigned int constant = 0;
 	char follows = 'x';
 
 	/* An instruction that the end cuts off is decoded with zeros behind it, and is too long then. */
 	if (size < WINDOW) {
+		memset(window, 0, sizeof(window));
 		memcpy(window, bytes, size);
 		d.bytes = window;
 	}

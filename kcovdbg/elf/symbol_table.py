@@ -330,20 +330,42 @@ class SymbolTable:
                 return self[index]
         return None
 
-    def find_before(self, address: int, *, functions_only: bool = False) -> ElfSymbol | None:
-        """Find the symbol that starts nearest at or before an address as linked; the last in the
-        table if there are several.
-
-        :param functions_only: among the symbols of functions; otherwise among all that are defined
-            and have a name.
+    def find_before(self, address: int) -> ElfSymbol | None:
+        """Find the symbol that starts nearest at or before an address as linked, among all that are
+        defined and have a name; the last in the table if there are several.
         """
-        # Sorted only where they are asked for: an image has more labels than functions.
-        starts, indexes = self._functions_by_start if functions_only else self._defined_by_start
+        starts, indexes = self._defined_by_start
         for position in reversed(range(bisect_right(starts, address))):
             symbol = self[indexes[position]]
-            if functions_only or symbol.name:
+            if symbol.name:
                 return symbol
         return None
+
+    def find_each_before(
+        self, addresses: array[int], *, functions_only: bool = False
+    ) -> list[ElfSymbol | None]:
+        """Return what :meth:`find_before` finds for each of some addresses, without sorting all
+        symbols.
+
+        :param addresses: ascending.
+        :param functions_only: among the symbols of functions, with or without a name.
+        """
+        _, lib = load_native()
+        flags = self._types.translate(_IS_FUNCTION)
+        if not functions_only:
+            columns = zip(self._sections, self._names, strict=True)
+            flags = bytes(bool(section and name) for section, name in columns)
+        count = len(addresses)
+        found = zeros("I", count)
+        lib.kcovdbg_find_before(
+            column("Q", array("Q", self._addresses)),
+            column("B", flags, len(self)),
+            len(self),
+            column("Q", addresses, count),
+            count,
+            column("I", found, count),
+        )
+        return [None if index >= len(self) else self[index] for index in found]
 
     def next_start(self, address: int, section: int | None = None) -> int | None:
         """Return the next address at which the kernel knows a symbol; what it prints as a
@@ -374,10 +396,6 @@ class SymbolTable:
                 and (of == section if section is not None else SHN_UNDEF < of < SHN_LORESERVE)
             )
         return self._kallsyms[section]
-
-    @cached_property
-    def _functions_by_start(self) -> tuple[array[int], array[int]]:
-        return self._sort_by_start(self._function_indexes())
 
     @cached_property
     def _defined_by_start(self) -> tuple[array[int], array[int]]:

@@ -9,31 +9,34 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import compress, count
-from operator import not_
+from itertools import count
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import SymbolTable, demangle, strip_clone_suffix
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.branches import core_count
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader, FoundRows, UnitContents
 from kcovdbg.symbols.table_cache import Progress
-from kcovdbg.symbols.table_rows import LocationArrays, Locations, find_run_starts, gather
+from kcovdbg.symbols.table_rows import (
+    LocationArrays,
+    Locations,
+    find_equal,
+    find_run_starts,
+    gather,
+)
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is
 # killed.
 _PART_BYTES: Final = 8 << 20
 
 
-def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
+def _function_name(address: int, function: ElfSymbol | None, label: ElfSymbol | None) -> str | None:
     """Return the name, as in DWARF, of the function that an address is in, or of the label before
     it in assembly.
     """
-    function = symbols.find_before(address, functions_only=True)
     if function is not None and address < function.address + function.size:
         return demangle(strip_clone_suffix(function.name))
-    label = symbols.find_before(address) if is_assembly else None
     return None if label is None else label.name
 
 
@@ -213,32 +216,26 @@ class AddressLocator:
         :return: the indices of their addresses, with new locations.
         """
         found = self.locations.arrays()
-        wanted = list(compress(count(), map(not_, gather(chains, _find_outermost(found), 1))))
-        strings = [None, *found.strings()]
-
-        def complete(index: int) -> list[Frame]:
+        wanted = find_equal(gather(chains, _find_outermost(found), 1), 0)
+        strings = [None, *found.strings()] if wanted else []
+        addresses = array("Q", [self._addresses[index] for index in wanted])
+        functions = self._symbols.find_each_before(addresses, functions_only=True)
+        labels = self._symbols.find_each_before(addresses)
+        completed = []
+        for index, *symbols in zip(wanted, functions, labels, strict=True):
             chain = chains[index]
             start = found.chain_ends[chain - 1] if chain else 0
-            frames = [
-                Frame(
-                    strings[found.frames[at]],
-                    strings[found.frames[at + 1]],
-                    found.frames[at + 2],
-                    found.frames[at + 3],
-                )
-                for at in (
-                    4 * number for number in found.chain_frames[start : found.chain_ends[chain]]
-                )
-            ]
-            is_assembly = (frames[-1].file or "").endswith(".S")
-            frames[-1] = frames[-1]._replace(
-                function=_function_name(
-                    self._symbols, self._addresses[index], is_assembly=is_assembly
-                )
-            )
-            return frames
-
-        return zip(wanted, self.locations.add_frames(map(complete, wanted)), strict=True)
+            frames = []
+            for number in found.chain_frames[start : found.chain_ends[chain]]:
+                of, file, line, position = found.frames[4 * number : 4 * number + 4]
+                frames.append(Frame(strings[of], strings[file], line, position))
+            function, label = symbols
+            if not (frames[-1].file or "").endswith(".S"):
+                label = None
+            name = _function_name(self._addresses[index], function, label)
+            frames[-1] = frames[-1]._replace(function=name)
+            completed.append(frames)
+        return zip(wanted, self.locations.add_frames(completed), strict=True)
 
 
 def locate_addresses(elf: ElfFile, addresses: array[int]) -> list[tuple[Frame, ...]]:

@@ -30,6 +30,7 @@ from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
 from kcovdbg.symbols.branches import BranchColumns, BranchSearch, find_branches, search_branches
+from kcovdbg.symbols.table_rows import merge_kinds, subtract
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
@@ -234,6 +235,8 @@ class _TailCalls:
         while todo:
             start = todo.pop()
             self.functions.add(start)
+            if start not in sources and start not in short:
+                continue
             before = functions.sources(sources.get(start, ())) - {start}
             for source in before:
                 self._next[source].add(start)
@@ -343,11 +346,12 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # Calls of callbacks are points.
     targets = (tail_calls.functions | thunks) - callbacks.keys()
     calls = find_branches(texts, machine, BranchKind.CALL, targets)
-    tail = set(calling.back)
-    tail.difference_update(pc, cmp, entry, leave)
-    tail.update(calls.back)
-    known = _match_jumps(calls, tail_calls)
-    return Points(pc, cmp, array("Q", sorted(tail)), entry, leave, known)
+    # Branches of several lengths need not end in the order that they begin in.
+    direct, indirect = (array("Q", sorted(set(found.back))) for found in (calls, calling))
+    for others in (pc, cmp, entry, leave, direct):
+        indirect = subtract(indirect, others)
+    tail = merge_kinds(((indirect, 0), (direct, 1))).pcs
+    return Points(pc, cmp, tail, entry, leave, _match_jumps(calls, tail_calls))
 
 
 def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, tuple[int, ...]]:

@@ -56,11 +56,12 @@ from kcovdbg.symbols.table_rows import (
     INVERTED,
     Locations,
     MergedPoints,
-    count_others,
+    find_equal,
     join_numbers,
     merge_kinds,
     select_addresses,
     select_numbers,
+    subtract,
 )
 from kcovdbg.target.end_signals import reading
 from kcovdbg.user_folder import make_folder
@@ -164,14 +165,15 @@ def _list_functions(
 
 def merge_points(points: Points) -> MergedPoints:
     """Return all points of an image as one column of PCs, with their kinds."""
+    known = array("Q", sorted(points.jumps))
     return merge_kinds(
         (
             (points.pc, PointKind.PC),
             (points.cmp, PointKind.CMP),
             (points.entry, PointKind.ENTRY),
             (points.exit, PointKind.EXIT),
-            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
-            (sorted(points.jumps), PointKind.TAIL_KNOWN),
+            (subtract(points.tail, known), PointKind.TAIL),
+            (known, PointKind.TAIL_KNOWN),
         )
     )
 
@@ -275,7 +277,7 @@ def _require_lines(elf: ElfFile, chains: array[int]) -> None:
 
     That of a known form has them for nearly all; 0 is the location without frames.
     """
-    known = count_others(chains, 0)
+    known = len(chains) - len(find_equal(chains, 0))
     if known < len(chains) // 2:
         raise CapabilityError(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",

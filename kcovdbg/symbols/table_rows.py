@@ -288,10 +288,22 @@ def join_numbers(flags: bytes, unset: array[int], set_: array[int]) -> array[int
     return joined
 
 
-def count_others(values: array[int], number: int) -> int:
-    """Return how many numbers of 32 bits are not this one."""
+def find_equal(values: array[int], number: int) -> array[int]:
+    """Return where a number is among numbers of 32 bits."""
     _, lib = load_native()
-    return int(lib.kcovdbg_count_others(column("I", values), len(values), number))
+    found = zeros("I", len(values))
+    count = lib.kcovdbg_find_equal(column("I", values), len(values), number, column("I", found))
+    return found[:count]
+
+
+def subtract(addresses: array[int], others: array[int]) -> array[int]:
+    """Return the addresses that are not among others; both ascend."""
+    _, lib = load_native()
+    count, left = len(addresses), zeros("Q", len(addresses))
+    number = lib.kcovdbg_subtract(
+        column("Q", addresses), count, column("Q", others), len(others), column("Q", left, count)
+    )
+    return left[:number]
 
 
 def sort_rows(

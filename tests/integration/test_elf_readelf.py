@@ -6,6 +6,7 @@ big-endian.
 import re
 import shutil
 import struct
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
@@ -203,17 +204,21 @@ def test_symbols_by_name_and_address(elf):
             if (s.is_function if functions_only else s.section and s.name)
         }
         ascending = sorted(starts)
+        asked, expected = [], []
+        if ascending and ascending[0]:
+            asked.append(ascending[0] - 1)
+            expected.append(None)
         for start, following in list(pairwise([*ascending, 1 << 64]))[
             :: max(1, len(ascending) // 500)
         ]:
             for address in (start, following - 1):
-                assert (
-                    elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
-                )
-        assert (
-            elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only)
-            is None
-        )
+                if not functions_only:
+                    assert elf.symbols.find_before(address) == starts[start]
+                asked.append(address)
+                expected.append(starts[start])
+        found = elf.symbols.find_each_before(array("Q", asked), functions_only=functions_only)
+        assert found == expected
+    assert elf.symbols.find_before(min(starts, default=0) - 1) is None
 
 
 def test_contents_of_sections(elf):
