@@ -77,13 +77,14 @@ def test_a_column(followed: Path) -> None:
 
 
 @about("pc-format")
-@pytest.mark.parametrize("options", [(), ("--format", "bochs")])
-def test_a_pc_format(followed: Path, options: tuple[str, ...]) -> None:
+def test_a_pc_format(followed: Path) -> None:
     (followed / "bochs.txt").write_text(BOCHS)
-    command = ("--demo", "buffer", "file:bochs.txt", "--json", *options)
-    rows = json.loads(run_in(followed, "-m", "kcovdbg", *command))
-    assert [row["pc"] for row in rows] == ["0xffffffff81000010", "0xffffffff81000011"]
-    run_in(followed, "-m", "pytest", "-q", "tests/unit/test_patterns.py")
+    for options in (), ("--format", "bochs"):
+        command = ("--demo", "buffer", "file:bochs.txt", "--json", *options)
+        rows = json.loads(run_in(followed, "-m", "kcovdbg", *command))
+        assert [row["pc"] for row in rows] == ["0xffffffff81000010", "0xffffffff81000011"]
+    # Fails where no pattern of that name is measured.
+    run_in(followed, "-m", "pytest", "-q", "tests/unit/test_patterns.py", "-k", "BOCHS")
 
 
 @about("exporter")
