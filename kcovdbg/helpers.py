@@ -219,9 +219,10 @@ def kcov_capacity(kcov: Object) -> int | None:
     :param kcov: ``struct kcov *``
     :return: None where it has no buffer.
     """
-    target, layout, found = _read(kcov)
-    mode = layout.object_mode_name(found.mode or 0, found.mode_flag)
-    return find_capacity(target, layout, mode, found.size, None)
+    _, layout, found = _read(kcov)
+    return find_capacity(
+        layout, layout.object_mode_name(found.mode or 0, found.mode_flag), found.size
+    )
 
 
 def kcov_words(kcov: Object) -> list[int]:
@@ -229,11 +230,11 @@ def kcov_words(kcov: Object) -> list[int]:
 
     :param kcov: ``struct kcov *``
     """
-    target, _, found = _read(kcov)
+    target, layout, found = _read(kcov)
     if not found.area or not found.size:
         return []
-    data = target.read(found.area, found.size * target.word_size)
-    encoding = make_encoding(PC, target.word_size, target.big_endian)
+    data = target.read(found.area, found.size * layout.buffer_word)
+    encoding = make_encoding(PC, layout.buffer_word, target.big_endian)
     return list(decode_words(data, encoding))
 
 

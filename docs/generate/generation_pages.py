@@ -38,10 +38,12 @@ def table_of(table: Iterable[Series]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for series in table:
         for variant in series.variants:
-            yield _row(variant)
+            yield _row(
+                variant.text if series.era is None else f"{series.era.name}: {series.era.kernels}",
+                variant,
+            )
 
 
-def _row(variant: Variant) -> str:
-    facts = (variant.recognized_by, variant.also_shown, variant.tested_on, variant.not_shown)
-    cells = (f" {cell} " if cell else " " for cell in (variant.text, *facts))
-    return f"|{'|'.join(cells)}|"
+def _row(name: str, variant: Variant) -> str:
+    cells = (name, variant.recognized_by, variant.also_shown, variant.tested_on, variant.not_shown)
+    return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"

@@ -126,6 +126,8 @@ class Codec:
     """Whether an address word is the return address minus the KASLR offset, as it stands."""
     has_addresses: bool = True
     """Whether an address word has a whole address."""
+    base: int = 0
+    """Added to what an address word holds, if the buffer's own :attr:`Encoding.base` is unknown."""
     least_words: int = 1
     """Words of the shortest record, where records differ in length. Then the first word of a buffer
     counts words, and ``record_words`` is 1."""
@@ -194,14 +196,6 @@ class Codec:
 
 # How many words of a buffer a guess looks at.
 GUESS_WORDS: Final = 64
-_INT_MAX: Final = 0x7FFFFFFF
-
-
-def largest_size(word_size: int) -> int:
-    """Return the largest size that KCOV_INIT_TRACE takes, in words (kcov-abi.md K3)."""
-    return _INT_MAX // word_size
-
-
 CMP_WORDS: Final = 4
 CMP_CONST: Final = 1
 _CMP_SIZE_SHIFT: Final = 1
@@ -272,6 +266,8 @@ class Encoding:
     big_endian: bool = False
     prefix_words: int = 0
     """Words before the count: a bitmap, in kernels of some posted series."""
+    base: int = 0
+    """Added to what an address word holds, for codecs that store part of an address."""
     starts: array[int] | None = field(default=None, compare=False, repr=False)
     """Index of each record's first word, where records differ in length and the words are known."""
 
@@ -306,14 +302,26 @@ class Encoding:
 
 
 def make_encoding(
-    codec: Codec, word_size: int, big_endian: bool = False, *, prefix_words: int = 0
+    codec: Codec,
+    word_size: int,
+    big_endian: bool = False,
+    *,
+    prefix_words: int = 0,
+    base: int | None = None,
 ) -> Encoding:
     """Describe a kernel's buffer.
 
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param prefix_words: words before the count.
+    :param base: what an address word lacks; None for the codec's own.
     """
-    return Encoding(codec, codec.word_size or word_size, big_endian, prefix_words)
+    return Encoding(
+        codec,
+        codec.word_size or word_size,
+        big_endian,
+        prefix_words,
+        codec.base if base is None else base,
+    )
 
 
 def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> array[int]:

@@ -33,15 +33,17 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
     consequence="The object is freed while a file leads to it: the next use of the file reads "
     "freed memory.",
     needs=Part.OBJECTS,
-    detail="A mapping shares the reference of its file.",
+    detail="In kernels that count mappings each holds a reference of its own; in merged ones it "
+    "shares that of its file.",
 )
 def _check_holders(state: State) -> Violations:
+    what = "files and mappings" if state.kernel.counts_mappings else "files"
     for kcov, fields in state.readable:
         holders = kcov.count_references("fd", "vma")
         if fields.refcount is not None and fields.refcount < holders:
             yield kcov_violation(
                 fields.address,
-                f"refcount is {fields.refcount}, but {holders} files hold it: it is used "
+                f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used "
                 f"after it was freed, or will be",
                 values(refcount=fields.refcount, holders=holders),
                 anybody=True,

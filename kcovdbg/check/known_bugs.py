@@ -18,14 +18,14 @@ BUGS: Final = (
         "a task enables two objects, and the first one is lost",
         "v4.16",
         ("T1", "T10", "X4"),
-        ("E1", "E2"),
+        ("E0", "E1", "E2"),
         marks=("T10", "X4"),
     ),
     KnownBug(
         "an interrupt, or a fault in a context switch, sees a task's fields half initialized",
         "v4.18",
         ("T3",),
-        ("E1", "E2"),
+        ("E0", "E1", "E2"),
     ),
     KnownBug(
         "kcov_remote_start() reads the object after dropping its reference",

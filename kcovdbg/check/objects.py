@@ -7,7 +7,6 @@ from collections import defaultdict
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.abi.record import largest_size
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Reference, name_kcov, name_some
 from kcovdbg.model.rule import Hex, Rule, Violation, Violations, kcov_violation, values
@@ -45,15 +44,21 @@ def describe_reference(reference: Reference) -> str:
     about_leaks=True,
     detail=(
         "Duplicated and inherited descriptors and all mappings share one file, which counts once. "
-        "Handles hold no reference. An interrupted section keeps its own."
+        "(In unmerged kernels each mapping may count.) Handles hold no reference. An interrupted "
+        "section keeps its own."
     ),
 )
 def _check_references(state: State) -> Violations:
+    # Where each mapping has a reference of its own and mappings cannot be listed, the count is
+    # always too low.
+    lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
     for kcov, fields in state.readable:
         if fields.refcount is None or fields.task is None:
             continue
         refcount, found = fields.refcount, kcov.counted
         if refcount == found and found >= 1:
+            continue
+        if lacks_mappings and found < refcount <= _MAX_REFERENCES:
             continue
         if found > refcount and kcov.count_references("fd", "vma") > refcount:
             # X1 reports that.
@@ -107,7 +112,7 @@ def _check_mode(state: State) -> Violations:
     needs=Part.OBJECTS,
 )
 def _check_size(state: State) -> Violations:
-    limit = largest_size(state.kernel.word_size)
+    limit = state.kernel.size_limit
     for kcov, fields in state.readable:
         if fields.mode is None or fields.size is None:
             continue

@@ -113,6 +113,11 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
             hint="the mode's number means something else on other kernels; give the kernel's "
             "vmlinux: -s VMLINUX",
         )
+    if any(series.word_size is not None for series in table.series_of(features)):
+        raise UsageError(
+            "cannot collect: words of this kernel's buffers have another size",
+            hint="use a kernel with merged KCOV, v4.6 or later",
+        )
     offered = [mode for mode in every if mode.request.feature in (None, *features)]
     for mode in offered:
         if mode in found:

@@ -34,7 +34,9 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     state = context.state(Part.AREAS | Part.DEVICES | Part.TASKS | Part.VMALLOC)
     areas = list(state.areas)
     for device in state.devices:
-        areas += find_device(device.name).remote.find_areas(state, device)
+        sections = find_device(device.feature).remote
+        if sections is not None:
+            areas += sections.find_areas(state, device)
     return Table(
         _COLUMNS,
         areas,

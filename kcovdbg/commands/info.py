@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kcovdbg.abi.generations import ERAS
 from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -16,13 +15,14 @@ from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog
 from kcovdbg.records.crash_report import LOG_RECORDS, find_report
+from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.walk.printk_log import read_kernel_log
 
 
 def _era_text(row: Mapping[str, Any]) -> str | None:
     generation: str | None = row["generation"]
-    era = next((era for era in ERAS if era.name == generation), None)
+    era = next((era for era in table.eras() if era.name == generation), None)
     if era is None:
         return generation
     return f"{era.name} ({era.kernels}): {era.summary}"

@@ -26,7 +26,7 @@ class DeviceSession:
     pid: int | None
     comm: str | None
     kcov: int | None
-    """The device's object; None where it is unreadable."""
+    """The device's object; None where tasks of this kernel do not name it."""
     area: int | None
     size: int | None
     """Size in words."""
@@ -54,6 +54,8 @@ class DeviceState(NamedTuple):
     """Everything that belongs to one device."""
 
     name: str
+    feature: str
+    """Feature of the kernels in which it has this form."""
     objects: Mapping[int, Kcov]
     """The objects by their address."""
     handles: tuple[RemoteHandle, ...]

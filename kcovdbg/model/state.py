@@ -215,6 +215,8 @@ class KernelFacts:
     word_size: int
     """Bytes of ``unsigned long``."""
     big_endian: bool
+    buffer_word: int
+    """Bytes of one word of a buffer."""
     page_size: int
     """Size in bytes."""
     kernel_range: tuple[int, int]
@@ -227,6 +229,12 @@ class KernelFacts:
     mode_flags: int
     """The bits of a task's mode word that are flags, not part of the mode."""
     mode_numbers: ModeNumbers
+    size_limit: int
+    """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of
+    a word.
+    """
+    counts_mappings: bool
+    """Whether each mapping of a buffer holds a reference of its own."""
     has_prefix: bool
     """Whether words may come before a buffer's count."""
     leaves_saved_state: bool
@@ -252,7 +260,7 @@ class KernelFacts:
 
     def bytes_of(self, words: int) -> int:
         """Return the size in bytes of so many words of a buffer."""
-        return words * self.word_size
+        return words * self.buffer_word
 
     def page_align(self, size: int) -> int:
         """Return a size in bytes, rounded up to whole pages."""
@@ -260,7 +268,7 @@ class KernelFacts:
 
     def words_in(self, area: VmallocArea) -> int:
         """Return how many words of a buffer fit in the pages of a vmalloc area."""
-        return self.page_align(area.size) // self.word_size
+        return self.page_align(area.size) // self.buffer_word
 
     def is_pointer(self, address: int) -> bool:
         """Return whether this can be the address of a structure in the kernel."""
@@ -430,6 +438,8 @@ class _Members:
     """The vmalloc areas that KCOV allocated, as far as they can be listed."""
     objects = _Member[Mapping[int, Kcov]](Part.OBJECTS)
     """Every object by its address, those that cannot be read included."""
+    lists_vmas = _Member[bool](Part.OBJECTS)
+    """Whether the target can list mappings."""
     hash_links = _Member[tuple[ListLink, ...]](Part.LINKS)
     """Links of ``kcov_remote_map``; none where it is unreadable."""
     area_links = _Member[tuple[ListLink, ...]](Part.LINKS)

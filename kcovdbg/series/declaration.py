@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kcovdbg.abi.generations import KCOV, MODE, PERCPU, TASK
+from kcovdbg.abi.generations import KCOV, MODE, PERCPU, TASK, Era
 from kcovdbg.abi.mode import Mode
-from kcovdbg.abi.record import Encoding
+from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState
@@ -28,7 +28,9 @@ class Variant(NamedTuple):
     """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
 
     text: str
-    """Its name in ``variants[]`` of ``info``."""
+    """Its name in ``variants[]`` of ``info``; empty if its kernels have a row of their own in the
+    table of generations.
+    """
     recognized_by: str
     also_shown: str
     tested_on: str
@@ -219,6 +221,8 @@ class Device:
 
     name: str
     """Its name in ``objects``, with which names of its buffers begin."""
+    feature: str
+    """Feature of the kernels in which it is as described here."""
     mode: str
     """Mode in which its buffers are read."""
     init_request: str
@@ -227,14 +231,21 @@ class Device:
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str
     object_members: Mapping[str, Sequence[str]]
-    """``refcount``, ``size``, ``area``, ``task``, ``handle``."""
+    """``refcount``, ``size``, ``area``, ``task``; a device with remote sections also has
+    ``handle``.
+    """
     task_members: Mapping[str, Sequence[str]]
-    """``area``, ``size``, ``sequence``, ``enabled``, ``depth``, and ``kcov``, the object."""
+    """``area``, ``size``, ``sequence``, ``enabled``; a device with remote sections also has
+    ``kcov``, the object, and ``depth``.
+    """
     sequence_mask: int
     """The bits of ``sequence`` that count."""
     allocator: str
     """The function that allocates buffers of objects."""
-    remote: DeviceSections
+    tasks_count: bool = True
+    """Whether the task that an object is enabled for holds a reference."""
+    remote: DeviceSections | None = None
+    """Its remote sections; None if it has none."""
 
 
 ObjectReader: TypeAlias = Callable[
@@ -314,10 +325,22 @@ class Series:
     """Its forms, of which a kernel has the first whose marks it has; none if types do not show the
     series.
     """
+    era: Era | None = None
+    """Its own row of the table of generations, if its kernels are none of mainline's."""
     members: tuple[SeriesMember, ...] = ()
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that it may bring, with prefix."""
+    replaced: frozenset[str] = frozenset()
+    """Mainline's enumerators that its kernels lack, with prefix."""
     modes: tuple[Mode, ...] = ()
+    every_codec: Codec | None = None
+    """Format of all buffers, whatever their mode."""
+    word_size: int | None = None
+    """Bytes of a word of a buffer, if it is not the kernel's."""
+    size_in_words: bool = False
+    """Whether KCOV_INIT_TRACE takes up to INT_MAX words, instead of INT_MAX bytes."""
+    counts_mappings: bool = False
+    """Whether each mapping of a buffer holds a reference of its own."""
     flags: tuple[ModeFlag, ...] = ()
     """More flag bits of a task's mode word; of a series that types do not show, they are masked in
     every kernel.
@@ -337,14 +360,18 @@ class Series:
     """
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
+    prefix_feature: str | None = None
+    """Feature of kernels in which a prefix may come before the count; its size is in members only.
+    """
     prefix_modes: frozenset[str] = frozenset()
-    """Modes in which a prefix comes before the count; its size is in members only."""
+    """Modes in which there is a prefix."""
     second_buffer: SecondBuffer | None = None
     object_fields: tuple[ObjectField, ...] = ()
     read_object: ObjectReader | None = None
     """Read the values of ``object_fields``, and return lines on those that are unreadable."""
     record_limit: RecordLimit | None = None
     devices: tuple[Device, ...] = ()
+    """The forms of its device, of which a kernel has at most one."""
     allocators: tuple[str, ...] = ()
     """Functions of its own that allocate buffers of objects."""
     functions: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-The postings before the one whose tasks point to their object are not recognized: they have no
-remote sections, and another record format.
+From the second posting on it has a file of its own; the first one, in kcov.c, is not supported.
+Remote sections, comparisons and the whole number of values in a record's header come with the
+posting whose tasks point to their object.
 """
 
 from __future__ import annotations
@@ -15,25 +16,52 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
-from kcovdbg.abi.record import Codec, Comparison, RecordKind, Values, decode_comparison
+from kcovdbg.abi.record import (
+    Codec,
+    Comparison,
+    Encoding,
+    RecordKind,
+    Values,
+    decode_comparison,
+    signed_value,
+)
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Shown, Violation, Violations, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import Device, DeviceSections, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import (
+    BufferFacts,
+    Device,
+    DeviceSections,
+    Series,
+    SeriesMember,
+    Variant,
+)
+from kcovdbg.target.target import Target
 
 DATAFLOW: Final = "dataflow"
-"""Feature of kernels with the device."""
+"""Feature of kernels with the device, in either form."""
 OBJECTS: Final = "dataflow-objects"
 """Feature: tasks point to their objects, and there are remote handles."""
+EARLY: Final = "dataflow-early"
+"""Feature: the device is as in the second posting."""
 MODE: Final = "DATAFLOW"
 """The only mode of the device, which ``enum kcov_mode`` does not have."""
+EARLY_MODE: Final = "DATAFLOW_EARLY"
+"""The same, in the second posting."""
+
+# Members of a task, by the posting that has them first.
+_OF_OBJECTS: Final = ("kcov_df", "kcov_df_remote_depth")
+_OF_FILE: Final = ("kcov_df_seq",)
+_OF_ALL: Final = ("kcov_df_area", "kcov_df_size", "kcov_df_enabled")
 
 # A record: header, PC, pointer or type of the comparison, values.
 _HEAD_WORDS: Final = 3
+_SEQUENCE_MASK: Final = 0xFFFFFF
 _UNREADABLE: Final = 0xBADADD85
 _KINDS: Final = {0xC: RecordKind.CMP, 0xE: RecordKind.ARGUMENT, 0xF: RecordKind.RETURN}
 
@@ -80,6 +108,78 @@ CODEC: Final[Codec] = _Codec(
 The count word counts words.
 """
 
+_EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
+_POINTER_BITS: Final = 48
+# How far the sequence of the next record may be from that of the one before.
+_NEAR: Final = 16
+
+
+class _EarlyCodec(Codec):
+    """The second posting's format, whose records say how many values follow if these are fewer
+    than 16.
+
+    The end of a longer one is found by the sequence and the PC of the next record.
+    """
+
+    __slots__ = ()
+
+    def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
+        starts = array("Q")
+        at, end = 0, len(words)
+        while at + _HEAD_WORDS < end and self._is_header(words[at]):
+            starts.append(at)
+            at = self._find_next(words, at)
+        return starts, at
+
+    def _is_header(self, word: int) -> bool:
+        return not word >> 32 and word >> 28 in _EARLY_KINDS
+
+    def _find_next(self, words: Sequence[int], at: int) -> int:
+        """Return where the record after this one begins, or the end."""
+        end = len(words)
+        stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
+        if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
+            return stored
+        for other in range(at + _HEAD_WORDS + 1, end):
+            if self._follows(words, at, other):
+                return other
+        return end
+
+    def _follows(self, words: Sequence[int], at: int, other: int) -> bool:
+        if other + _HEAD_WORDS >= len(words) or not self._is_header(words[other]):
+            return False
+        step = (words[other] - words[at]) & _SEQUENCE_MASK
+        is_near = 0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR
+        # Kernel addresses begin alike.
+        return is_near and words[other + 1] >> 48 == words[at + 1] >> 48
+
+    def decode_values(
+        self, words: Sequence[int]
+    ) -> tuple[RecordKind, Comparison | None, Values | None]:
+        header, _, packed, *rest = words
+        kind = _EARLY_KINDS[header >> 28]
+        pointer = signed_value(packed, _POINTER_BITS // 8) & WORD_MASK
+        found = tuple(None if word == _UNREADABLE else word for word in rest)
+        argument = packed >> 56 if kind is RecordKind.ARGUMENT else None
+        return kind, None, Values(argument, packed >> _POINTER_BITS & 0xFF, pointer, found)
+
+    def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+        return self.kind, word + encoding.base & WORD_MASK
+
+
+EARLY_CODEC: Final[Codec] = _EarlyCodec(
+    "dataflow-early",
+    "arguments and return values",
+    word_size=8,
+    pc_word=1,
+    kind=RecordKind.ARGUMENT,
+    least_words=_HEAD_WORDS + 1,
+    is_variable=True,
+    has_points=False,
+    has_plain_pcs=False,
+)
+"""Header, PC with the KASLR offset, a word with argument, size and pointer, and the values."""
+
 _SECTIONS: Final = DeviceSections(
     map="kcov_df_remote_map",
     type="struct kcov_df_remote",
@@ -94,32 +194,41 @@ _SECTIONS: Final = DeviceSections(
     area_words=1 << 20,
     allocator="kcov_df_remote_start",
 )
-DEVICE: Final = Device(
+_OBJECT_MEMBERS: Final = {
+    "refcount": ("refcount.refs.counter", "refcount"),
+    "size": ("size",),
+    "area": ("area",),
+    "task": ("t",),
+}
+_TASK_MEMBERS: Final = {
+    "area": ("kcov_df_area",),
+    "size": ("kcov_df_size",),
+    "sequence": ("kcov_df_seq",),
+    "enabled": ("kcov_df_enabled",),
+}
+EARLY_DEVICE: Final = Device(
     name=DATAFLOW,
-    mode=MODE,
+    feature=EARLY,
+    mode=EARLY_MODE,
     init_request="KCOV_DF_INIT_TRACK",
     operations="kcov_df_fops",
     object_type="struct kcov_dataflow",
-    object_members={
-        "refcount": ("refcount.refs.counter", "refcount"),
-        "size": ("size",),
-        "area": ("area",),
-        "task": ("t",),
-        "handle": ("remote_handle",),
-    },
-    task_members={
-        "area": ("kcov_df_area",),
-        "size": ("kcov_df_size",),
-        "sequence": ("kcov_df_seq",),
-        "enabled": ("kcov_df_enabled",),
-        "kcov": ("kcov_df",),
-        "depth": ("kcov_df_remote_depth",),
-    },
-    # The highest bit is set inside the callback.
-    sequence_mask=0xFFFFFF,
+    object_members=_OBJECT_MEMBERS,
+    task_members=_TASK_MEMBERS,
+    sequence_mask=_SEQUENCE_MASK,
     allocator="kcov_df_ioctl",
+    tasks_count=False,
+)
+DEVICE: Final = replace(
+    EARLY_DEVICE,
+    feature=OBJECTS,
+    mode=MODE,
+    object_members=_OBJECT_MEMBERS | {"handle": ("remote_handle",)},
+    task_members=_TASK_MEMBERS | {"kcov": ("kcov_df",), "depth": ("kcov_df_remote_depth",)},
+    tasks_count=True,
     remote=_SECTIONS,
 )
+
 
 REQUEST: Final = EnableRequest(
     feature=OBJECTS,
@@ -429,24 +538,43 @@ def _check_free_memory(state: State) -> Violations:
                 yield _violation(state, about, message, (*shown, ("size", str(found.size))))
 
 
+def _encode(
+    target: Target, facts: BufferFacts, encoding: Encoding
+) -> tuple[Encoding, Sequence[str]]:
+    """Note that the second posting does not subtract the KASLR offset."""
+    del facts
+    if encoding.codec == EARLY_CODEC:
+        encoding = replace(encoding, base=-target.kaslr_offset)
+    return encoding, ()
+
+
 OWN_FILE: Final = Variant(
     "kcov_dataflow in its own file (2026)",
     recognized_by="`kcov_df` in `task_struct`",
     also_shown="the device's objects, handles, sessions, areas and records; rules T14 and D1 to D8",
     tested_on="kernel `dataflow`, imitation `d2`",
     features=frozenset({DATAFLOW, OBJECTS}),
-    marks=((TASK, "kcov_df"), (TASK, "kcov_df_remote_depth")),
+    marks=tuple((TASK, name) for name in _OF_OBJECTS),
+)
+WITHOUT_HANDLES: Final = Variant(
+    "kcov_dataflow in its own file, without remote handles (2026)",
+    recognized_by="`kcov_df_seq`, but no `kcov_df` in `task_struct`",
+    also_shown="the device's objects, sessions and records",
+    tested_on="a kernel made in memory",
+    features=frozenset({DATAFLOW, EARLY}),
+    marks=tuple((TASK, name) for name in _OF_FILE),
 )
 
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
-    variants=(OWN_FILE,),
+    variants=(OWN_FILE, WITHOUT_HANDLES),
     members=tuple(
-        SeriesMember(TASK, tuple(paths), expected=False) for paths in DEVICE.task_members.values()
+        SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)
     ),
-    modes=(Mode(MODE, CODEC, REQUEST),),
-    devices=(DEVICE,),
+    modes=(Mode(MODE, CODEC, REQUEST), Mode(EARLY_MODE, EARLY_CODEC)),
+    encode=_encode,
+    devices=(DEVICE, EARLY_DEVICE),
     rules=(
         _check_dataflow,
         _check_remote_area,

@@ -5,11 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from kcovdbg.abi.generations import ERAS, Era
 from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.remote import USER_ALLOCATORS
-from kcovdbg.series import kcov_dataflow, kcov_paused, trace_pc_ext, unique_enable, unique_maps
+from kcovdbg.series import (
+    draft_2016,
+    kcov_dataflow,
+    kcov_paused,
+    trace_pc_ext,
+    unique_enable,
+    unique_maps,
+)
 from kcovdbg.series.declaration import (
     Device,
     ModeFlag,
@@ -27,6 +36,7 @@ SERIES: tuple[Series, ...] = (
     trace_pc_ext.SERIES,
     kcov_dataflow.SERIES,
     kcov_paused.SERIES,
+    draft_2016.SERIES,
 )
 
 
@@ -57,13 +67,8 @@ def object_fields() -> tuple[ObjectField, ...]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of all series; names of their buffers begin with theirs."""
+    """Return all forms of the devices of all series; names of their buffers begin with theirs."""
     return tuple(device for series in SERIES for device in series.devices)
-
-
-def find_device(name: str) -> Device:
-    """Return the device with this name."""
-    return next(device for device in devices() if device.name == name)
 
 
 def device_modes() -> Iterator[tuple[Device, Mode]]:
@@ -73,6 +78,16 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
             for mode in series.modes:
                 if mode.name == device.mode and mode.request is not None:
                     yield device, mode
+
+
+def find_device(feature: str) -> Device:
+    """Return the device of the kernels that have this feature."""
+    return next(device for device in devices() if device.feature == feature)
+
+
+def eras() -> tuple[Era, ...]:
+    """Return the table of generations, oldest first."""
+    return (*(series.era for series in SERIES if series.era is not None), *ERAS)
 
 
 def modes() -> tuple[Mode, ...]:
@@ -87,6 +102,8 @@ def codec_of_mode(mode: str | None, features: Collection[str]) -> Codec:
     :param features: features of the kernel.
     """
     for series in series_of(features):
+        if series.every_codec is not None:
+            return series.every_codec
         for known in series.modes:
             if known.name == mode:
                 return known.codec
@@ -129,10 +146,14 @@ def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ..
     return tuple(dict.fromkeys(found))
 
 
+_INT_MAX: Final = 0x7FFFFFFF
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """The differences from mainline that the posted series in a kernel make."""
 
+    features: frozenset[str] = frozenset()
     series: tuple[Series, ...] = ()
 
     @property
@@ -140,12 +161,17 @@ class Traits:
         """Whether words may come before a buffer's count, so that its position is in members
         only.
         """
-        return any(series.prefix_modes for series in self.series)
+        return any(series.prefix_feature in self.features for series in self.series)
 
     @property
     def is_laid_out_by_mode(self) -> bool:
         """Whether the place of a buffer's count depends on the mode."""
         return any(series.layout_by_mode for series in self.series)
+
+    @property
+    def counts_mappings(self) -> bool:
+        """Whether each mapping of a buffer holds a reference of its own."""
+        return any(series.counts_mappings for series in self.series)
 
     @property
     def leaves_saved_state(self) -> bool:
@@ -155,7 +181,12 @@ class Traits:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices beside KCOV's own."""
-        return tuple(device for series in self.series for device in series.devices)
+        return tuple(
+            device
+            for series in self.series
+            for device in series.devices
+            if device.feature in self.features
+        )
 
     @property
     def second_buffer(self) -> SecondBuffer | None:
@@ -181,6 +212,15 @@ class Traits:
             found |= series.modes_by_member
         return found
 
+    def size_limit(self, word_size: int) -> int:
+        """Return the largest size that KCOV_INIT_TRACE takes, in words.
+
+        :param word_size: bytes of a word of a buffer.
+        """
+        if any(series.size_in_words for series in self.series):
+            return _INT_MAX
+        return _INT_MAX // word_size
+
     def mode_values(self, enumerators: Mapping[str, int]) -> frozenset[int]:
         """Return the numbers of all modes, combined ones included.
 
@@ -196,4 +236,4 @@ class Traits:
 
 def traits_of(features: Collection[str]) -> Traits:
     """Return the traits of a kernel with these features."""
-    return Traits(tuple(series_of(features)))
+    return Traits(frozenset(features), tuple(series_of(features)))

@@ -3,8 +3,9 @@
 (kcov-abi.md 6).
 
 ``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved
-state. In the unique mode a bitmap comes before the trace in the buffer; it has one bit for each
-edge of the kernel that was met. Version 1, of April 2025, is not recognized.
+state. In the unique mode a bitmap of guards, one bit for each edge of the kernel, comes before the
+trace in the buffer. The first version keeps most of the state in a further member ``s`` of ``struct
+kcov_state``.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ STATE_STRUCT: Final = "kcov-state"
 """Feature: size, area and sequence are in struct kcov_state."""
 UNIQUE_BITMAP: Final = "unique-bitmap"
 """Feature: a bitmap and a trace share the buffer."""
+UNIQUE_ENABLE_V1: Final = "unique-enable-v1"
+"""Feature: the request has the number of the first version."""
 
 STATE: Final = "struct kcov_state"
-UNIQUE_PC: Final = "UNIQUE_PC"
+MODES: Final = frozenset({"UNIQUE_PC", "TRACE_UNIQUE_PC"})
+"""Its mode, as different versions name it."""
 _IN: Final = {TASK: "kcov_state", KCOV: "state", PERCPU: "saved_state"}
 _MEMBERS: Final = ("size", "area", "trace_size", "trace", "bitmap_size", "bitmap")
 # Four bytes per edge: the largest kernels have some millions.
@@ -87,7 +91,7 @@ def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
     :raises ReadError: if it cannot be read.
     :raises MissingTypeError: if the debug info lacks the type.
     """
-    paths = " ".join(_path(type_name, name) for name in _MEMBERS)
+    paths = {name: _paths(type_name, name) for name in _MEMBERS}
     return KcovState(*BlockLayout(target, type_name, paths).read(target, address))
 
 
@@ -106,8 +110,9 @@ def _read_guards(target: Target) -> array[int] | None:
     return record.decode_words(target.read(start, size), encoding)
 
 
-def _path(type_name: str, name: str) -> str:
-    return f"{_IN[type_name]}.{name}"
+def _paths(type_name: str, name: str) -> tuple[str, str]:
+    outer = _IN[type_name]
+    return f"{outer}.{name}", f"{outer}.s.{name}"
 
 
 class UniqueState(NamedTuple):
@@ -204,9 +209,9 @@ _rule = partial(
 def _check_bitmap(state: State) -> Violations:
     for found in _states(state):
         bitmap, bits, area = found.state.bitmap, found.state.bitmap_size, found.state.area
-        if found.mode == UNIQUE_PC and bitmap == 0:
+        if found.mode in MODES and bitmap == 0:
             yield found.violation("it records each address once, but has no bitmap to know them by")
-        elif found.mode != UNIQUE_PC and (bitmap or bits):
+        elif found.mode not in MODES and (bitmap or bits):
             yield found.violation(f"it has a bitmap in mode {found.mode}")
         elif bitmap and area is not None and bitmap != area:
             yield found.violation(
@@ -381,17 +386,51 @@ def _encode(
     return encoding, (remark,)
 
 
+def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:
+    return EnableRequest(
+        feature=feature,
+        since=f"the deduplication series of {date}",
+        ioctl=ioctl,
+        records_once=True,
+        reset=reset,
+        # One bit for each word of the trace, and some more.
+        prefix_words=lambda size: max(1, size // 32),
+        errors={
+            ("ENABLE", "prefix"): (
+                "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap "
+                "and records",
+                "use a larger one: --buffer-size",
+            ),
+            ("ENABLE", errno.ENOTTY): (
+                "KCOV_UNIQUE_ENABLE: ENOTTY: unknown request",
+                "only kernels with the deduplication series have it",
+            ),
+        },
+    )
+
+
 def _list_members() -> Iterator[SeriesMember]:
+    yield SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1)
+    yield SeriesMember(KCOV, ("state.mode",), "mode", UNIQUE_ENABLE_V1)
     for type_name, prefix in ((TASK, "kcov_"), (KCOV, ""), (PERCPU, "saved_")):
         for name in ("size", "area", "sequence"):
-            yield SeriesMember(type_name, (_path(type_name, name),), prefix + name)
+            yield SeriesMember(type_name, _paths(type_name, name), prefix + name)
     for type_name in (TASK, KCOV):
         for name in ("trace", "trace_size"):
-            yield SeriesMember(type_name, (_path(type_name, name),), name)
+            yield SeriesMember(type_name, _paths(type_name, name), name, UNIQUE_BITMAP)
         for name in ("bitmap", "bitmap_size"):
-            yield SeriesMember(type_name, (_path(type_name, name),))
+            yield SeriesMember(type_name, _paths(type_name, name), feature=UNIQUE_BITMAP)
 
 
+V1: Final = Variant(
+    "KCOV_UNIQUE_ENABLE v1 (2025)",
+    recognized_by="`kcov_state` with a member `s`",
+    also_shown="bitmap and trace in one buffer",
+    tested_on="imitation `p1`",
+    features=frozenset({STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1}),
+    marks=((STATE, "s"), (STATE, "mode")),
+    enumerators=("KCOV_MODE_TRACE_UNIQUE_PC",),
+)
 V2: Final = Variant(
     "KCOV_UNIQUE_ENABLE v2-v4 (2025)",
     recognized_by="`kcov_state` with `bitmap`",
@@ -402,36 +441,29 @@ V2: Final = Variant(
     marks=((STATE, "bitmap"), (STATE, "bitmap_size")),
     enumerators=("KCOV_MODE_UNIQUE_PC",),
 )
-
-_REQUEST: Final = EnableRequest(
-    feature=UNIQUE_BITMAP,
-    since="the deduplication series of July 2025",
-    # KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE.
-    ioctl=Ioctl(103, "w", 8),
-    reset=Ioctl(104),
-    records_once=True,
-    # One bit for each word of the trace, and some more.
-    prefix_words=lambda size: max(1, size // 32),
-    errors={
-        ("ENABLE", "prefix"): (
-            "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap and "
-            "records",
-            "use a larger one: --buffer-size",
-        ),
-        ("ENABLE", errno.ENOTTY): (
-            "KCOV_UNIQUE_ENABLE: ENOTTY: unknown request",
-            "only kernels with the deduplication series have it",
-        ),
-    },
+STATE_ONLY: Final = Variant(
+    "struct kcov_state without KCOV_UNIQUE_ENABLE (2025)",
+    recognized_by="`kcov_state` without `bitmap`",
+    also_shown="",
+    tested_on="in memory only",
+    features=frozenset({STATE_STRUCT}),
+    marks=((TASK, "kcov_state"), (KCOV, "state")),
 )
 
 SERIES: Final = Series(
     name="KCOV_UNIQUE_ENABLE",
     feature=STATE_STRUCT,
-    variants=(V2,),
+    variants=(V1, V2, STATE_ONLY),
     members=tuple(_list_members()),
-    enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC"),
-    modes=(Mode(UNIQUE_PC, PC, _REQUEST),),
+    enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
+    modes=(
+        # The first version has the feature of later ones as well, so it comes first. Its request
+        # has the other direction.
+        Mode("UNIQUE_PC", PC, _request(UNIQUE_ENABLE_V1, "April 2025", Ioctl(103, "r", 8))),
+        # KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE.
+        Mode("UNIQUE_PC", PC, _request(UNIQUE_BITMAP, "July 2025", Ioctl(103, "w", 8), Ioctl(104))),
+        Mode("TRACE_UNIQUE_PC", PC),
+    ),
     encode=_encode,
     read=_read,
     rules=(
@@ -443,7 +475,8 @@ SERIES: Final = Series(
         _check_guards,
     ),
     rule_groups={"U": "Bitmaps of KCOV_UNIQUE_ENABLE"},
+    prefix_feature=UNIQUE_BITMAP,
     leaves_saved_state=True,
     functions=("kcov_unique_",),
-    prefix_modes=frozenset({UNIQUE_PC}),
+    prefix_modes=MODES,
 )

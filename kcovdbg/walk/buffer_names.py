@@ -317,7 +317,9 @@ class _BufferSearch:
         )
 
     def _of_device_object(self, kcov: Kcov) -> BufferFacts:
-        device = table.find_device(kcov.device or "")
+        device = next(
+            device for device in self._layout.traits.devices if device.name == kcov.device
+        )
         fields = kcov.fields
         if fields is None or not fields.area:
             problem = f"the object of {device.name} at {kcov.address or 0:#x} has no buffer"
@@ -394,7 +396,7 @@ class _BufferSearch:
         with contextlib.suppress(ReadError):
             for area in source.for_each_vmalloc_area():
                 if area.start == address:
-                    return area.size // self._target.word_size
+                    return area.size // self._layout.buffer_word
         return None
 
     def _as_first(self, facts: BufferFacts) -> BufferFacts:

@@ -82,6 +82,7 @@ _RETRIES: Final = 3
 _UNKNOWN_SIZE: Final = 1 << 20
 # After so many missing pages in a row the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
+_INT_MAX: Final = 0x7FFFFFFF
 
 
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
@@ -132,8 +133,8 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 
     :raises ReadError: if nothing of it can be read, or its address is none of the kernel.
     """
-    check_pointer(target, facts.address, "buffer")
-    facts = _with_possible_size(target, facts)
+    check_pointer(target, facts.address, "buffer", layout.buffer_word)
+    facts = _with_possible_size(layout, facts)
     encoding, said = find_encoding(target, layout, facts)
     stored = read_stored_count(target, facts.address, encoding)
     encoding, guessed = _check_encoding(target, layout, facts, encoding, stored)
@@ -145,7 +146,7 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
     bitmap = _read_bitmap(target, facts.address, encoding)
     remarks += bitmap.remarks
     size = _UNKNOWN_SIZE if facts.size is None else facts.size
-    capacity = encoding.capacity(size, target.word_size)
+    capacity = encoding.capacity(size, layout.buffer_word)
     read = _read_counted(target, layout, facts, encoding, stored, capacity)
     remarks += read.remarks
     found = decode_records(
@@ -280,9 +281,9 @@ def _read_counted(
     return read
 
 
-def _with_possible_size(target: Target, facts: BufferFacts) -> BufferFacts:
-    """Treat a size that is larger than any kernel allows as unknown."""
-    if facts.size is None or facts.size <= record.largest_size(target.word_size):
+def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
+    """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
+    if facts.size is None or facts.size <= _INT_MAX // layout.buffer_word:
         return facts
     remark = f"size of {facts.size} words is corrupt: no buffer is that large; treated as unknown"
     return facts.with_remark(remark, size=None)

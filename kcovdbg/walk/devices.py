@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -70,6 +71,15 @@ class DeviceWalk:
             objects[address], handle = self._object(address, references[address])
             if handle is not None:
                 published[address] = handle
+        if "kcov" not in self._device.task_members:
+            of_tasks = {
+                kcov.fields.task: address
+                for address, kcov in objects.items()
+                if kcov.fields is not None
+            }
+            sessions = tuple(
+                replace(session, kcov=of_tasks.get(session.task)) for session in sessions
+            )
         idle_areas, idle_count = self._idle_areas
         # A handle has no owner: the task that opened the device may have ended.
         errors = {address: kcov.errors for address, kcov in objects.items()}
@@ -78,7 +88,14 @@ class DeviceWalk:
             for entry in entries
         )
         return DeviceState(
-            self._device.name, objects, handles, published, sessions, idle_areas, idle_count
+            self._device.name,
+            self._device.feature,
+            objects,
+            handles,
+            published,
+            sessions,
+            idle_areas,
+            idle_count,
         )
 
     def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
@@ -111,7 +128,7 @@ class DeviceWalk:
             except ReadError:
                 unread += 1
                 continue
-            kcov = values["kcov"]
+            kcov = values.get("kcov")
             if not kcov and not values["area"]:
                 continue
             count, capacity, full = self._fill(values["area"], values["size"])
@@ -126,7 +143,7 @@ class DeviceWalk:
                 area=values["area"],
                 size=values["size"],
                 sequence=None if sequence is None else sequence & self._device.sequence_mask,
-                depth=values["depth"],
+                depth=values["depth"] if self._device.remote is not None else 0,
                 enabled=None if values["enabled"] is None else bool(values["enabled"]),
                 count=count,
                 full=full,
@@ -161,7 +178,7 @@ class DeviceWalk:
         so is a symbol table without the device's own operations.
         """
         remote = self._device.remote
-        if find_kernel_symbol(self._target, self._device.operations) is None:
+        if remote is None or find_kernel_symbol(self._target, self._device.operations) is None:
             return remote
         symbols = (remote.map, remote.idle_list, remote.idle_count)
         if any(find_kernel_symbol(self._target, name) is not None for name in symbols):
@@ -221,7 +238,7 @@ class DeviceWalk:
                 None, address, references=tuple(references), errors=(str(error),), device=name
             )
             return kcov, None
-        size, area, task, handle = (found[name] for name in ("size", "area", "task", "handle"))
+        size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None
         if handle is not None:
             is_remote = bool(handle)
@@ -239,7 +256,7 @@ class DeviceWalk:
         )
         pid, comm, errors = self._cache.owner(task)
         if task:
-            references.insert(0, Reference("task", 1, pid))
+            references.insert(0, Reference("task", int(self._device.tasks_count), pid))
         mode = self._device.mode if task or handle else None
         count, capacity, full = self._fill(area, size)
         kcov = Kcov(

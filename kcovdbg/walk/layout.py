@@ -138,6 +138,8 @@ class Layout:
     mode_numbers: mode.ModeNumbers
     mode_flags: int
     """The flag bits in a task's mode word."""
+    buffer_word: int
+    """Bytes of one word of a buffer."""
     in_ctxsw: int = 0
     """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
     traits: Traits = field(default_factory=Traits)
@@ -252,6 +254,7 @@ def detect_layout(target: Target) -> Layout:
     mode_numbers = mode.ModeNumbers(
         traits.mode_values(modes) if modes else frozenset(), in_ctxsw, generation.names_modes
     )
+    word_sizes = (series.word_size for series in traits.series if series.word_size is not None)
     return Layout(
         generation=generation,
         task=task,
@@ -262,6 +265,7 @@ def detect_layout(target: Target) -> Layout:
         modes=modes,
         mode_numbers=mode_numbers,
         mode_flags=in_ctxsw | flags,
+        buffer_word=next(word_sizes, target.word_size),
         in_ctxsw=in_ctxsw,
         traits=traits,
         stack_cpu=_find_stack_cpu(target, task),
@@ -373,40 +377,44 @@ def _detect_generation(
     detected: Sequence[tuple[Series, Variant]],
 ) -> Generation:
     names = frozenset(map(mode.plain_name, modes))
-    mainline = _detect_features(target, _find_members(layouts), names)
+    own_era = next((series.era for series, _ in detected if series.era is not None), None)
+    mainline = _detect_features(target, _find_members(layouts), names, has_own_era=bool(own_era))
     features = {feature.value for feature in mainline}
     # Group F: what posted series add.
     for _, variant in detected:
         features |= variant.features
     plain = frozenset(features)
     return Generation(
-        era=_find_era(target, mainline, names),
-        variants=tuple(variant.text for _, variant in detected),
+        era=_find_era(target, mainline, names) if own_era is None else own_era.name,
+        variants=tuple(variant.text for _, variant in detected if variant.text),
         features=plain,
         unrecognised=_find_unrecognized(target, names),
         missing=tuple(_find_missing(target, layouts, modes, plain, detected)),
     )
 
 
-def _detect_features(target: Target, members: _KcovMembers, modes: Collection[str]) -> set[Feature]:
+def _detect_features(
+    target: Target, members: _KcovMembers, modes: Collection[str], *, has_own_era: bool
+) -> set[Feature]:
     """Return mainline's features in a kernel.
 
     :param modes: names of its modes, without prefix.
+    :param has_own_era: whether a posted series has a row of its own for it.
     """
     features: set[Feature] = set()
     # Group A: the base.
-    if members.remote:
+    if members.remote and not has_own_era:
         features |= {Feature.COMPARISONS, Feature.REMOTE}
         if members.softirq or members.saved_in_task or members.saved_per_cpu:
             features.add(Feature.SOFTIRQ)
-    elif not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
+    elif not has_own_era and not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
         features.add(Feature.COMPARISONS)
     # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139
     # ("sched/core / kcov: avoid kcov_area during task switch") (in v4.18).
     member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
     is_word = member is not None and not member.type_name.startswith("enum")
     may_compare = Feature.COMPARISONS in features or not modes
-    if members.remote or (is_word and may_compare):
+    if members.remote or (is_word and may_compare and not has_own_era):
         features.add(Feature.CTXSW_FLAG)
     if Feature.SOFTIRQ in features:
         # Group B: where an interrupted session is saved.
@@ -505,7 +513,8 @@ def _expected_modes(
     names: tuple[str, ...] = ("DISABLED", "TRACE")
     if Feature.COMPARISONS in features:
         names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT")
-    yield from (mode.PREFIX + name for name in names)
+    replaced = frozenset(name for series, _ in detected for name in series.replaced)
+    yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
     for _, variant in detected:
         yield from variant.enumerators
 

@@ -71,14 +71,14 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
         kernels as well.
     :raises ReadError: if it cannot be read, or is no kernel address.
     """
-    check_pointer(target, area, "buffer")
+    check_pointer(target, area, "buffer", layout.buffer_word)
     codec = table.codec_of_mode(mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
     return record.decode_word(target.read(area, encoding.word_size), encoding)
 
 
 def find_capacity(
-    target: Target, layout: Layout, mode: str | None, size: int | None, trace_size: int | None
+    layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None
 ) -> int | None:
     """Return how many records fit into a buffer, None if there is no buffer or it is not known.
 
@@ -95,7 +95,7 @@ def find_capacity(
         ):
             return None
         size = min(size, trace_size or size)
-    return table.codec_of_mode(mode, layout.generation.features).capacity(size, target.word_size)
+    return table.codec_of_mode(mode, layout.generation.features).capacity(size, layout.buffer_word)
 
 
 def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
@@ -161,7 +161,7 @@ def find_bitmap_left(
         return _UNTOLD_BITMAP
     # The first record of a trace is an address of code, or ends with one.
     low, high = code
-    sizes = ((codec, codec.word_size or target.word_size) for codec in (PC, CMP))
+    sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
     firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
     if any(low <= address <= high for address in firsts):
         return None
@@ -212,7 +212,7 @@ def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:
     area, size, mode, _, trace_size, _ = buffer
     has_name = mode is not None and is_known(mode)
     # How many records fit depends on the mode: comparisons take four times the room.
-    capacity = find_capacity(target, layout, mode, size, trace_size) if has_name else None
+    capacity = find_capacity(layout, mode, size, trace_size) if has_name else None
     unknown = Fill(capacity=capacity)
     if not area:
         return unknown
@@ -229,7 +229,7 @@ def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:
         bitmap = find_bitmap_left(target, layout, mode, start, count, capacity)
         if bitmap is not None:
             return replace(unknown, problems=(bitmap,))
-        is_blank = count == 0 and not any(target.read(start, 2 * target.word_size))
+        is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return replace(unknown, problems=(f"buffer {area:#x}: {error}",))
     full = None if capacity is None else count >= capacity
@@ -250,7 +250,7 @@ def _find_count(target: Target, layout: Layout, area: int, buffer: BufferMembers
     """Return the address of a buffer's count word, None if it is unknown."""
     if layout.traits.has_prefix:
         trace = buffer.trace
-        end = area + max(buffer.size or 1, 1) * target.word_size
+        end = area + max(buffer.size or 1, 1) * layout.buffer_word
         if trace is not None and not area <= trace < end:
             raise ReadError(f"its trace {trace:#x} is outside of it", trace)
         return trace

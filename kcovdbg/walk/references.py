@@ -116,11 +116,19 @@ class ReferenceWalk:
 
     def _add_files(self) -> None:
         counted: set[int] = set()
+        per_mapping = self._layout.traits.counts_mappings
         for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
-            counts = int(file.file not in counted)
+            is_first = file.file not in counted
             counted.add(file.file)
-            reference = Reference(kind, counts, file.pid, file.fd, file.file, file.start)
+            counts = is_first
+            if per_mapping and kind == "vma":
+                # The mapping has a reference of its own besides the file's.
+                counts = is_first or not file.is_repeated
+                if is_first:
+                    # Nothing else shows the file's reference.
+                    self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
+            reference = Reference(kind, int(counts), file.pid, file.fd, file.file, file.start)
             self._add(file.kcov, kind, reference)
 
     def _add_enabled(self, address: int) -> None:

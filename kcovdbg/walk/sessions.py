@@ -402,7 +402,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
         size = next(iter(known), None)
         allocated = next((found for found in cache.kcov_areas if found.start == area), None)
         if not size and allocated is not None:
-            size = allocated.size // cache.target.word_size
+            size = allocated.size // cache.layout.buffer_word
         is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
         errors = () if is_buffer else ("irq_area is not the address of a buffer",)
         yield Area(area, size, IRQ_LIST, state, cpu=cpu, errors=errors)
@@ -416,7 +416,7 @@ def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -
         sections = AREA_ALLOCATORS.get(area.allocator)
         if sections is None or area.start in claimed:
             continue
-        words = area.size // cache.target.word_size
+        words = area.size // cache.layout.buffer_word
         if area.start in holders:
             # In use, or left behind; not unclaimed in either case.
             pid = holders[area.start]

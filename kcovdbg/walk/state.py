@@ -133,7 +133,10 @@ class StateReader:
             Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
             Part.FILES: lambda: {"files": self._cache.files.found},
             Part.VMALLOC: self._read_vmalloc,
-            Part.OBJECTS: lambda: {"objects": self._objects.found},
+            Part.OBJECTS: lambda: {
+                "objects": self._objects.found,
+                "lists_vmas": self.target.vmas is not None,
+            },
             Part.LINKS: lambda: {
                 "hash_links": self._cache.remote_map.found.links,
                 "area_links": self._cache.area_lists.found.links,
@@ -219,6 +222,7 @@ class StateReader:
             generation=layout.generation,
             word_size=target.word_size,
             big_endian=target.big_endian,
+            buffer_word=layout.buffer_word,
             page_size=target.page_size,
             kernel_range=target.kernel_range,
             kaslr_offset=target.kaslr_offset,
@@ -226,6 +230,8 @@ class StateReader:
             modes=layout.modes,
             mode_flags=layout.mode_flags,
             mode_numbers=layout.mode_numbers,
+            size_limit=traits.size_limit(target.word_size),
+            counts_mappings=traits.counts_mappings,
             has_prefix=traits.has_prefix,
             leaves_saved_state=traits.leaves_saved_state,
             buffers=1 if traits.second_buffer is None else 2,

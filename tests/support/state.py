@@ -184,6 +184,7 @@ class StubReader:
 
     all: tuple[Task, ...] = TASKS
     objects: dict[int, Kcov] = field(default_factory=lambda: OBJECTS)
+    lists_vmas: bool = True
     remote: tuple[RemoteHandle, ...] = (
         RemoteHandle(0xFFFF888006000000, 1 << 56 | 1, 5, REMOTE_KCOV, 42, "syz-executor"),
     )
@@ -224,6 +225,7 @@ class StubReader:
             "buckets": 16,
             "areas": self.areas,
             "objects": self.objects,
+            "lists_vmas": self.lists_vmas,
             "vmalloc": None,
         }
         calls = {fields.address: SYSCALLS.get(fields.pid, TaskSyscall(None)) for fields in syscalls}
@@ -244,10 +246,11 @@ def make_facts(**values):
     defaults = {
         "generation": Generation("E9a", (), frozenset({"remote", "softirq"})),
         **dict.fromkeys(
-            ("big_endian", "has_prefix", "leaves_saved_state", "live", "is_rt"),
+            ("big_endian", "counts_mappings", "has_prefix", "leaves_saved_state", "live", "is_rt"),
             False,
         ),
         "word_size": 8,
+        "buffer_word": 8,
         "page_size": 4096,
         "kernel_range": (0xFFFF800000000000, (1 << 64) - 1),
         "kaslr_offset": 0x1200000,
@@ -256,6 +259,7 @@ def make_facts(**values):
         "mode_flags": 1 << 30,
         "mode_numbers": ModeNumbers(frozenset(MODES.values()), 0, are_complete=True),
         "buffers": 1,
+        "size_limit": (1 << 28) - 1,
     }
     return KernelFacts(**{**defaults, **values})
 
@@ -299,6 +303,7 @@ def make_layout():
         ),
         modes=MODES,
         traits=traits_of(()),
+        buffer_word=8,
         mode_names=tuple(names.values()),
         mode_name=lambda word, _=None: names[word & 0xFFFF],
         object_mode_name=lambda word, _=None: names[word & 0xFFFF],

@@ -22,7 +22,6 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from kcovdbg import __version__
-from kcovdbg.abi.generations import ERAS
 from kcovdbg.console.argument import EXPLANATIONS
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
@@ -40,6 +39,7 @@ from kcovdbg.frontends.mcp.tools import (
     output_schema,
 )
 from kcovdbg.inputs.trace_paths import FileConfinement
+from kcovdbg.series.table import eras
 
 _INSTRUCTIONS: Final = (
     "kcovdbg shows the Linux kernel's KCOV state of one target: a dump, a guest or a running "
@@ -97,7 +97,7 @@ class ToolServer(MCPServer[Any]):
         @self.resource("kcovdbg://generations", name="generations", mime_type=_JSON_TYPE)
         def read_generations() -> object:
             """The layouts of KCOV, by kernel release."""
-            return [era._asdict() for era in ERAS]
+            return [era._asdict() for era in eras()]
 
         @self.resource("kcovdbg://rules", name="rules", mime_type=_JSON_TYPE)
         async def read_rules() -> object:

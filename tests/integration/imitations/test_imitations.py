@@ -28,12 +28,18 @@ _REMOTE = _COMPARED | {"remote"}
 _PER_CPU = _REMOTE | {"softirq", "saved-per-cpu", "irq-area-per-cpu"}
 _IN_TASK = _REMOTE | {"softirq", "saved-in-task", "area-lists", "kcov-remote-member"}
 RECOGNISED = {
+    "e0": ("E0", (), {"32-bit-words", "vma-references"}),
     "e1": ("E1", (), set()),
     "e2-enum": ("E2", (), {"comparisons"}),
     "e2": ("E2", (), _COMPARED),
     "e3": ("E3", (), _REMOTE),
     "e4": ("E4", (), _PER_CPU),
     "e5": ("E5-E6", (), _PER_CPU),
+    "p1": (
+        "E7",
+        ("KCOV_UNIQUE_ENABLE v1 (2025)",),
+        _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap", "unique-enable-v1"},
+    ),
     "k": ("E9b", (), _IN_TASK),
     "d2": (
         "E9b",
@@ -92,4 +98,4 @@ def test_kept_ones_are_of_these_sources():
 def test_no_undefined_behaviour(tmp_path):
     # But that of pointers to where nothing is, which is what the process is made for.
     flags = ("-fsanitize=undefined", "-fno-sanitize=pointer-overflow", "-fno-sanitize-recover=all")
-    assert make_imitation("d2", HOST, tmp_path, *flags).truth
+    assert make_imitation("p1", HOST, tmp_path, *flags).truth

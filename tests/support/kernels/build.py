@@ -10,7 +10,7 @@ from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.declare import Declarations
-from tests.support.kernels.device import Device
+from tests.support.kernels.device import Device, EarlyDevice
 from tests.support.kernels.rows import COMMON, TASK
 from tests.support.kernels.scenario import IN_CTXSW, IRQ_WORDS, make_scenario
 from tests.support.memory_target import (
@@ -40,6 +40,7 @@ class Kernel:
         self.truth = scenario or make_scenario(row)
         self.word = word
         self.order: Literal["little", "big"] = "big" if big_endian else "little"
+        self.buffer_word = row.kernel_words or word
         self._next = 0xFFFF888003000000 if word == 8 else 0xC3000000
         self._next_area = 0xFFFFC90000001000 if word == 8 else 0xF0001000
         self._next_image = TEXT + 0x1000000 if word == 8 else 0xC1000000
@@ -240,7 +241,7 @@ class Kernel:
         for name, kcov in truth.objects.items():
             if kcov.size and (kcov.mapped or not row.late_area):
                 caller = "kcov_mmap" if row.late_area else "kcov_ioctl"
-                self.buffers[name] = self.allocate_area(kcov.size * self.word, caller)
+                self.buffers[name] = self.allocate_area(kcov.size * self.buffer_word, caller)
                 if row.name == "J":
                     self._build_maps(name, kcov)
                 else:
@@ -248,7 +249,7 @@ class Kernel:
         for name, (words, count) in truth.areas.items():
             irq = name.startswith("irq")
             caller = "kcov_init" if irq else "kcov_remote_start"
-            self.areas[name] = self.allocate_area(max(words, 1) * self.word, caller)
+            self.areas[name] = self.allocate_area(max(words, 1) * self.buffer_word, caller)
             self.write_word(self.areas[name], count)
             for index in range(count):
                 self.write_word(
@@ -261,7 +262,9 @@ class Kernel:
             self._build_remote()
         if row.percpu:
             self._build_percpu()
-        self.device = Device(self) if row.has_device else None
+        self.device = (
+            Device(self) if row.has_device else EarlyDevice(self) if row.name == "D_EARLY" else None
+        )
         self.show_areas()
         target.slab = MemorySlab({}, tuple(self.files.values()))
         schedule = StackFrame(self.text, "schedule", None, None, None, False)
@@ -274,7 +277,7 @@ class Kernel:
         """
         for member in ("map", "map_edge"):
             address = self.allocate_type("struct kcov_map")
-            size = kcov.size * self.word
+            size = kcov.size * self.buffer_word
             area = (
                 self.buffers[name] if member == "map" else self.allocate_area(size, "kcov_map_init")
             )
@@ -315,7 +318,7 @@ class Kernel:
 
     def _fill(self, area, kcov):
         comparisons = "CMP" in kcov.mode
-        size = 8 if comparisons else self.word
+        size = 8 if comparisons else self.buffer_word
         if kcov.bitmap_words:
             self.target.write(area, b"\x0e\x00\x00")
         start = area + kcov.bitmap_words * self.word
@@ -430,7 +433,7 @@ class Kernel:
         row = self.row
         values = self._session("task", task.session, self.session_mode(task, task.session))
         word = values.get(self._path("task", "mode"), self.session_mode(task, None))
-        flagged = row.name not in ("E1", "E2 up to v4.17") and task.ran and not task.running
+        flagged = row.name not in ("E0", "E1", "E2 up to v4.17") and task.ran and not task.running
         if flagged:
             word |= 1 << 31 if row.name == "L" else IN_CTXSW
         values[self._path("task", "mode")] = word
@@ -454,8 +457,8 @@ class Kernel:
 
     def _build_objects(self):
         truth, row = self.truth, self.row
-        count = "refcount.refs.counter"
-        if "atomic_t refcount" in row.kcov:
+        count = "rc.counter" if row.name == "E0" else "refcount.refs.counter"
+        if row.name not in ("E0",) and "atomic_t refcount" in row.kcov:
             count = "refcount.counter"
         for name, kcov in truth.objects.items():
             references = sum(file == name for file in truth.files.values()) + (
@@ -466,6 +469,12 @@ class Kernel:
                 references += sum(
                     session is not None and session.kcov == name and session.area is not None
                     for session in (task.session, task.saved)
+                )
+            if row.name == "E0":
+                references += sum(
+                    truth.files[file] == name
+                    for space in truth.spaces.values()
+                    for file in space.values()
                 )
             self.references[name] = references
             values = {
@@ -510,7 +519,7 @@ class Kernel:
         for index, kind in enumerate(("task", "irq")[:lists]):
             for words in truth.cached.get(kind, ()):
                 caller = "kcov_init" if kind == "irq" else "kcov_remote_start"
-                area = self.allocate_area(words * self.word, caller)
+                area = self.allocate_area(words * self.buffer_word, caller)
                 self.put(area, "struct kcov_remote_area", size=words)
                 self.cached[kind].append((area, words))
             self.link(heads + index * 2 * self.word, [area for area, _ in self.cached[kind]])
@@ -524,7 +533,7 @@ class Kernel:
             address = addresses[cpu] = self.allocate_type("struct kcov_percpu_data")
             name = f"irq {cpu}"
             if name not in self.areas:
-                self.irq_areas[cpu] = self.allocate_area(IRQ_WORDS * self.word, "kcov_init")
+                self.irq_areas[cpu] = self.allocate_area(IRQ_WORDS * self.buffer_word, "kcov_init")
             values = {"irq_area": self.areas.get(name) or self.irq_areas[cpu]}
             for task in self.truth.tasks.values():
                 if task.running and task.cpu == cpu and task.saved is not None:

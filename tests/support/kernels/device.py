@@ -41,6 +41,24 @@ def records_of(kernel):
     ]
 
 
+def early(kind, sequence, pc, pointer, values, size=0, argument=0, count=0):
+    """Return a record of the second posting.
+
+    :param count: how many values its header says that there are.
+    """
+    packed = pointer & (1 << 48) - 1 | size << 48 | argument << 56
+    return [kind << 28 | count << 24 | sequence, pc, packed, *values]
+
+
+def early_records(pc):
+    """What the second posting leaves."""
+    return [
+        early(0xE, 1, pc, 0xFFFFC90000ABC000, (5,), 4, count=1),
+        early(0xE, 2, pc, 0xFFFF888003005000, (0x10, UNREADABLE, 0xE0000003, 0x10), 32, 1, 4),
+        early(0xF, 3, pc + 8, 0xFFFFC90000ABC008, (2**64 - 1,), 8, count=1),
+    ]
+
+
 class _Files:
     """Objects of the device, each with a file that a process has open."""
 
@@ -73,6 +91,27 @@ class _Files:
         word = member("open_fds") + fd // bits * kernel.word
         kernel.write_word(member("fd") + fd * kernel.word, file)
         kernel.write_word(word, kernel.read_word(word) | 1 << fd % bits)
+
+
+class EarlyDevice(_Files):
+    """The device of the second posting: ``local``, enabled for a task, and ``idle``."""
+
+    def __init__(self, kernel):
+        records = [
+            word
+            for record in early_records(kernel.text + 0x40 + kernel.target.kaslr_offset)
+            for word in record
+        ]
+        super().__init__(kernel, {"local": records, "idle": ()})
+        task = kernel.tasks[LOCAL]
+        values = {
+            "kcov_df_area": self.areas["local"],
+            "kcov_df_size": WORDS,
+            "kcov_df_seq": 3,
+            "kcov_df_enabled": 1,
+        }
+        kernel.put(task, "struct task_struct", **values)
+        kernel.put(self.objects["local"], "struct kcov_dataflow", t=task)
 
 
 class Device(_Files):

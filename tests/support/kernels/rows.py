@@ -50,6 +50,8 @@ class Row:
     """Where a task's CPU is: in its thread_info, in the task itself (v4.9 to v5.15), or at the
     stack's base.
     """
+    kernel_words: int = 0
+    """Bytes of a buffer's word where it isn't the kernel's."""
     late_area: bool = False
     """Up to v5.17 a buffer exists only once it is mapped."""
     owner: str = "kcov"
@@ -103,8 +105,9 @@ class Row:
 
 _TABLE = read_table(Row, Path(__file__).with_name("generations.ini"))
 ROWS = tuple(_TABLE.values())
-E1, E2_ENUM, E2, E3 = (_TABLE[name] for name in ("E1", "E2 up to v4.17", "E2", "E3"))
+E0, E1, E2_ENUM, E2, E3 = (_TABLE[name] for name in ("E0", "E1", "E2 up to v4.17", "E2", "E3"))
 E4, E5, E6, E7, E8, E9A, E9B = (
     _TABLE[name] for name in ("E4", "E5", "E6", "E7", "E8", "E9a", "E9b")
 )
-J, P2, X1, X2, D2, K = (_TABLE[name] for name in ("J", "P2-P4", "X1", "X2", "D2", "K"))
+J, P1, P2, P_STATE, X1, X2 = (_TABLE[name] for name in ("J", "P1", "P2-P4", "P state", "X1", "X2"))
+D_EARLY, D2, K = (_TABLE[name] for name in ("D_EARLY", "D2", "K"))

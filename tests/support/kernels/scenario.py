@@ -246,7 +246,7 @@ def make_scenario(row):
             name, mode
         )
         if name == "unique":
-            mode = "UNIQUE_PC"
+            mode = "UNIQUE_PC" if "KCOV_MODE_UNIQUE_PC" in row.modes else "TRACE_UNIQUE_PC"
         objects[name] = Object(
             mode, 1024, owner=pid, count=3, bitmap_words=64 if name == "unique" else 0
         )

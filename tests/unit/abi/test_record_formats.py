@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC, RecordKind, make_encoding
 from kcovdbg.series import table
+from kcovdbg.series.draft_2016 import PC_32
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from kcovdbg.series.unique_maps import EDGE
 
 WORDS = st.integers(0, (1 << 64) - 1)
-CODECS = st.sampled_from([PC, CMP, PC_EXT, EDGE])
+CODECS = st.sampled_from([PC, CMP, PC_32, PC_EXT, EDGE])
 ORDERS = [(8, False), (8, True), (4, False), (4, True)]
 
 
@@ -94,7 +95,7 @@ def test_capacity(size, word_size, capacity):
         ("TRACE_CMP", (), CMP),
         ("INIT", (), PC),
         (None, (), PC),
-        ("TRACE", (), PC),
+        ("TRACE", ("32-bit-words",), PC_32),
         # A flag of the object says whether it is the other format.
         ("TRACE_PC", ("ext-records",), PC),
         ("TRACE_UNIQ_PC", ("unique-maps",), PC),
@@ -125,6 +126,15 @@ def test_codec_of_mode(mode, features, expected):
 )
 def test_codec_of_trace_file(mode, expected):
     assert table.codec_of_trace(mode) is expected
+
+
+def test_2016_words_imply_their_upper_half():
+    encoding = make_encoding(PC_32, 8)
+    assert encoding.word_size == 4
+    decoded = record.decode_words(struct.pack("<2I", 0x81234567, 0), encoding)
+    first = record.Record(0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567)
+    assert record.decode_record(decoded, 0, encoding) == first
+    assert record.decode_record(decoded, 1, encoding).pc is None
 
 
 @pytest.mark.parametrize("pc", [0xFFFFFFFF81234567, 0xFFFF800080012345, 0xFFFFFFFFC0001234])
@@ -197,7 +207,9 @@ def test_guessing():
 )
 def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
     word_size, big_endian = order
-    encoding = make_encoding(codec, word_size, big_endian, prefix_words=bitmap)
+    encoding = make_encoding(
+        codec, word_size, big_endian, prefix_words=bitmap, base=0xFFFFFFFF81000000
+    )
     words = record.decode_words(data, encoding)
     assert len(words) == len(data) // encoding.word_size
     count = len(words) // encoding.record_words

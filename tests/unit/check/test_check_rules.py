@@ -21,7 +21,24 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
 from tests.support.kernels.device import LOCAL, WORDS
-from tests.support.kernels.rows import D2, E1, E2, E3, E5, E6, E7, E8, E9A, E9B, P2, ROWS, X1, J, K
+from tests.support.kernels.rows import (
+    D2,
+    E1,
+    E2,
+    E3,
+    E5,
+    E6,
+    E7,
+    E8,
+    E9A,
+    E9B,
+    P1,
+    P2,
+    ROWS,
+    X1,
+    J,
+    K,
+)
 from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryVmalloc, MemoryVmas, Structure
 from tests.support.stub import make_stub
@@ -493,17 +510,20 @@ def symbol(kernel, name, *numbers, end=None):
 
 
 @change
-def split(kernel, name, pid, words):
+def split(kernel, name, pid, words, inner=""):
     """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its
     task.
     """
     area, size = kernel.buffers[name], kernel.truth.objects[name].size
     state = {"trace": area + words * kernel.word, "trace_size": size - words}
     state |= {"bitmap": area if words else 0, "bitmap_size": words * 8 * kernel.word}
-    values = {f"state.{key}": value for key, value in state.items()}
-    kernel.target.put(kernel.objects[name], "struct kcov", values)
+    kernel.target.put(
+        kernel.objects[name],
+        "struct kcov",
+        {f"state.{inner}{key}": value for key, value in state.items()},
+    )
     if pid is not None:
-        values = {f"kcov_state.{key}": value for key, value in state.items()}
+        values = {f"kcov_state.{inner}{key}": value for key, value in state.items()}
         kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
     kernel.write_word(area + words * kernel.word, 0)
 
@@ -1061,9 +1081,9 @@ CASES = {
         P2,
     ),
     "U1 elsewhere": Case(
-        kcov("unique", **{"state.bitmap": a_buffer("local")}),
-        [split("unique", 200, 16), word(a_buffer("unique"), 0, 0)],
-        P2,
+        kcov("unique", **{"state.s.bitmap": a_buffer("local")}),
+        [split("unique", 200, 16, "s."), word(a_buffer("unique"), 0, 0)],
+        P1,
     ),
     "U2": Case(
         kcov("unique", **{"state.trace_size": 959}),

@@ -190,7 +190,7 @@ def test_a_device_that_is_forbidden(monkeypatch, tmp_path, owner, call, number, 
 
 @pytest.mark.parametrize(
     ("features", "is_tried"),
-    [(None, True), ((), False), (("dataflow-objects",), True)],
+    [(None, True), ((), False), (("dataflow-early",), False), (("dataflow-objects",), True)],
 )
 def test_a_device_is_tried_unless_it_is_of_another_posting(tmp_path, features, is_tried):
     (tmp_path / "kcov_dataflow").touch(0o640)

@@ -42,6 +42,7 @@ ROWS_OF = {
         row
         for row in ROWS
         if any(variant.text.startswith(row.variants) for variant in series.variants if row.variants)
+        or (series.era is not None and series.era.name == row.era)
         or (series.name, row.name) == ("KCOV_PAUSED", "K")
     ]
     for series in table.SERIES
@@ -119,6 +120,7 @@ WORDS = re.compile(
       |UNIQUE_ENABLE|UNIQUE_PC|kcov_state\b|guard_max_index|sancov_guards|kcov_unique|unique-bitmap|RESET_TRACE|saved_state\.
       |PAUSED\b|paused-flag
       |kcov_df|kcov_dataflow|dataflow
+      |kcov_mode_trace|\brc\.|32-bit-words|vma-references
       |[Pp]osting|\d{4}\ series|series\ of\ (January|20)""",
     re.VERBOSE,
 )

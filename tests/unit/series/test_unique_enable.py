@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import P2
+from tests.support.kernels.rows import P1, P2
 
 BITMAPS = {
     "every edge of the first word": [2**64 - 16, 0, 0x10],
@@ -22,11 +22,11 @@ OFFSETS = {
 }
 
 
-def idle(words, sequence=2):
+def idle(row, words, sequence=2):
     """Return a kernel with an object that is initialized again, and whose buffer starts with these
     words.
     """
-    kernel = Kernel(P2)
+    kernel = Kernel(row)
     kernel.put(
         kernel.objects["stopped"],
         "struct kcov",
@@ -39,10 +39,11 @@ def idle(words, sequence=2):
     return kernel
 
 
+@pytest.mark.parametrize("row", [P1, P2], ids=lambda row: row.name)
 @pytest.mark.parametrize("name", BITMAPS)
 @pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
-def test_bitmap_is_no_count(name, offset):
-    kernel = idle(BITMAPS[name])
+def test_bitmap_is_no_count(row, name, offset):
+    kernel = idle(row, BITMAPS[name])
     kernel.target.kaslr_offset = offset
     asker = Asker(kernel.target)
     (kcov,), _ = asker.rows(f"objects {kernel.objects['stopped']:#x}")
@@ -56,12 +57,13 @@ def test_bitmap_is_no_count(name, offset):
     assert not codes & {"coverage", "count-impossible", "buffer-full", "remote-enable-failed"}
 
 
+@pytest.mark.parametrize("row", [P1, P2], ids=lambda row: row.name)
 @pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
-def test_trace_of_an_ended_session_has_a_count(offset):
+def test_trace_of_an_ended_session_has_a_count(row, offset):
     """Of addresses, of comparisons, and one that user space reset."""
-    text = Kernel(P2).text - offset
+    text = Kernel(row).text - offset
     for words, count in (([2, text, text + 0x10], 2), ([1, 5, 1, 2, text], 1), ([0, text], 0)):
-        kernel = idle(words)
+        kernel = idle(row, words)
         kernel.target.kaslr_offset = offset
         (kcov,), _ = Asker(kernel.target).rows(f"objects {kernel.objects['stopped']:#x}")
         assert (kcov["count"], kcov["errors"]) == (count, [])

@@ -43,6 +43,7 @@ def make_layout(features=(), word=8):
         Layout,
         generation=Generation("E9a", (), frozenset(features)),
         traits=traits_of(features),
+        buffer_word=word,
         mode_name=lambda value: MODES.get(value & 0xFFFF, f"{value & 0xFFFF:#x}"),
         object_mode_name=lambda value: MODES.get(value, f"{value:#x}"),
     )

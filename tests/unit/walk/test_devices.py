@@ -12,8 +12,9 @@ from kcovdbg.abi import record
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source
+from kcovdbg.records.located_records import select_records
 from kcovdbg.records.trace_reader import read_trace
-from kcovdbg.series.kcov_dataflow import CODEC
+from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.device import (
@@ -23,9 +24,10 @@ from tests.support.kernels.device import (
     WORDS,
     WORKER,
     argument,
+    early,
     records_of,
 )
-from tests.support.kernels.rows import D2, E8
+from tests.support.kernels.rows import D2, D_EARLY, E8
 
 
 @pytest.fixture
@@ -291,10 +293,160 @@ def test_sections_of_which_a_part_is_lost_are_unread(kernel, lost):
     assert kernel.reader().read(Part.DEVICES).lacks(Source.DEVICES)
 
 
-@pytest.mark.parametrize("member", ["u32 kcov_df_seq;", "u32 kcov_dataflow_seq;"])
-def test_earlier_postings_are_not_taken_for_the_last_one(member):
-    """Their records are of other forms."""
-    kernel = Kernel(dataclasses.replace(E8, task=f"{E8.task} {member}"))
+@pytest.fixture
+def second_posting():
+    return Kernel(D_EARLY)
+
+
+def test_the_second_posting(second_posting):
+    asker = Asker(second_posting.target)
+    device = second_posting.device
+    found = {row["kcov"]: row for row in of_device(asker.rows("objects")[0])}
+    keys = ("refcount", "counted", "size", "pid", "remote", "count", "full")
+    assert [
+        [found[hex(device.objects[name])][key] for key in keys] for name in ("local", "idle")
+    ] == [
+        [1, 1, WORDS, LOCAL, None, 15, False],
+        [1, 1, WORDS, None, None, 0, False],
+    ]
+    (session,) = next(row["devices"] for row in asker.rows("tasks")[0] if row["pid"] == LOCAL)
+    assert (session["kcov"], session["role"], session["sequence"]) == (
+        hex(device.objects["local"]),
+        "local",
+        3,
+    )
+    rows, said = asker.rows(f"buffer {LOCAL}")
+    assert said == ""
+    pc = second_posting.text + 0x40 + second_posting.target.kaslr_offset
+    assert [
+        (row["kind"], row["argument"], row["size"], row["values"], int(row["address"], 16))
+        for row in rows
+    ] == [
+        ("argument", 0, 4, ["0x5"], pc),
+        ("argument", 1, 32, ["0x10", None, "0xe0000003", "0x10"], pc),
+        ("return", None, 8, ["0xffffffffffffffff"], pc + 8),
+    ]
+    assert asker.rows(f"buffer dataflow:{device.objects['local']:#x}")[0] == rows
+    assert [
+        row["code"] for row in asker.rows(f"why {LOCAL}")[0] if row["code"].startswith("device")
+    ] == ["device-records"]
+
+
+def test_pcs_of_the_second_posting_have_the_kaslr_offset(second_posting):
+    target = second_posting.target
+    before = Asker(target).rows(f"buffer {LOCAL}")[0]
+    target.kaslr_offset += 0x1000000
+    after = Asker(target).rows(f"buffer {LOCAL}")[0]
+    assert [(row["pc"], row["address"]) for row in after] == [
+        (row["pc"], row["address"]) for row in before
+    ]
+
+
+def test_a_part_of_the_records_of_the_second_posting(second_posting):
+    """Where a record ends is known by the next one, which a filter may leave out."""
+    device, pc = (
+        second_posting.device,
+        second_posting.text + 0x40 + second_posting.target.kaslr_offset,
+    )
+    records = [
+        early(0xE, number, pc + (0x1000 if 1 < number < 90 else 0), 0, (number,))
+        for number in range(1, 95)
+    ]
+    device.fill(device.areas["local"], [word for one in records for word in one])
+    part = select_records(second_posting.read_buffer(str(LOCAL)), [0, 89, 90])
+    found = [record.decode_record(part.words, index, part.encoding) for index in range(part.count)]
+    assert [one.values.values for one in found] == [(1,), (90,), (91,)]
+
+
+PC = 0xFFFFFFFF81000040
+
+
+def find_early(*records):
+    words = array("Q", [word for one in records for word in one])
+    words, encoding = record.split_records(words, record.make_encoding(EARLY_CODEC, 8))
+    found = [record.decode_record(words, index, encoding) for index in range(len(encoding.starts))]
+    return [
+        (
+            one.kind.value,
+            one.values.argument,
+            one.values.size,
+            one.values.pointer,
+            one.values.values,
+        )
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_records_end_where_the_next_one_begins(counts):
+    """By the number of values in the header, and where it has none by what the next record looks
+    like.
+    """
+    pointer = 0xFFFF888003005000
+    given = [(0xE, 0, (1,)), (0xE, 1, (2, 3, 4)), (0xF, 0, (5,)), (0xE, 0, (PC, 0xE0000009, PC))]
+    records = [
+        early(kind, sequence, PC, pointer, values, 8, argument, len(values) if counts else 0)
+        for sequence, (kind, argument, values) in enumerate(given, 7)
+    ]
+    expected = [
+        (
+            "return" if kind == 0xF else "argument",
+            None if kind == 0xF else argument,
+            8,
+            pointer,
+            values,
+        )
+        for kind, argument, values in given
+    ]
+    assert find_early(*records) == expected
+
+
+def test_early_sequences_wrap_and_may_be_out_of_order():
+    numbers = (0xFFFFFE, 0xFFFFFF, 0, 2, 1, 3)
+    found = find_early(*(early(0xE, number, PC, 0, (number, 9)) for number in numbers))
+    assert [values for *_, values in found] == [(number, 9) for number in numbers]
+
+
+def test_a_value_that_looks_like_a_header_is_one_by_its_pc():
+    # A member of a structure may have any value; what follows a header is an address of code.
+    assert [
+        values
+        for *_, values in find_early(
+            early(0xE, 1, PC, 0, (0xE0000002, 0x42, 7)), early(0xF, 2, PC, 0, (8,))
+        )
+    ] == [
+        (0xE0000002, 0x42, 7),
+        (8,),
+    ]
+
+
+def test_more_values_than_the_second_posting_can_count():
+    given = tuple(range(0x100, 0x113))
+    found = find_early(early(0xF, 1, PC, 0, given), early(0xE, 2, PC, 0, (1,), count=1))
+    assert [values for *_, values in found] == [given, (1,)]
+
+
+@pytest.mark.parametrize(
+    "rest", [[], [0], [0xE0000001], [0xE0000001, PC, 0], [1 << 32 | 0xE0000001, PC, 0, 0]]
+)
+def test_early_words_that_are_no_record(rest):
+    assert find_early(rest) == []
+
+
+def test_the_second_posting_is_recognized():
+    kernel = Kernel(D_EARLY)
+    (info,) = Asker(kernel.target).rows("info")[0]
+    assert "dataflow-early" in info["features"]
+    assert info["variants"] == [WITHOUT_HANDLES.text]
+    assert len(Asker(kernel.target).rows(f"buffer {LOCAL}")[0]) == 3
+
+
+def test_the_first_posting_is_not_taken_for_a_later_one():
+    """Its records are of another form."""
+    task = D_EARLY.task.replace("kcov_df_seq", "kcov_dataflow_seq")
+    kernel = Kernel(dataclasses.replace(E8, task=task, more=D_EARLY.more))
     asker = Asker(kernel.target)
     (info,) = asker.rows("info")[0]
     assert (info["generation"], info["variants"]) == ("E8", [])
+    assert not [feature for feature in info["features"] if feature.startswith("dataflow")]
+    assert of_device(asker.rows("objects")[0]) == []

@@ -9,7 +9,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import E2, E9A, E9B
+from tests.support.kernels.rows import E0, E2, E9A, E9B
 
 
 def holders(kernel, name, kind):
@@ -69,7 +69,7 @@ def test_the_table_of_an_exited_leader_is_named_by_the_process():
     assert place(kernel, "fd:40/3") == place(kernel, "fd:43/3") == kernel.objects["local"]
 
 
-@pytest.mark.parametrize("row", [E2, E9A, E9B], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [E0, E2, E9A, E9B], ids=lambda row: row.name)
 def test_processes_that_share_memory_and_files(row):
     """As after clone(CLONE_VM | CLONE_FILES), or vfork()."""
     kernel = Kernel(row)
