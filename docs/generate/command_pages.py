@@ -43,7 +43,11 @@ def _lines() -> Iterator[str]:
         "in a file, and `! COMMAND` runs a shell command. Scripts that were not named by "
         "`--script` may only read and print:"
     )
-    yield ("see [what is run](robustness.md#what-is-run). The shell also has `history` and `exit`.")
+    yield (
+        "see [what is run](robustness.md#what-is-run). The shell also has `history`, `transcript "
+        "FILE`, which writes what"
+    )
+    yield "is typed and shown to a file as well, `pager off`, `pager on`, and `exit`."
     yield ""
     for command in COMMANDS:
         yield from _command(command)

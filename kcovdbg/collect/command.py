@@ -287,10 +287,14 @@ def _write(
     parts: Sequence[CollectedPart],
     remarks: Sequence[str],
 ) -> Renderable:
-    length = None
-    if args.format == "syzkaller":
+    length = 0
+    if args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller"):
         length = _find_call_length()
     _check_number(args, has_several=len(parts) > 1)
+
+    def text(part: CollectedPart) -> bytes:
+        return text_bytes(part.buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
+
     remarks = list(remarks)
     is_trace = args.format == "kcov"
     if args.output == STDOUT:
@@ -298,7 +302,7 @@ def _write(
             remarks.append("no side file: standard output has none")
             data = trace_bytes(parts[0].buffer)
         else:
-            data = text_bytes(parts[0].buffer, length)
+            data = text(parts[0])
         stream = binary_stdout(context.terminal.stdout)
         stream.write(data)
         stream.flush()
@@ -311,7 +315,7 @@ def _write(
         check = partial(refuse_input, str(file), context.input_files)
         check()
         if not is_trace:
-            write_text_file(file, text_bytes(part.buffer, length), check=check)
+            write_text_file(file, text(part), check=check)
         else:
             header = make_header(
                 part.buffer,
@@ -332,8 +336,7 @@ def _find_call_length() -> int:
     machine = platform.machine()
     if machine not in CALL_LENGTHS:
         raise CollectError(
-            f"the length of a call instruction on {machine} is unknown",
-            hint="use --format kcovtrace",
+            f"the length of a call instruction on {machine} is unknown", hint="use --pc raw"
         )
     return CALL_LENGTHS[machine]
 
@@ -405,10 +408,17 @@ COMMAND: Final = Command(
         Argument(
             "--format",
             Value.CHOICE,
-            "format of the file: kcov, or text with one address per line: the PCs as recorded "
-            "(kcovtrace), or the calls, sorted (syzkaller's rawcover)",
+            "format of the file: kcov, or text with one address per line",
             choices=("kcov", "kcovtrace", "syzkaller"),
             default="kcov",
+        ),
+        Argument(
+            "--pc",
+            Value.CHOICE,
+            "PCs in a text file: raw (as recorded) or call (the call before); auto is the "
+            "format's way",
+            choices=("auto", "raw", "call"),
+            default="auto",
         ),
         Argument("--keep @NAME", Value.BUFFER_NAME, "keep the trace in memory under this name"),
         *LISTING,

@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -156,18 +156,21 @@ def write_text_file(
         stream.write(content)
 
 
-def text_bytes(buffer: Buffer, call_length: int | None = None) -> bytes:
-    """Return the PCs of a buffer as text, one per line: as recorded, as kcovtrace writes them.
+def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = False) -> bytes:
+    """Return the PCs of a buffer as text, one per line.
 
-    :param call_length: the length of a call, to write the addresses of calls instead, sorted and
-        each once, like syzkaller's rawcover.
+    :param call_length: subtracted from each PC: 0 writes PCs as recorded, like kcovtrace; the
+        length of a call writes addresses of calls, like syzkaller's rawcover.
+    :param is_syzkaller: whether to sort PCs and write each once, like syzkaller.
     """
-    words = record.pc_words(buffer.words, buffer.encoding)
-    by_word = record.pcs_of_words(set(words), buffer.encoding)
-    pcs: Iterable[int] = (by_word[word] for word in words if word in by_word)
-    if call_length is not None:
+    pcs: Sequence[int] = [
+        pc - call_length
+        for word in record.pc_words(buffer.words, buffer.encoding)
         # A call cannot lie below address 0: such a word is damage.
-        pcs = sorted({pc - call_length for pc in pcs if pc >= call_length})
+        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None and pc >= call_length
+    ]
+    if is_syzkaller:
+        pcs = sorted(set(pcs))
     return "".join(f"{pc:#x}\n" for pc in pcs).encode()
 
 

@@ -28,6 +28,8 @@ class CursorContext(Enum):
     WORD = "word"
     FILE = "file"
     """After ``>`` or in a shell command."""
+    PROGRAM = "program"
+    """The name of a program in a shell command."""
     NONE = "none"
     """In a comment, or before a word of a shell command."""
 
@@ -60,7 +62,12 @@ def find_cursor(text: str) -> Cursor:
             words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
             typed = re.split(r"[\s|!;&]", piece.text)[-1]
-            context = CursorContext.FILE if typed else CursorContext.NONE
+            before = piece.text.removesuffix(typed).rstrip()
+            context = CursorContext.FILE
+            if not typed:
+                context = CursorContext.NONE
+            elif "/" not in typed and before.endswith(("|", "!", ";", "&")):
+                context = CursorContext.PROGRAM
             return Cursor(context, tuple(words), typed, len(text) - len(typed))
         elif piece.kind == "comment":
             return Cursor(CursorContext.NONE, tuple(words), "", len(text))
@@ -88,6 +95,8 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
         return []
     if cursor.context is CursorContext.FILE:
         found = _files(cursor.prefix)
+    elif cursor.context is CursorContext.PROGRAM:
+        found = _programs(cursor.prefix)
     elif cursor.words:
         found = _in_command(cursor.words, cursor.prefix, commands, index)
     else:
@@ -280,3 +289,14 @@ def _files(prefix: str) -> Iterator[Candidate]:
             yield Candidate(f"{head}{name}/", "directory")
         else:
             yield Candidate(f"{head}{name}")
+
+
+def _programs(prefix: str) -> Iterator[Candidate]:
+    """Iterate over the programs in PATH, for a shell's command."""
+    for folder in os.get_exec_path():
+        # The current directory is for those who type ./
+        if not folder.startswith("/"):
+            continue
+        for entry in _files(f"{folder}/{prefix}"):
+            if os.access(entry.text, os.X_OK) and not entry.text.endswith("/"):
+                yield Candidate(entry.text.rpartition("/")[2], folder)

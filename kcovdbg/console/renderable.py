@@ -132,7 +132,17 @@ class Text:
     """Whole lines."""
 
 
-Renderable: TypeAlias = Table | Fields | Lines | Text
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """The end of one of several answers: flush the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Clear the screen, on a terminal."""
+
+
+Renderable: TypeAlias = Table | Fields | Lines | Text | Flush | Clear
 
 
 def find_data(renderable: Renderable) -> Table | Fields | None:

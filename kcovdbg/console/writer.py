@@ -20,10 +20,12 @@ from kcovdbg.console.grid import fields_lines, remark_lines, table_lines
 from kcovdbg.console.renderable import (
     Drawing,
     Fields,
+    Flush,
     Line,
     Lines,
     Renderable,
     Table,
+    Text,
     find_data,
     wrap_line,
 )
@@ -293,6 +295,9 @@ def write_csv(table: Table | Fields, stream: TextIO) -> None:
     writer.writerows([_cell(value) for value in row.values()] for row in encode_rows(table))
 
 
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+
 class Format(str, Enum):
     """The format of an answer."""
 
@@ -307,7 +312,8 @@ def write(
 ) -> None:
     """Write an answer; remarks in JSON and CSV, which have no place for them, go to standard error.
 
-    In JSON the rows of all tables make one array.
+    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another
+    begins).
     """
     if its_format is Format.TEXT:
         _write_text(renderables, terminal)
@@ -330,17 +336,25 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
             if renderable.is_prose:
                 lines = chain.from_iterable(wrap_line(line, width) for line in lines)
             lines = chain(lines, remark_lines(renderable.remarks, width))
-        else:
+        elif isinstance(renderable, Text):
             stream.writelines(renderable.parts)
+        elif isinstance(renderable, Flush):
+            stream.flush()
+        elif width is not None:
+            stream.write(_CLEAR_SCREEN)
         paint = terminal.painter.paint
         stream.writelines(f"{paint(line)}\n" for line in lines)
 
 
 def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format) -> None:
     stream = terminal.stdout
-    # In JSON, before the next row.
-    separator = "["
+    # Of the array in JSON that is being written: "[" before its first row, None between two arrays.
+    separator: str | None = "["
     for renderable in renderables:
+        if isinstance(renderable, Flush):
+            _end_array(separator, stream, its_format)
+            separator = None
+            stream.flush()
         table = find_data(renderable)
         if table is None:
             continue
@@ -352,11 +366,16 @@ def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_forma
                 # A reader of the stream gets each row when it is known.
                 stream.flush()
         else:
+            separator = separator or "["
             for line in json_lines(table):
                 stream.write(f"{separator}\n{line[:-1]}")
                 separator = ","
         write_remarks(terminal, table.remarks)
         if isinstance(renderable, Lines):
             write_remarks(terminal, renderable.remarks)
-    if its_format is Format.JSON:
+    _end_array(separator, stream, its_format)
+
+
+def _end_array(separator: str | None, stream: TextIO, its_format: Format) -> None:
+    if its_format is Format.JSON and separator is not None:
         stream.write("[]\n" if separator == "[" else "\n]\n")

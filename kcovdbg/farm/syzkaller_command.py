@@ -156,6 +156,14 @@ _COLUMNS: Final = (
     Column("program", PATH),
     Column("reproducer", PATH, value="crash.reproducer"),
     Column("c_reproducer", PATH, value="crash.c_reproducer"),
+    Column("machine", PATH, value="crash.machine"),
+    Column(
+        "tag",
+        TEXT,
+        value="crash.tag",
+        meaning="tag of the kernel's build",
+        null="there is none",
+    ),
     Column(
         "logs",
         NUMBER,
@@ -164,6 +172,7 @@ _COLUMNS: Final = (
         unit="logs",
     ),
     Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
+    Column("reproduced", BOOL, value=lambda row: row.crash.reproducer is not None),
     Column(
         "seconds",
         SECONDS,
@@ -386,7 +395,11 @@ COMMAND: Final = Command(
                 ),
                 "reproducer": Meaning("program that reproduces the crash", "there is none"),
                 "c_reproducer": Meaning("C program that reproduces the crash", "there is none"),
+                "machine": Meaning(
+                    "file with the manager's description of the machine", "there is none"
+                ),
                 "reports": Meaning("number of reports of the crash", unit="reports"),
+                "reproduced": Meaning("whether the crash has a reproducer"),
                 "seconds": Meaning("time that its answers took", "there is no dump", "seconds"),
             },
             errors=True,

@@ -169,6 +169,8 @@ def _decode_crash(
     reports: Sequence[str],
     reproducer: str | None,
     c_reproducer: str | None,
+    tag: str | None,
+    machine: str | None,
     remarks: Sequence[str],
 ) -> Crash:
     return Crash(
@@ -179,6 +181,8 @@ def _decode_crash(
         tuple(map(Path, reports)),
         _decode_path(reproducer),
         _decode_path(c_reproducer),
+        tag,
+        _decode_path(machine),
         tuple(remarks),
     )
 

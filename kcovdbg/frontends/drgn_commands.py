@@ -25,6 +25,7 @@ from kcovdbg.inputs.user_inputs import UserInputs
 from kcovdbg.limits import set_limits
 
 _WORKSPACE = "kcovdbg_workspace"
+_HARVEST = "kcovdbg_completion"
 
 
 def _find_workspace(prog: Program) -> Workspace:
@@ -50,6 +51,26 @@ def _find_workspace(prog: Program) -> Workspace:
         )
         prog.cache[_WORKSPACE] = found
     return found
+
+
+def complete_in_drgn(prog: Program, line: str, word: str) -> list[str]:
+    """Return the completions of a line of kcovdbg; none if the Program has no kernel.
+
+    :param line: the line up to the cursor, after ``%kcov``.
+    :param word: the end of the line that is replaced.
+    """
+    from kcovdbg.console.completion import complete_word
+    from kcovdbg.console.completion_index import Harvest
+
+    try:
+        workspace = _find_workspace(prog)
+        harvest = prog.cache.get(_HARVEST)
+        if harvest is None:
+            harvest = prog.cache[_HARVEST] = Harvest(workspace)
+        harvest.refresh()
+    except KcovdbgError:
+        return []
+    return complete_word(line, word, workspace.commands, harvest.index)
 
 
 def run_in_drgn(prog: Program, source: str) -> int:

@@ -13,7 +13,7 @@ from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table
+from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import (
     INTERRUPTED,
@@ -121,6 +121,7 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
                 for activity in follow(source, args.seconds):
                     if not is_text and activity.sample not in (None, last):
                         yield Table(SAMPLE_COLUMNS, (activity.sample,))
+                        yield Flush()
                     last = activity.sample
             except KeyboardInterrupt:
                 if not source.is_recording:

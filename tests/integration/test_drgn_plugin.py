@@ -6,6 +6,7 @@ cheap.
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -72,6 +73,18 @@ def open_drgn(demo, home, settings=""):
 
 def at_prompt(screen):
     return screen.lines[screen.screen.cursor.y] == ">>>"
+
+
+def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
+    with open_drgn(demo, tmp_path) as screen:
+        for typed, whole in (
+            ("%kcov obj", "%kcov objects"),
+            ("%kcov tasks --mode trace-c", "trace-cmp"),
+            ("%kcov buffer fd:41/", r"fd:41/\d"),
+            ("prog.main_th", "main_thread"),
+        ):
+            screen.type(f"{typed}\t", lambda screen, whole=whole: re.search(whole, screen.text))
+            screen.type("\x15")
 
 
 def test_columns(demo, tmp_path):

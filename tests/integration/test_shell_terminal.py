@@ -50,6 +50,9 @@ def test_completion_menu(shell):
     shell.type(" --mode ", "trace-pc   TRACE_PC")
     shell.type("trace-c\t", f"{PROMPT} tasks --mode trace-cmp")
     shell.type("\x15buffer kcov:", "TRACE_PC  11  41 syz-executor")
+    # Parts of names, and programs.
+    shell.type("\x15remote | gre")
+    shell.type("\t", "grep")
 
 
 def test_tasks_and_buffers_of_a_dump_complete(tmp_path):
@@ -77,6 +80,7 @@ def test_enter_takes_what_is_selected_and_then_runs(shell):
 
 def test_commands_from_a_file(shell, tmp_path):
     (tmp_path / "look.k").write_text("info | grep release\nremote -n 1 --json; saved\n")
+    shell.type("pager off\r", at_prompt)
     shell.type(f"< {tmp_path}/lo")
     # The path may end on the next row.
     shell.type("\t", lambda screen: "look.k" in "".join(screen.lines))

@@ -18,7 +18,13 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
-from kcovdbg.frontends.shell.loop import LEAVE, read_plain_line, run_lines
+from kcovdbg.frontends.shell.loop import (
+    LEAVE,
+    Transcript,
+    make_pager_command,
+    read_plain_line,
+    run_lines,
+)
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -49,7 +55,10 @@ def run_interactively(
     :raises KcovdbgError: when the target cannot be opened, or has no KCOV.
     """
     environment = os.environ if environment is None else environment
-    workspace.commands = workspace.commands.with_commands(LEAVE)
+    transcript = Transcript()
+    workspace.commands = workspace.commands.with_commands(
+        LEAVE, make_pager_command(workspace), transcript.make_command()
+    )
     with progress_word(workspace.terminal().stderr, "reading debug info …", _PATIENCE):
         if workspace.inputs.kernel.target.memory_problem is None:
             _ = workspace.inputs.kernel.memory.layout
@@ -64,8 +73,11 @@ def run_interactively(
         # need.
         from kcovdbg.frontends.shell.prompt import make_reader
 
-        read = make_reader(workspace, harvest, environment, input, output)
-    return run_lines(workspace, read, harvest, environment)
+        read = make_reader(workspace, harvest, environment, transcript, input, output)
+    try:
+        return run_lines(workspace, read, harvest, environment, transcript)
+    finally:
+        transcript.close()
 
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:

@@ -22,7 +22,7 @@ from kcovdbg.console.text import text_width
 # -S: chop long lines, which suits tables; prose is wrapped before it gets here.
 # -R: pass colors. -X: leave the text on the screen. -F: quit if it fits.
 _LESS: Final = "-SRXF"
-_SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
+SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def find_pager(environment: Mapping[str, str], configured: str | None = None) -> str | None:
@@ -140,7 +140,7 @@ class PagedStream(io.TextIOBase):
     def _is_too_large(self, text: str) -> bool:
         *ended, self._tail = (self._tail + text).split("\n")
         for line in ended:
-            width = text_width(_SGR.sub("", line))
+            width = text_width(SGR.sub("", line))
             self._used_rows += max(1, -(-width // self._columns))
             self._long_lines += width > self._columns
         # One long line is for the terminal to fold; a head line and a row that are too long are a

@@ -44,7 +44,7 @@ from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
-from kcovdbg.frontends.shell.loop import PROMPT, run_in_shell
+from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
 from kcovdbg.inputs.input_commands import quote
 from kcovdbg.target.target import Target
 from kcovdbg.user_folder import find_user_folder, make_folder
@@ -229,7 +229,7 @@ class LineCompleter(Completer):
         text = document.text_before_cursor
         cursor = find_cursor(text)
         is_asked = complete_event.completion_requested
-        if cursor.context is CursorContext.FILE and not is_asked:
+        if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not is_asked:
             # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index):
@@ -321,6 +321,7 @@ def make_reader(
     workspace: Workspace,
     harvest: Harvest,
     environment: Mapping[str, str],
+    transcript: Transcript,
     keys: Input | None,
     screen: Output | None,
 ) -> Callable[[], str]:
@@ -340,9 +341,9 @@ def make_reader(
 
     def show_help(topic: str | None) -> None:
         if topic is not None:
-            run_in_shell(workspace, f"help {topic}", environment)
+            run_in_shell(workspace, f"help {topic}", environment, transcript)
             return
-        run_in_shell(workspace, "help", environment)
+        run_in_shell(workspace, "help", environment, transcript)
         workspace.terminal().show(key_lines())
 
     history = open_history(environment)

@@ -174,6 +174,14 @@ def test_files(tmp_path, monkeypatch):
     assert texts("! cat run.") == ["run.kcov"]
 
 
+def test_programs_in_a_pipe(tmp_path, monkeypatch):
+    for name, mode in (("jq-here", 0o755), ("jq-text", 0o644), ("other", 0o755)):
+        (tmp_path / name).touch(mode)
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path}")
+    assert texts("tasks --json | jq") == texts("! jq") == texts("tasks | cat | jq") == ["jq-here"]
+    assert texts("tasks | ") == []
+
+
 def test_hostile_names_are_never_inserted(kernel):
     kernel.put(kernel.tasks[44], "struct task_struct", comm=b"evil\x1b[2J".ljust(16, b"\0"))
     index = harvest(kernel)
@@ -207,8 +215,8 @@ def test_menus_are_short_and_in_order():
         ("tasks > out", Cursor(CursorContext.FILE, ("tasks",), "out", 8)),
         ("tasks >out -", Cursor(CursorContext.WORD, ("tasks",), "-", 11)),
         ("tasks | grep fi", Cursor(CursorContext.FILE, ("tasks",), "fi", 13)),
-        ("tasks | gr", Cursor(CursorContext.FILE, ("tasks",), "gr", 8)),
-        ("tasks | grep a |so", Cursor(CursorContext.FILE, ("tasks",), "so", 16)),
+        ("tasks | gr", Cursor(CursorContext.PROGRAM, ("tasks",), "gr", 8)),
+        ("tasks | grep a |so", Cursor(CursorContext.PROGRAM, ("tasks",), "so", 16)),
         ("tasks | grep ", Cursor(CursorContext.NONE, ("tasks",), "", 13)),
         ("! ls x", Cursor(CursorContext.FILE, (), "x", 5)),
         ("tasks -a; rem", Cursor(CursorContext.WORD, (), "rem", 10)),

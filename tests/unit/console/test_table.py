@@ -23,7 +23,7 @@ from kcovdbg.console.column import (
     WORD,
     Column,
 )
-from kcovdbg.console.renderable import Fields, Lines, Table, text_lines, wrap_line
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines, wrap_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.text import escape, escape_surrogates, text_width
 from kcovdbg.console.writer import Format, write
@@ -206,10 +206,12 @@ def test_record():
     ]
 
 
-def test_tables_are_one_array():
+def test_answers_that_repeat():
     table = Table((Column("a"),), [{"a": 1}])
-    assert show(table, table) == "A\n1\nA\n1\n"
-    assert show(table, table, format=Format.JSON) == '[\n{"a": "1"},\n{"a": "1"}\n]\n'
+    answers = (Clear(), table, Flush(), Clear(), table, Flush())
+    assert show(*answers) == "A\n1\nA\n1\n"
+    assert show(*answers, width=80).count("\x1b[2J") == 2
+    assert show(*answers, format=Format.JSON) == '[\n{"a": "1"}\n]\n[\n{"a": "1"}\n]\n'
     assert json.loads(show(table, text_lines("between"), table, format=Format.JSON)) == [
         {"a": "1"},
         {"a": "1"},

@@ -139,7 +139,7 @@ def test_every_file_that_a_manager_writes(workdir):
         (folder / name).write_text("x")
     os.utime(folder / "log1", (1, 1))
     (crash,) = find_manager(str(workdir)).crashes()
-    assert crash.title == "BUG: x"
+    assert (crash.title, crash.tag) == ("BUG: x", "x")
     assert [path.name for path in (*crash.logs, *crash.reports)] == [
         "log0",
         "log1",
@@ -150,6 +150,7 @@ def test_every_file_that_a_manager_writes(workdir):
     assert [dump.path.name for dump in crash.dumps] == ["vmcore"]
     assert (crash.report, crash.log) == (folder / "report0", folder / "log0")
     assert (crash.reproducer, crash.c_reproducer) == (folder / "repro.prog", folder / "repro.cprog")
+    assert crash.machine in (folder / "machineInfo0", folder / "machineInfo1")
 
 
 def test_the_log_of_the_newest_report(workdir):
@@ -178,6 +179,23 @@ def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
         patched / "patched_report",
         patched / "patched_crash_log",
     )
+
+
+def test_a_crash_of_2016_is_one_file(workdir):
+    path = workdir / "crashes/crash-qemu-0-1471864473"
+    path.write_text(
+        "12:00:00 executing program 3:\ngetpid()\nBUG: x\n\nafter running for 3m:\nBUG: unable "
+        "to handle\n"
+    )
+    (workdir / "crashes/notes.txt").write_text("")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert (crash.path, crash.title, crash.report, crash.log) == (
+        path,
+        "BUG: unable to handle",
+        path,
+        path,
+    )
+    assert find_program(read_log(path), "syz-executor3") == "getpid()"
 
 
 def test_a_configuration_that_go_reads(workdir):

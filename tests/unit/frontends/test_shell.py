@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,78 @@ def test_history_without_repetitions(workspace, tmp_path):
         "+help",
         "+tasks",
     ]
+
+
+def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
+    path = tmp_path / "transcript"
+    path.write_text("before\n")
+    lines = (
+        f"transcript {path}",
+        "remote | cat",
+        "taks",
+        "transcript",
+        "! echo $((40+2))",
+        "transcript off",
+        "saved",
+        "exit",
+    )
+    assert run_keys(workspace, "".join(f"{line}\r" for line in lines)) == 0
+    written = path.read_text()
+    typed = [
+        line.removeprefix("kcovdbg> ")
+        for line in written.splitlines()
+        if line.startswith("kcovdbg> ")
+    ]
+    assert typed == list(lines[1:6])
+    assert written.startswith("before\nkcovdbg> remote | cat\nHANDLE")
+    # Errors, the output of other programs, and the answer about itself; all of it was shown as
+    # well.
+    assert f"\n{path}\n" in written
+    assert "\n42\n" in written
+    assert "taks" in written.replace("kcovdbg> taks", "")
+    shown, told = streams.take()
+    assert f"\n{path}\n" in shown
+    assert "taks" in told
+    assert "internal error" not in told
+
+
+def test_transcript_spares_inputs_and_needs_a_folder(workspace, streams, tmp_path):
+    dump = tmp_path / "dump"
+    dump.write_text("kept")
+    workspace.inputs.named_files = (str(dump),)
+    assert (
+        run_keys(
+            workspace, f"transcript {dump}\rtranscript {tmp_path}/no/where\rtranscript\rexit\r"
+        )
+        == 0
+    )
+    out, err = streams.take()
+    assert out == "off\n"
+    assert len([line for line in err.splitlines() if line.startswith("kcovdbg: ")]) == 2
+    assert dump.read_text() == "kept"
+
+
+@pytest.mark.parametrize("setting", [None, "less -R"])
+def test_the_pager_is_switched_off_and_on(workspace, streams, setting):
+    workspace.settings = replace(workspace.settings, pager=setting)
+    used = []
+
+    def run_probe(context, args):
+        used.append(
+            find_pager(
+                {"TERM": "xterm", "PAGER": "cat", "PATH": "/bin:/usr/bin"},
+                context.workspace.settings.pager,
+            )
+        )
+
+    probe = Command(name="probe", summary="", run=run_probe, needs=frozenset())
+    workspace.commands = workspace.commands.with_commands(probe)
+    assert (
+        run_keys(workspace, "probe\rpager off\rpager\rprobe\rpager on\rpager\rprobe\rexit\r") == 0
+    )
+    assert streams.take()[0] == "off\non\n"
+    expected = find_pager({"TERM": "xterm", "PAGER": "cat", "PATH": "/bin:/usr/bin"}, setting)
+    assert used == [expected, None, expected]
 
 
 @pytest.mark.parametrize(

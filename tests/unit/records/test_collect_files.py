@@ -165,7 +165,7 @@ def test_a_link_stays_a_link_to_its_trace_and_side_file(tmp_path):
 def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
     buffer = make([*PCS[::-1], PCS[0]])
     (tmp_path / "raw").write_bytes(text_bytes(buffer))
-    (tmp_path / "syz").write_bytes(text_bytes(buffer, call_length=5))
+    (tmp_path / "syz").write_bytes(text_bytes(buffer, call_length=5, is_syzkaller=True))
     assert (tmp_path / "raw").read_text().splitlines()[0] == f"{PCS[-1]:#x}"
     assert (tmp_path / "syz").read_text().splitlines() == [f"{pc - 5:#x}" for pc in PCS]
     kernel = TraceKernel(
