@@ -31,7 +31,7 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.point_table import find_point_table
+from kcovdbg.console.point_table import find_early_points, find_point_table
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text
@@ -132,6 +132,15 @@ def _find_points(context: Context, place: str) -> _Found:
     :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that
         name.
     """
+    early: Sequence[FunctionPoint] = ()
+    if not is_file_name(place):
+        early = find_early_points(context, place)
+    if early:
+        remark = (
+            f"the table of this build is still being built: points of '{place}' inlined into "
+            f"other functions are missing"
+        )
+        return _Found(early, remarks=(remark,))
     image = find_point_table(context)
     found = _find_in_table(image, place)
     if found is not None and _is_function(image, place):

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.file import open_image
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.inputs.kernel_code import LoadedCode
 from kcovdbg.inputs.kernel_memory import KernelMemory
@@ -196,6 +197,23 @@ class KernelPoints:
         table = self._names.table
         return None if table is None else table_code(table)
 
+    def find_in_function(self, function: str) -> Sequence[FunctionPoint]:
+        """Return the points in a function's own code, read from the kernel's image without its
+        table, which has those of inlined copies as well.
+
+        :return: empty where the image has no such function, or no code.
+        """
+        if self._code.image is None:
+            return ()
+        rows: list[tuple[int, PointKind]] = []
+        try:
+            with open_image(self._code.image, self._code.stripped_image) as elf:
+                for text, address in _read_function(elf, function):
+                    rows += find_text_points(text, address, elf)
+        except TargetError:
+            return ()
+        return self._locate(sorted(rows))
+
     def find_in_module(self, function: str) -> tuple[str, Sequence[FunctionPoint]] | None:
         """Return a loaded module and the points of its function as recorded, from its code in
         memory; None where none has it.
@@ -229,12 +247,12 @@ class KernelPoints:
                     f"the code of {function}() in module {module} is unreadable: {error}"
                 ) from None
             found = find_text_points(text, symbol.address, elf, offset)
+        return module, self._locate([(address - offset, kind) for address, kind in found])
+
+    def _locate(self, rows: Sequence[tuple[int, PointKind]]) -> Sequence[FunctionPoint]:
         names = self._names.locations
-        points = []
-        for address, kind in found:
-            pc = address - offset
-            points.append(FunctionPoint(pc, kind, names[pc].frames))
-        return module, points
+        names.prefetch(pc for pc, _ in rows)
+        return [FunctionPoint(pc, kind, names[pc].frames) for pc, kind in rows]
 
 
 def _read_module(module: LoadedModule, path: str | None) -> ModuleCode:
@@ -254,3 +272,12 @@ def _read_module(module: LoadedModule, path: str | None) -> ModuleCode:
     if table.blocks is None:
         return ModuleCode(module, None, "its code is not understood")
     return ModuleCode(module, table)
+
+
+def _read_function(elf: ElfFile, function: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the code and the address of each symbol of a function, clones included."""
+    for symbol in elf.symbols.find_containing(function):
+        if not symbol.is_function or not symbol.size:
+            continue
+        if function in (symbol.name, strip_clone_suffix(symbol.name)):
+            yield elf.read(symbol.address, symbol.size), symbol.address
