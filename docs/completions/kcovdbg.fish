@@ -142,6 +142,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l record -xka "(__fish_complete_path (commandline -ct))" -d 'record every look in a file'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l print -d 'print what has changed in each look, without a screen'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l summary -d 'summarize a recording, as without this option'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write the summary as an HTML page with plots; - for standard output'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l interval -x -d 'time from look to look, at least; default 0.25'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l cpu -x -d 'percentage of one core that looking may take; default 4'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l seconds -x -d 'end after this time'

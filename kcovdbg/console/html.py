@@ -86,7 +86,9 @@ class PageSection(NamedTuple):
 _FOOTER: Final = "Made by kcovdbg. KCOV records no time; numbers count records."
 
 
-def page_lines(title: str, subtitle: str, sections: Sequence[PageSection]) -> Iterator[str]:
+def page_lines(
+    title: str, subtitle: str, sections: Sequence[PageSection], footer: str = _FOOTER
+) -> Iterator[str]:
     """Yield the page.
 
     Its content security policy allows only its own style and script, by their hashes: no network,
@@ -117,7 +119,7 @@ def page_lines(title: str, subtitle: str, sections: Sequence[PageSection]) -> It
         yield f'<h2 id="{section.anchor}-title">{text(section.title)}</h2>'
         yield from section.markup
         yield "</section>"
-    yield f"</main><footer><p>{_FOOTER}</p></footer>"
+    yield f"</main><footer><p>{text(footer)}</p></footer>"
     yield f"<script>{script}</script></body></html>"
 
 

@@ -13,7 +13,8 @@ from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table
+from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import (
     INTERRUPTED,
@@ -24,6 +25,7 @@ from kcovdbg.errors import (
     WordError,
 )
 from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, follow
+from kcovdbg.monitor.page import recording_page
 from kcovdbg.monitor.printed_looks import print_looks
 from kcovdbg.monitor.samples import SAMPLE_COLUMNS, open_recording, read_samples
 from kcovdbg.monitor.summary import (
@@ -39,18 +41,19 @@ from kcovdbg.monitor.summary import (
 from kcovdbg.target.end_signals import signals_as_exit
 
 _MOST_PERCENT: Final = 100
+_BUFFERS_SHOWN: Final = 20
 
 
 def _run(context: Context, args: Namespace) -> CommandResult:
     if args.file is None:
-        if args.summary:
+        if args.summary or args.output is not None:
             raise WordError(
                 "monitor: --summary needs a recording", None, hint="monitor FILE --summary"
             )
         return _watch(context, args)
     if args.record is not None:
         raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
-    return _summarize(context, args.file)
+    return _summarize(context, args)
 
 
 def _has_screen(context: Context) -> bool:
@@ -150,13 +153,24 @@ def _show(context: Context, source: LiveSource) -> None:
     show_monitor(source, view)
 
 
-def _summarize(context: Context, path: str) -> Iterator[Renderable]:
-    summary = summarize(read_samples(path))
+def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
+    summary = summarize(read_samples(args.file))
+    page = (f"{line}\n" for line in recording_page(summary))
+    if args.output == STDOUT:
+        if context.format is not Format.TEXT:
+            raise UsageError(
+                "monitor: cannot write JSON or CSV to standard output", hint="add -o FILE"
+            )
+        yield Text(page)
+        return
+    if args.output is not None:
+        with open_text(args.output, context.input_files) as stream:
+            stream.writelines(page)
     if context.format is not Format.TEXT:
         yield Fields(SUMMARY_ROWS.columns, summary)
         return
     yield Lines((*heading_lines(summary), ()))
-    yield buffer_table(summary)
+    yield buffer_table(summary, _BUFFERS_SHOWN)
     yield Lines((*advice_lines(summary), ()), is_prose=True)
     if summary.activity.sections:
         yield section_table(summary.activity.sections)
@@ -164,10 +178,12 @@ def _summarize(context: Context, path: str) -> Iterator[Renderable]:
     for by, shares in summary.shares.items():
         if shares:
             yield Lines(((("header", f"records by {by}, estimated from samples"),),))
-            yield share_table(shares, by)
+            yield share_table(shares, by=by)
             yield Lines(((),))
     objects = f"objects: {summary.activity.came} came, {summary.activity.went} went"
     yield Lines(((("header", objects),),), remarks=summary.errors)
+    if args.output is not None:
+        yield Lines(((("remark", f"written: {args.output}"),),))
 
 
 COMMAND: Final = Command(
@@ -187,14 +203,21 @@ COMMAND: Final = Command(
         "is emptied and filled again between two looks counts once.\n\n"
         "--record writes every look to a file, as JSON Lines. monitor FILE says which buffers "
         "overflowed, what was lost, which size would have held 99 % of the rounds, and where the "
-        "records went. Without a screen, --print writes what has changed in each look, --jsonl a "
-        "row per look, and --record records until C-c or for --seconds."
+        "records went; -o writes a page with plots. Without a screen, --print writes what has "
+        "changed in each look, --jsonl a row per look, and --record records until C-c or for "
+        "--seconds."
     ),
     arguments=(
         Argument("file [FILE]", Value.FILE, "a recording to summarize"),
         Argument("--record FILE", Value.FILE, "record every look in a file", is_output=True),
         Argument("--print", Value.FLAG, "print what has changed in each look, without a screen"),
         Argument("--summary", Value.FLAG, "summarize a recording, as without this option"),
+        Argument(
+            "-o, --output FILE",
+            Value.FILE,
+            "write the summary as an HTML page with plots; - for standard output",
+            is_output=True,
+        ),
         Argument(
             "--interval SECONDS",
             Value.SECONDS,
@@ -215,6 +238,7 @@ COMMAND: Final = Command(
         Example("monitor --record fuzz.jsonl", "watch, and keep what is seen"),
         Example("monitor --print --interval 2", "the same in a log or a pipe"),
         Example("monitor fuzz.jsonl", "which buffers overflowed, and which size would do?"),
+        Example("monitor fuzz.jsonl -o fuzz.html", "the same as a page with plots"),
     ),
     needs=frozenset(),
     endless=True,

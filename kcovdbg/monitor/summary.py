@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
@@ -39,10 +40,10 @@ from kcovdbg.monitor.samples import Sample
 _HELD: Final = 0.99
 # Words of a page on 64-bit kernels, and the smallest size that is recommended.
 _PAGE_WORDS: Final = 512
-# Limits for the handles of an object that are named, and for the rows of tables in text.
+# Limit for the handles of an object that are named.
 _HANDLES: Final = 6
-_BUFFERS_SHOWN: Final = 20
-_SHARES_SHOWN: Final = 15
+# Limit for the points of a plot.
+_POINTS: Final = 400
 _HEADER: Final = ".h"
 
 _Records: TypeAlias = Counter[tuple[str | None, str | None]]
@@ -183,6 +184,22 @@ class LocatedShare(NamedTuple):
     """Share of all sampled records, 0 to 1."""
 
 
+class PlotPoint(NamedTuple):
+    """A recording at one moment."""
+
+    seconds: float
+    """Since its start."""
+    rate: float
+    """Records a second of all tasks."""
+    fill: float
+    """Share of the fullest buffer that is in use, 0 to 1."""
+    overflows: int
+    """Since the start."""
+    sections: int
+    """Number of sections in flight."""
+    objects: int
+
+
 class Summary(NamedTuple):
     """The answers that a recording gives."""
 
@@ -194,6 +211,7 @@ class Summary(NamedTuple):
     buffers: tuple[BufferUse, ...]
     shares: Mapping[str, tuple[LocatedShare, ...]]
     """The places that took most records, by ``function``, ``file`` and ``directory``."""
+    points: tuple[PlotPoint, ...]
     errors: tuple[str, ...]
 
 
@@ -207,6 +225,7 @@ def summarize(samples: Iterable[Sample]) -> Summary:
     starts: dict[BufferKey, int] = {}
     shares: _Records = Counter()
     errors: dict[str, None] = {}
+    points: list[PlotPoint] = []
     gaps: list[float] = []
     activity = Activity()
     for sample in samples:
@@ -231,13 +250,35 @@ def summarize(samples: Iterable[Sample]) -> Summary:
                 if found is not None:
                     size = found.size
                 uses.setdefault(of, BufferUse(*of)).add(step, span, size, (key, starts[key]))
+        points.append(_make_point(activity, sample, span))
     return Summary(
         last=sample,
         activity=activity,
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(sorted(uses.values(), key=_buffer_order)),
         shares=_rank_shares(shares),
+        points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
+    )
+
+
+def _make_point(activity: Activity, sample: Sample, span: float) -> PlotPoint:
+    """Return the point of the latest sample.
+
+    :param span: seconds since the sample before.
+    """
+    rate = 0.0
+    if span > 0:
+        # Devices count words.
+        steps = activity.steps.items()
+        rate = sum(step.gained for key, step in steps if key.device is None) / span
+    return PlotPoint(
+        seconds=activity.seconds,
+        rate=rate,
+        fill=max((task.fill or 0.0 for task in sample.tasks), default=0.0),
+        overflows=activity.overflows,
+        sections=sum(task.is_section for task in sample.tasks),
+        objects=len(activity.objects),
     )
 
 
@@ -294,6 +335,23 @@ def exclusion(file: str | None) -> tuple[str | None, str | None]:
     if path.suffix or not file.endswith("/"):
         return None, None
     return str(path / "Makefile"), "KCOV_INSTRUMENT := n"
+
+
+def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
+    """Return at most so many points. Neighbors are joined, with their highest values."""
+    if len(points) <= most:
+        return list(points)
+    joined = []
+    edges = [number * len(points) // most for number in range(most + 1)]
+    for first, end in pairwise(edges):
+        group = points[first:end]
+        point = group[-1]._replace(
+            rate=sum(point.rate for point in group) / len(group),
+            fill=max(point.fill for point in group),
+            sections=max(point.sections for point in group),
+        )
+        joined.append(point)
+    return joined
 
 
 def handle_text(section: SectionActivity) -> str:
@@ -598,9 +656,9 @@ def heading_lines(summary: Summary) -> Iterator[Line]:
     yield (("remark", f"{cost}; counts are lower bounds"),)
 
 
-def buffer_table(summary: Summary) -> Table:
+def buffer_table(summary: Summary, limit: int | None = None) -> Table:
     """Return the table of buffers."""
-    shown = summary.buffers[:_BUFFERS_SHOWN]
+    shown = summary.buffers[:limit]
     more = len(summary.buffers) - len(shown)
     remarks = []
     if more:
@@ -644,19 +702,19 @@ def section_table(sections: Sequence[SectionActivity]) -> Table:
     return Table(_SECTION_COLUMNS, sections, empty="no section was seen")
 
 
-def share_table(shares: Sequence[LocatedShare], by: str) -> Table:
+def share_table(shares: Sequence[LocatedShare], *, by: str, limit: int = 15) -> Table:
     """Return the table of the shares of functions, files or directories.
 
     :param by: ``function``, ``file`` or ``directory``.
     """
     remarks = []
-    more = len(shares) - _SHARES_SHOWN
-    if more > 0:
-        remarks.append(f"{more} more; --json has them")
+    if len(shares) > limit:
+        remarks.append(f"{len(shares) - limit} more; --json has them")
     return Table(
         _SHARE_COLUMNS,
-        shares[:_SHARES_SHOWN],
+        shares[:limit],
         show=("records", "share", *_SHARE_KEYS[by]),
+        empty="no records were sampled",
         remarks=remarks,
         piped_width=PIPED_WIDTH,
     )

@@ -219,6 +219,14 @@ def test_exclusion():
     assert exclusion("/usr/src/module.c") == exclusion(None) == (None, None)
 
 
+def test_long_recordings_keep_their_peaks():
+    samples = [sample(number / 4, task(511 if number == 3000 else 0)) for number in range(5000)]
+    summary = summarize(samples)
+    assert len(summary.points) <= 400
+    assert max(point.fill for point in summary.points) == 1.0
+    assert summary.points[-1].overflows == 1
+
+
 def test_sections_count_for_a_handle_that_is_found_later():
     objects = (ObjectSample(KCOV, None, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
     (found,) = run(

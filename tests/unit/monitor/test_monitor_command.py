@@ -7,6 +7,7 @@ import io
 import json
 import re
 import signal
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,12 +99,15 @@ def test_a_dump_is_refused(kernel):
     "words",
     [
         ["--summary"],
+        ["-o", "page.html"],
         [EXAMPLE, "--summary", "--record", "x"],
         [EXAMPLE, "--record", "x"],
         ["--record", "x", "--cpu", "0"],
         ["--record", "x", "--cpu", "101"],
         ["/nowhere/at/all.jsonl", "--summary"],
         ["--record", "/nowhere/at/all.jsonl"],
+        [EXAMPLE, "--summary", "-o", EXAMPLE],
+        [EXAMPLE, "--summary", "--json", "-o", "-"],
     ],
 )
 def test_what_makes_no_sense_is_refused(kernel, words):
@@ -245,6 +249,29 @@ def test_summary_as_text_names_the_size_for_both(kernel):
     assert "KCOV_INSTRUMENT_read_write.o := n" in printed
 
 
+def test_page_is_whole_and_needs_no_other_file(kernel, tmp_path):
+    path = tmp_path / "page.html"
+    status, _ = run(kernel(), EXAMPLE, "-o", str(path))
+    assert status == 0
+    page = path.read_text()
+    drawings = [ET.fromstring(drawing) for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+    assert [len(drawing.findall("polyline")) for drawing in drawings] == [1] * 4
+    # The page's policy allows no style attributes, and no network.
+    assert not re.search(r' style="|(src|href)="(http|//)', page)
+    assert "KCOV_INIT_TRACE, 2048" in path.read_text()
+    _, printed = run(kernel(), EXAMPLE, "-o", "-")
+    assert printed.rstrip("\n").splitlines() == path.read_text().splitlines()
+
+
+def test_names_in_a_page_cannot_become_markup(kernel, tmp_path):
+    rows = Path(EXAMPLE).read_text().replace("rounds-fill", "<script>x</script>")
+    recording, page = tmp_path / "a.jsonl", tmp_path / "a.html"
+    recording.write_text(rows)
+    run(kernel(), str(recording), "-o", str(page))
+    assert "<script>x" not in page.read_text()
+    assert "&lt;script&gt;x" in page.read_text()
+
+
 @pytest.mark.parametrize(
     "key", ["time", "state", "reads", "seconds", "tasks", "errors", "target", "release"]
 )
@@ -257,7 +284,7 @@ def test_a_row_that_means_harm_is_refused_or_read(tmp_path, capsys, key, value):
     row[key] = "HERE"
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join([rows[0], json.dumps(row).replace('"HERE"', value), rows[2]]))
-    for words in ([], ["--json"]):
+    for words in ([], ["--json"], ["-o", str(tmp_path / "a.html")]):
         # An error of Python would be an internal one, with a hint on how to report it.
         assert main(["monitor", str(path), "--summary", *words]) in (0, 2)
         assert "--debug" not in capsys.readouterr().err
