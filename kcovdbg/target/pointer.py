@@ -107,6 +107,17 @@ def read_pointer(target: Target, address: int) -> int:
     return strip_tag(target, read_word(target, address))
 
 
+def read_task_of_cpu(target: Target, cpu: int, member: str) -> int:
+    """Read a pointer to a task in the run queue of a CPU.
+
+    :param member: of ``struct rq``.
+    :raises MissingError: when this kernel has no such member.
+    :raises ReadError: when it cannot be read.
+    """
+    offset = target.member("struct rq", member).offset
+    return read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
+
+
 def read_word(target: Target, address: int, size: int | None = None) -> int:
     """Read an unsigned number of the kernel that is not a pointer.
 

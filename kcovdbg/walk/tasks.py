@@ -15,7 +15,7 @@ from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
+from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_task_of_cpu, read_word
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import TASK_LINKS, Layout
 
@@ -294,7 +294,7 @@ class TaskWalk:
         for cpu in self._target.cpus():
             for member, what in (("idle", "idle"), ("curr", "current")):
                 try:
-                    address = _read_of_queue(self._target, cpu, member)
+                    address = read_task_of_cpu(self._target, cpu, member)
                     # A possible CPU that was never online has no idle task.
                     if not address or address in self._seen:
                         continue
@@ -309,12 +309,6 @@ class TaskWalk:
                 yield fields
 
 
-def _read_of_queue(target: Target, cpu: int, member: str) -> int:
-    """Read a pointer to a task in the run queue of a CPU."""
-    offset = target.member("struct rq", member).offset
-    return read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
-
-
 def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
     """Read each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left
     out.
@@ -323,7 +317,7 @@ def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
     remarks: list[str] = []
     for cpu in target.cpus():
         try:
-            address = _read_of_queue(target, cpu, "curr")
+            address = read_task_of_cpu(target, cpu, "curr")
         except (MissingError, ReadError) as error:
             remarks.append(f"CPU {cpu}'s current task could not be read: {error}")
             continue

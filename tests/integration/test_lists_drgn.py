@@ -6,9 +6,12 @@ from pathlib import Path
 
 import drgn
 import pytest
+from drgn.helpers.linux.boot import kaslr_offset
+from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_valid_page_range, for_each_vma, for_each_vmap_area
-from drgn.helpers.linux.mmzone import for_each_present_section
+from drgn.helpers.linux.mmzone import for_each_present_section, section_decode_mem_map
+from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 
 from kcovdbg.errors import ReadError
@@ -38,6 +41,22 @@ def find_in_direct_map(prog, name, flags, _file):
     if name != "saved_command_line" or not flags & drgn.FindObjectFlags.VARIABLE:
         return None
     return drgn.Object(prog, "char *", address=prog.symbol(name).address)
+
+
+def test_per_cpu_data(target):
+    prog = target.prog
+    assert target.kaslr_offset == kaslr_offset(prog)
+    assert [*target.cpus()] == [*for_each_possible_cpu(prog)]
+    queues = prog["runqueues"].address_of_()
+    for cpu in target.cpus():
+        assert target.per_cpu("runqueues", cpu) == int(per_cpu_ptr(queues, cpu))
+
+
+def test_sections_of_memory(target):
+    sections = for_each_present_section(target.prog)
+    expected = {int(section_decode_mem_map(section, number)) for number, section in sections}
+    assert expected
+    assert expected == {part.address for part in target.page_ranges()}
 
 
 def test_mappings(target):

@@ -118,6 +118,7 @@ ENVIRONMENT = {
     "kcovdbg.limits.set_limits": SETTINGS,
     "kcovdbg.monitor.screen.show_monitor": SETTINGS,
     "kcovdbg.patch.git_diff._find_environment": "passed to child_environment()",
+    "kcovdbg.target.drgn.program_memory.without_command_plugins": SETTINGS,
 }
 FINDERS = ("kcovdbg.child_process", "kcovdbg.user_folder")
 

@@ -252,6 +252,13 @@ def test_a_question_about_a_task_loads_no_readers_of_traces():
     assert readers.isdisjoint(loaded_by("--demo", "why", "34"))
 
 
+@pytest.mark.parametrize("words", [["tasks"], ["check"], ["why", "34"]])
+def test_commands_on_a_dump_load_no_helpers_of_drgn(words):
+    # One of them imports all of them.
+    loaded = loaded_by("--demo", *words)
+    assert [name for name in loaded if name.startswith(("drgn.helpers.linux", "drgn.com"))] == []
+
+
 def test_a_command_is_loaded_alone():
     """The modules of all commands would take ten megabytes of each process."""
     for words in (["-e", "jobs"], ["jobs"]):

@@ -32,6 +32,7 @@ from kcovdbg.target.drgn.program_memory import (
     physical_memory,
     platform_of,
     vmcoreinfo_of,
+    without_command_plugins,
 )
 from kcovdbg.target.drgn.programs import (
     VMCOREINFO_HINT,
@@ -53,6 +54,7 @@ _BOOT_INTERVAL: Final = 0.2
 _MAX_CPUS: Final = 4096
 
 
+@without_command_plugins()
 def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
     """Open a running QEMU guest through QMP.
 
@@ -311,6 +313,7 @@ class StubMachine:
         add_kernel_memory(prog)
         return prog
 
+    @without_command_plugins()
     def _open_virtual(self) -> drgn.Program:
         header = self._kernel.header
         prog = drgn.Program(platform_of(header))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -159,6 +160,29 @@ class CachedMemory:
                 self.blocks[number] = data[index * self._block : (index + 1) * self._block]
 
 
+# drgn's own, and kcovdbg's.
+_COMMAND_PLUGINS: Final = ("builtin_commands", "crash_commands", "kcov")
+_DISABLED_PLUGINS: Final = "DRGN_DISABLE_PLUGINS"
+
+
+@contextlib.contextmanager
+def without_command_plugins() -> Iterator[None]:
+    """Let drgn load no plugins in the block that only add commands to its shell.
+
+    It loads plugins for the first Program that gets memory; these import all of its helpers, which
+    takes a fifth of the time in which it opens a dump.
+    """
+    given = os.environ.get(_DISABLED_PLUGINS)
+    os.environ[_DISABLED_PLUGINS] = ",".join(filter(None, (given, *_COMMAND_PLUGINS)))
+    try:
+        yield
+    finally:
+        del os.environ[_DISABLED_PLUGINS]
+        if given is not None:
+            os.environ[_DISABLED_PLUGINS] = given
+
+
+@without_command_plugins()
 def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:
     """Return a Program over a dump of notes without memory, to which the caller adds memory.
 

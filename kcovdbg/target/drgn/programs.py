@@ -47,6 +47,7 @@ from kcovdbg.target.drgn.program_memory import (
     physical_memory,
     platform_of,
     vmcoreinfo_of,
+    without_command_plugins,
 )
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 
@@ -143,6 +144,7 @@ def _describe_slice(path: Path) -> list[str]:
     return found
 
 
+@without_command_plugins()
 def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
     """Open the running kernel.
 
@@ -323,6 +325,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
         return add_kaslr_offset(found, image.symbols.addresses_of(LINKED_SYMBOLS))
 
 
+@without_command_plugins()
 def _set_core(
     name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None
 ) -> drgn.Program:

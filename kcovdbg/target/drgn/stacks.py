@@ -13,8 +13,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 import drgn
-from drgn.helpers.linux.cpumask import for_each_possible_cpu
-from drgn.helpers.linux.sched import cpu_curr
 
 from kcovdbg.abi.address import ReadMemory
 from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
@@ -26,7 +24,7 @@ from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, first_line, walking
 from kcovdbg.target.drgn.lines import frames_at
 from kcovdbg.target.drgn.program_memory import copy_program, is_walked, physical_memory
 from kcovdbg.target.drgn.program_types import ProgramTypes
-from kcovdbg.target.pointer import UPPER_HALF_START, strip_tag
+from kcovdbg.target.pointer import UPPER_HALF_START, read_task_of_cpu, strip_tag
 
 
 class DrgnStacks:
@@ -86,9 +84,14 @@ class DrgnStacks:
         if self.current_registers is None:
             return None
         with walking(f"the CPU of task {task:#x}"):
-            for cpu in for_each_possible_cpu(self._target.prog):
-                if strip_tag(self._target, int(cpu_curr(self._target.prog, cpu))) == task:
-                    return self.current_registers(cpu)
+            cpu = self._find_cpu(task)
+        return None if cpu is None else self.current_registers(cpu)
+
+    def _find_cpu(self, task: int) -> int | None:
+        """Return the CPU that a task runs on, None where it runs on none."""
+        for cpu in self._target.cpus():
+            if read_task_of_cpu(self._target, cpu, "curr") == task:
+                return cpu
         return None
 
     def unwind(self, registers: Mapping[str, int]) -> Sequence[StackFrame]:
@@ -180,15 +183,15 @@ class DrgnStacks:
                 )
 
     def _find_riscv_registers(self, prog: drgn.Program, task: int) -> StackRegisters:
-        for cpu in for_each_possible_cpu(prog):
-            if int(cpu_curr(prog, cpu)) == task:
-                if prog.flags & drgn.ProgramFlags.IS_LIVE:
-                    # As drgn refuses it on other machines.
-                    raise drgn.UnsupportedOperation("cannot unwind stack of running task")
-                found = find_registers(parse_notes(self._read_notes(), "<"), cpu)
-                if found is None:
-                    raise CapabilityError(f"the registers of CPU {cpu} are not available")
-                return found
+        cpu = self._find_cpu(task)
+        if cpu is not None:
+            if prog.flags & drgn.ProgramFlags.IS_LIVE:
+                # As drgn refuses it on other machines.
+                raise drgn.UnsupportedOperation("cannot unwind stack of running task")
+            found = find_registers(parse_notes(self._read_notes(), "<"), cpu)
+            if found is None:
+                raise CapabilityError(f"the registers of CPU {cpu} are not available")
+            return found
         thread = drgn.Object(prog, "struct task_struct *", value=task).thread
         return StackRegisters(thread.ra.value_(), 0, thread.s[0].value_(), is_interrupted=False)
 
@@ -201,8 +204,8 @@ class DrgnStacks:
         try:
             cpu = find_panic_cpu(self._target.prog)
             if cpu is not None:
-                return strip_tag(self._target, int(cpu_curr(self._target.prog, cpu)))
-        except WALK_ERRORS:
+                return read_task_of_cpu(self._target, cpu, "curr")
+        except (ReadError, *WALK_ERRORS):
             pass
         try:
             return strip_tag(self._target, int(self._target.prog.crashed_thread().object.value_()))

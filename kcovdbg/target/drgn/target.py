@@ -5,21 +5,19 @@ kcovdbg.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import drgn
-from drgn.helpers.linux.boot import kaslr_offset
-from drgn.helpers.linux.cpumask import for_each_possible_cpu
-from drgn.helpers.linux.percpu import per_cpu_ptr
-from drgn.helpers.linux.pid import find_task
 
 from kcovdbg.abi.address import ReadMemory, word_mask
+from kcovdbg.abi.mode import bit_numbers
 from kcovdbg.elf.header import NT_PRSTATUS, parse_notes
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.input_file import parse_number
 from kcovdbg.target.connection import Connection
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
 from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, vmcoreinfo_of
@@ -46,7 +44,8 @@ _Walk = TypeVar("_Walk")
 # With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most;
 # sections have 27 and more.
 _MAX_SECTIONS: Final = 1 << 52 - 27
-# include/linux/mmzone.h: what can be present or absent in a section.
+# include/linux/mmzone.h: SECTION_MARKED_PRESENT, and what can be present or absent in a section.
+_SECTION_PRESENT: Final = 1
 _SUBSECTION_BITS: Final = 21
 # drgn raises these for the memory or the QMP connection of a QEMU that has ended.
 _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
@@ -88,7 +87,7 @@ class DrgnTarget(ProgramTypes):
         self.read_notes = read_notes
         self.code = code
         exclude_per_cpu_data(prog)
-        self.kaslr_offset = int(kaslr_offset(prog))
+        self.kaslr_offset = parse_number(vmcoreinfo_of(prog).get("KERNELOFFSET", ""), 16) or 0
         self.page_size = int(prog["PAGE_SIZE"])
         self.kernel_range = (
             UPPER_HALF_START if platform.arch in UPPER_HALF else self.page_size,
@@ -179,7 +178,8 @@ class DrgnTarget(ProgramTypes):
     def cpus(self) -> Sequence[int]:
         if self._cpus is None:
             with walking("the mask of possible CPUs"):
-                self._cpus = tuple(for_each_possible_cpu(self.prog))
+                words = self.prog["__cpu_possible_mask"].bits.value_()
+                self._cpus = tuple(bit_numbers(self._join_words(words)))
         return self._cpus
 
     def assume_cpus(self) -> str | None:
@@ -201,35 +201,48 @@ class DrgnTarget(ProgramTypes):
     def page_ranges(self) -> Iterator[PageRange]:
         prog, size = self.prog, self.type_size("struct page")
         with walking("the array of pages"):
-            # Few commands need them.
             if "mem_section" not in prog:
                 from drgn.helpers.linux.mm import for_each_valid_page_range
 
                 for first, end, array in for_each_valid_page_range(prog):
                     yield PageRange(first, end - first, int(array) + first * size)
                 return
-            from drgn.helpers.linux.mmzone import (
-                for_each_present_section,
-                section_decode_mem_map,
-                section_nr_to_pfn,
-            )
-
-            last = self.symbol("__highest_present_section_nr").address
-            if read_word(self, last) >= _MAX_SECTIONS:
-                raise ReadError("__highest_present_section_nr is out of range", last)
-            for number, section in for_each_present_section(prog):
-                first = int(section_nr_to_pfn(prog, number))
-                array = int(section_decode_mem_map(section, number))
+            frames = (1 << prog["SECTION_SIZE_BITS"].value_()) // self.page_size
+            for number, section in self._list_sections():
+                first = number * frames
+                # The array that page frame 0 would be in. Lower bits than a page has are flags.
+                base = section.section_mem_map.value_() // self.page_size * self.page_size
+                array = base + first * size & word_mask(self.word_size)
                 # An array that cannot be in the kernel has no elements.
                 if is_kernel_pointer(self, array):
                     for start, length in self._find_present(section):
                         yield PageRange(first + start, length, array + start * size)
 
+    def _list_sections(self) -> Iterator[tuple[int, drgn.Object]]:
+        """Yield the ``struct mem_section`` of each section of memory that is present, with its
+        number.
+        """
+        highest = self.symbol("__highest_present_section_nr").address
+        count = read_word(self, highest) + 1
+        if count > _MAX_SECTIONS:
+            raise ReadError("__highest_present_section_nr is out of range", highest)
+        roots = self.prog["mem_section"]
+        per_root = self.prog["SECTIONS_PER_ROOT"].value_()
+        for first in range(0, count, per_root):
+            root = roots[first // per_root]
+            # Without CONFIG_SPARSEMEM_EXTREME, it is an array.
+            if root.type_.kind == drgn.TypeKind.POINTER and not root:
+                continue
+            for number in range(first, min(first + per_root, count)):
+                section = root[number - first]
+                if section.section_mem_map.value_() & _SECTION_PRESENT:
+                    yield number, section
+
     def _find_present(self, section: drgn.Object) -> Iterator[tuple[int, int]]:
         """Yield the spans of pages that a section has elements for: memory that was added to a
         machine may have fewer.
 
-        :param section: ``struct mem_section *``.
+        :param section: ``struct mem_section``.
         """
         count = int(1 << self.prog["SECTION_SIZE_BITS"] - _SUBSECTION_BITS)
         present = 0
@@ -238,8 +251,7 @@ class DrgnTarget(ProgramTypes):
         # reported as missing.
         with suppress(AttributeError, drgn.FaultError):
             usage = drgn.Object(self.prog, section.usage.type_, strip_tag(self, int(section.usage)))
-            words = usage.subsection_map.value_()
-            present = sum(word << 8 * self.word_size * index for index, word in enumerate(words))
+            present = self._join_words(usage.subsection_map.value_())
         frames = (1 << _SUBSECTION_BITS) // self.page_size
         for is_present, numbers in groupby(
             range(count), lambda number: not present or present >> number & 1
@@ -247,6 +259,10 @@ class DrgnTarget(ProgramTypes):
             if is_present:
                 first, *others = numbers
                 yield first * frames, (len(others) + 1) * frames
+
+    def _join_words(self, words: Iterable[int]) -> int:
+        """Return a bitmap as one number."""
+        return sum(word << 8 * self.word_size * index for index, word in enumerate(words))
 
     def per_cpu(self, name: str, cpu: int) -> int:
         try:
@@ -262,7 +278,11 @@ class DrgnTarget(ProgramTypes):
                 f"the kernel has no per-CPU variable {name}: it takes no space"
             )
         with walking(f"the offset of CPU {cpu}"):
-            address = int(per_cpu_ptr(variable.address_of_(), cpu))
+            address = int(variable.address_of_())
+            # Kernels for a single processor have no offsets.
+            if "__per_cpu_offset" in self.prog:
+                address += self.prog["__per_cpu_offset"][cpu].value_()
+                address &= word_mask(self.word_size)
         self._per_cpu[name, cpu] = address
         return address
 
@@ -275,6 +295,9 @@ class DrgnTarget(ProgramTypes):
         known = self._tasks.get(tid, 0)
         if known and self._is_thread(known, tid):
             return known
+        # Importing a helper of drgn's imports all of them, which few commands need.
+        from drgn.helpers.linux.pid import find_task
+
         with walking(f"the task of thread {tid}"):
             found = self._tasks[tid] = int(find_task(self.prog, tid))
         return found
