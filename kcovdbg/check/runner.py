@@ -335,9 +335,10 @@ def _look(
     parts = Part.NOTHING
     for rule in rules:
         parts |= rule.needs
-    state = source.read(parts)
+    state = source.read(parts, about=about)
     stacks = [task for rule in rules if rule.stacks is not None for task in rule.stacks(state)]
-    state = source.read(parts, stacks=stacks) if stacks else state
+    if stacks:
+        state = source.read(parts, stacks=stacks, about=about)
     search = TransienceSearch(source) if finds_transient else None
 
     look = _Look()

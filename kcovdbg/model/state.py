@@ -464,7 +464,8 @@ class _Members:
     earlier mode.
     """
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
-    """The records that no callback can have written, by buffer: of enabled objects and of sections.
+    """The records that no callback can have written, by buffer: of enabled objects and of sections,
+    or of those that were asked for.
     """
     proof_problem = _Member[str | None](Part.PROOF)
     """Why the code cannot say whether a record can have been written; None where it can."""
@@ -642,12 +643,19 @@ class StateSource(Protocol):
     """Reads the State of a kernel, once."""
 
     def read(
-        self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()
+        self,
+        parts: Part,
+        *,
+        stacks: Collection[int] = (),
+        syscalls: Collection[TaskFields] = (),
+        about: Collection[str] = (),
     ) -> State:
         """Return a State with some parts, each read once, and the stacks and system calls of some
         tasks.
 
         :param stacks: of these tasks, ``struct task_struct *``.
+        :param about: the buffers whose records are compared with the code, as findings name them;
+            all when it is empty.
         """
 
     def kcov(self, address: int) -> KcovFields:

@@ -111,6 +111,7 @@ class StateReader:
         self._unread_stacks: list[str] = []
         self._syscalls: dict[int, TaskSyscall] = {}
         self._readers = self._make_readers()
+        self._proofs: dict[frozenset[str], Mapping[str, object]] = {}
 
     def _make_readers(self) -> Mapping[Part, Callable[[], Mapping[str, object]]]:
         """Return functions that read the members of a State, by the part that has them."""
@@ -146,10 +147,6 @@ class StateReader:
             Part.SOFTIRQS: lambda: {"serving_softirq": self._softirqs.found},
             Part.CARRIERS: lambda: {"carriers": self._carriers.found},
             Part.BUFFERS: lambda: {"buffers": self._buffers.found},
-            Part.PROOF: lambda: {
-                "wrong_records": self._wrong_records.found,
-                "proof_problem": self._proof_problem,
-            },
             Part.SERIES: lambda: {"series": self._series.found},
             Part.DEVICES: lambda: {"devices": self._devices.found},
             Part.DEVICE_SESSIONS: lambda: {"device_sessions": self._device_sessions.found},
@@ -161,13 +158,22 @@ class StateReader:
         return StateReader(self.target, self.layout, self._find_proof, is_brief=self._is_brief)
 
     def read(
-        self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()
+        self,
+        parts: Part,
+        *,
+        stacks: Collection[int] = (),
+        syscalls: Collection[TaskFields] = (),
+        about: Collection[str] = (),
     ) -> State:
         """Return the State with some parts, and what of them could not be read.
 
         :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
         :param syscalls: tasks whose system calls are also wanted: a read of the target for each.
+        :param about: the buffers whose records are compared with the code, as findings name them;
+            all when it is empty.
         """
+        if Part.PROOF in parts:
+            self._known[Part.PROOF] = self._read_proof(frozenset(about))
         read: dict[str, object] = {}
         for part in Part:
             if part in parts and part is not Part.NOTHING:
@@ -404,20 +410,37 @@ class StateReader:
     def _proof_problem(self) -> str | None:
         return "no kernel image is given" if self._proof is None else self._proof.problem()
 
-    @read_once
-    def _wrong_records(self) -> Reading[tuple[WrongRecords, ...]]:
-        """The records of enabled objects and of sections, compared with the code."""
+    def _read_proof(self, about: frozenset[str]) -> Mapping[str, object]:
+        """Compare records of enabled objects and of sections with the code."""
+        if about not in self._proofs:
+            wrong = self._find_wrong_records(about)
+            self.lacking.update(wrong.lacking)
+            self._proofs[about] = {
+                "wrong_records": wrong.found,
+                "proof_problem": self._proof_problem,
+            }
+        return self._proofs[about]
+
+    def _find_wrong_records(self, about: frozenset[str]) -> Reading[tuple[WrongRecords, ...]]:
         if self._proof is None or self._proof_problem is not None:
             return Reading.of(Source.PROOF, ())
         from kcovdbg.walk.wrong_records import WrongRecordWalk
 
         walk = WrongRecordWalk(self._cache, self._proof)
-        found = [walk.find(contents, is_reused=False) for contents in self._buffers.found]
         held = sum(len(contents.buffer.words) for contents in self._buffers.found)
         budget = self._make_budget(held)
-        reused = self._read_user_buffers(budget, is_reused=True)
-        found += (walk.find(contents, is_reused=True) for contents in reused)
-        return Reading.of(Source.PROOF, tuple(filter(None, found)), budget.remarks)
+        found: list[WrongRecords] = []
+        for is_reused, buffers in (
+            (False, self._buffers.found),
+            (True, self._read_user_buffers(budget, is_reused=True)),
+        ):
+            for contents in buffers:
+                if about and contents.about not in about:
+                    continue
+                wrong = walk.find(contents, is_reused=is_reused)
+                if wrong is not None:
+                    found.append(wrong)
+        return Reading.of(Source.PROOF, tuple(found), budget.remarks)
 
     @read_once
     def _series(self) -> Reading[Mapping[str, object]]:

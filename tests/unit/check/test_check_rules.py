@@ -14,6 +14,7 @@ from kcovdbg.abi.record import PC, make_encoding
 from kcovdbg.check.runner import check, find_rule, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import name_kcov
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.state import BufferContents, KernelFacts, State
 from kcovdbg.target.target import Member, Vma
@@ -1393,6 +1394,29 @@ def test_a_count_that_pcs_left_is_told_from_one_that_nothing_explains():
     assert say(128) == say(511)
     assert say(511)[:2] == say(512)[:2]
     assert say(511)[2] != say(512)[2]
+
+
+def test_only_records_that_are_asked_about_are_compared(monkeypatch):
+    kernel = Kernel(E9A)
+    word(a_buffer("full"), 3, WRONG)(kernel)
+    word(a_buffer("local"), 3, WRONG)(kernel)
+    judged = []
+
+    def judge(proof, pcs, codec, read):
+        judged.append(WRONG in pcs)
+        return {pc: "no call ends there" for pc in pcs if pc == WRONG}, ()
+
+    monkeypatch.setattr(MadeUpProof, "judge", judge)
+    reader = StateReader(kernel.target, detect_layout(kernel.target), MadeUpProof)
+    about = name_kcov(kernel.objects["full"])
+    (finding,) = check(reader, wanted=["B12"], about=[about]).findings
+    assert finding.object == about
+    assert judged == [True]
+    # A question about one object leaves nothing out of a later check.
+    found = {one.object for one in check(reader, wanted=["B12"]).findings}
+    assert found == {about, name_kcov(kernel.objects["local"])}
+    assert judged.count(True) == 3
+    assert judged.count(False) > 1
 
 
 def test_a_second_init_trace_is_named():
