@@ -221,8 +221,8 @@ def _read_runs(
     *,
     takes_addresses: bool = False,
 ) -> Iterator[tuple[str, BufferCounts]]:
-    """Yield the counts of each run of one side after the word that names it, one trace in memory at
-    a time. Their remarks lack its name.
+    """Yield the word that names each run of one side, and the counts of the run. One trace at a
+    time is in memory. Remarks on a run do not name it.
 
     :param takes_addresses: as for :func:`count_buffer`.
     """
@@ -238,11 +238,14 @@ def _read_runs(
         paths = list(chain.from_iterable(runs))
         traces = read_traces(inputs, paths, kernel)
         others: list[NotATraceError] = []
+        # Each run is yielded after the next one was read: the last one has a remark on each file
+        # that is no trace.
         latest: BufferCounts | None = None
         for run in runs:
             # Several files are those of the calls of one program.
             counted: list[BufferCounts] = []
             remarks: list[str] = []
+            # As many traces as the run has files; the next run goes on behind them.
             for path, buffer in zip(run, traces, strict=False):
                 if isinstance(buffer, NotATraceError):
                     others.append(buffer)
@@ -282,7 +285,7 @@ def _count_side(
     is_incomplete = False
     recorded: TraceRecords | None = None
     for word, counted in _read_runs(context, words, build):
-        # Within one build, causes are not asked for.
+        # All records of a side are needed for the causes of differences between two builds only.
         if recorded is None or comparison.match is None:
             recorded = counted.trace
         else:
@@ -292,8 +295,8 @@ def _count_side(
         traces[word] += 1
         is_incomplete = is_incomplete or counted.is_incomplete
     remarks: list[str] = []
-    for word, its in remark_counts.items():
-        remarks += name_remarks(word, sum_up_remarks(its, traces[word], "traces"))
+    for word, counts in remark_counts.items():
+        remarks += name_remarks(word, sum_up_remarks(counts, traces[word], "traces"))
     assert recorded is not None
     return runs, recorded, remarks, is_incomplete
 
@@ -308,6 +311,7 @@ def _unordered(
     context: Context, args: Namespace, sides: Sequence[Sequence[str]]
 ) -> Iterator[Renderable]:
     builds = find_builds(context, sides)
+    # The first run of each side shows whether they can be compared, before all runs are read.
     firsts = []
     for words, build in zip(sides, builds.kernels, strict=True):
         word, counted = next(_read_runs(context, words, build))
@@ -373,12 +377,13 @@ def _find_rows(
         assert pc is not None
         placed.append((one, side, pc))
     for side, build in enumerate(builds):
-        build.names.locations.prefetch(pc for _, its, pc in placed if its == side)
+        build.names.locations.prefetch(pc for _, of_side, pc in placed if of_side == side)
     rows: list[_Row] = []
     for one, side, pc in placed:
         if filters[side](pc):
-            counts = one.records, one.left_runs, one.right_runs
-            rows.append(_make_row(comparison, causes, builds, side, pc, one.side, *counts))
+            row = _make_row(comparison, causes, builds, side, pc, one.side)
+            row = row._replace(left_runs=one.left_runs, right_runs=one.right_runs)
+            rows.append(row._replace(records=one.records))
     return rows
 
 
@@ -389,8 +394,12 @@ def _make_row(
     side: int,
     pc: int,
     which: DiffSide,
-    *counts: int,
 ) -> _Row:
+    """Return the row of a PC, with a count of one record.
+
+    :param side: of the build that the PC is of, 0 for the left one.
+    :param which: the runs that have the PC.
+    """
     build = builds[side]
     location = build.names.locations[pc]
     return _Row(
@@ -401,7 +410,6 @@ def _make_row(
         comparison.counterpart(pc, side),
         comparison.missing(pc, side),
         causes.find(location.innermost, side),
-        *counts,
     )
 
 

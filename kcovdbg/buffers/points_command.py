@@ -66,6 +66,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.function_starts import FunctionStart
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable
 
+_NOT_INSTRUMENTED: Final = "'{}' is not instrumented: its code has no coverage point"
 _BY_FUNCTION: Final = "function"
 _BY_FILE: Final = "file"
 _GROUPS: Final = ("directory", _BY_FILE, _BY_FUNCTION)
@@ -86,9 +87,9 @@ class _Found(NamedTuple):
 
     points: Sequence[FunctionPoint]
     absence: str = ""
-    """Why there are none, where there are none."""
+    """Why the place has no points, where it has none."""
     remarks: tuple[str, ...] = ()
-    """Where they are from, or which are missing."""
+    """Where the points are from, or which of them are missing."""
 
 
 def _is_function(table: LocationTable, name: str) -> bool:
@@ -111,9 +112,6 @@ def _find_in_table(table: LocationTable, place: str) -> _Found | None:
         pcs = table.find(files=files) if files else ()
         return _Found(_get_points(table, pcs), _NOT_INSTRUMENTED.format(place))
     return None
-
-
-_NOT_INSTRUMENTED: Final = "'{}' is not instrumented: its code has no coverage point"
 
 
 def _get_points(table: LocationTable, pcs: Iterable[int]) -> list[FunctionPoint]:
@@ -147,9 +145,11 @@ def _find_points(context: Context, place: str) -> _Found:
         return found
     is_function = not is_file_name(place)
     if found is None and is_function:
+        # A symbol of the image that the table has no function of.
         named = context.kernel.names.make_function_finder().find_in_image(place)
         if any(start.room for start in named):
             return _list_code(image, place, named)
+    # A function of a module, or a file or directory, of which the modules may have parts as well.
     modules = context.kernel.points.find_module_tables()
     parts = [found, *(_find_in_table(module, place) for module in modules)]
     known = [part for part in parts if part is not None]
@@ -503,6 +503,7 @@ class _Hits:
     """How often points are in some buffers."""
 
     counts: Counter[int]
+    """The number of records of each PC in all buffers."""
     kinds: Collection[PointKind]
     """The kinds of points that can be in the buffers."""
     is_incomplete: bool

@@ -69,15 +69,14 @@ class CoveredLines(NamedTuple):
     remarks: tuple[str, ...]
     """What is missing, and why."""
     unread: tuple[str, ...] = ()
-    """Those of modules whose lines are missing."""
+    """The remarks on modules whose lines are missing."""
 
 
 class LineFinder:
-    """Finds the states of lines by traces of one kernel.
+    """Finds the states of lines by traces of one kernel and its modules.
 
-    :param kernel: which has the modules as well.
-    :param find_table: waits for the table of its points, and raises CapabilityError when there is
-        none.
+    :param find_table: waits for the table of the kernel's points, and raises CapabilityError when
+        there is none.
     """
 
     def __init__(self, kernel: Kernel, find_table: Callable[[], LocationTable]) -> None:
@@ -99,13 +98,15 @@ class LineFinder:
         files: Collection[str] | None = None,
         has_unexecuted: bool = False,
     ) -> list[CoveredLines]:
-        """Return by each trace the lines of functions that any of them executed: all have the
-        same lines.
+        """Return the lines of functions that any of the traces executed, with their states by each
+        trace.
 
         :param place: a function, or a pattern of files; None for all.
         :param files: names as in debug info; None for all.
         :param has_unexecuted: whether lines of all other functions are wanted as well.
+        :return: for each trace, all with the same lines.
         """
+        # None stands for all functions.
         functions = None if has_unexecuted else self._find_functions(traces, place)
         starts: Mapping[str, Collection[int]] = {}
         if self._finder is not None:
@@ -134,7 +135,7 @@ class LineFinder:
             joined.append(join_code(points, code, starts).files())
             all_remarks.append((*self._remarks, *remarks))
         if len(traces) > 1:
-            # Code was inlined there, in functions that this trace did not execute.
+            # A trace lacks lines whose code was inlined only into functions of other traces.
             joined = fill_lines(joined, [_state_of_missing(trace) for trace in traces])
         unread = tuple(about_modules)
         return [
@@ -189,7 +190,7 @@ class LineFinder:
         files: Collection[str] | None,
         has_unexecuted: bool,
     ) -> tuple[PointLines, list[str]]:
-        """Return the lines with points, and which records have no line."""
+        """Return the lines with points, and remarks on records without a line."""
         if trace.quality & Quality.EXACT:
             # An executed address need not be that of a point.
             return NO_POINT_LINES, []
@@ -203,6 +204,8 @@ class LineFinder:
         found = find_lines(
             columns, counts.records, trace.kinds, wanted, has_unexecuted=has_unexecuted
         )
+        # An approximate location outside of the table is that of no point; one of the table is
+        # that of a tail call.
         no_points = sum(columns.approximate[index] for index in columns.unlisted)
         tail_calls = columns.approximate.count(1) - no_points
         remarks = []
