@@ -136,9 +136,8 @@ class Codec:
     has_points: bool = True
     """Whether the address of a record is that of a coverage point."""
     lead: int = 0
-    """How far the PC of a record is behind the address in it.
-
-    PCs are return addresses: what they mean is before them.
+    """Added to the address in a record to make a PC of it: PCs are return addresses, and are looked
+    up as the address before them.
     """
 
     @property
@@ -147,8 +146,8 @@ class Codec:
         return bool(self.lead)
 
     def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
-        """Return where each record begins, and how many words are whole records; where records
-        differ in length.
+        """Return where each record begins, and how many words are whole records. Only called if
+        records differ in length.
         """
         return array("Q", range(len(words))), len(words)
 

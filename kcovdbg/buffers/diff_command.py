@@ -110,7 +110,8 @@ _BUILD_COLUMNS: Final = (
     Column(
         "counterpart",
         WORD,
-        meaning="the PC of the same point in the other build, null where that has none",
+        meaning="the PC of the same point in the other build",
+        null="the other build has no such point",
     ),
     Column("missing", TEXT),
     Column("cause", TEXT, value=lambda row: row.cause and row.cause.cause.value),
@@ -124,7 +125,8 @@ _MEANINGS: Final = {
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
     "missing": Meaning(
         "what the other build lacks: `function`, `line`; `lines` where a build has no debug info "
-        "of the function, `location` where the PC has none, null for nothing"
+        "of the function, `location` where the PC has none",
+        "it lacks nothing",
     ),
     "cause": Meaning(
         "why the other build recorded nothing of the function: `not-reached`; `unrecorded`: it "

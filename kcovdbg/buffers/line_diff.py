@@ -31,7 +31,7 @@ from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
 from kcovdbg.symbols.location_table import LocationTable
 
-# Of the numbers of states.
+# Tables for bytes.translate(): whether a line in each state was executed, or was not.
 _EXECUTED: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
 _MISSED: Final = bytes(state is LineState.NOT_EXECUTED for state in LineState).ljust(256, b"\0")
 _SIGNS: Final = {
@@ -102,7 +102,7 @@ class _ExecutedCode:
 
 
 def _add_lines(columns: StateColumns, more: StateColumns) -> StateColumns:
-    """Return lines with those of a module, which has lines of the same headers."""
+    """Return lines with those of a module. A line that both have, as of a header, is joined."""
     names, files, lines = [*columns.names], columns.line_file[:], columns.line[:]
     states, hits = columns.line_state[:], columns.line_hits[:]
     numbers = {name: number for number, name in enumerate(names)}
@@ -135,9 +135,9 @@ def _add_lines(columns: StateColumns, more: StateColumns) -> StateColumns:
 
 
 class _SideStates:
-    """The states of the same lines by all runs of one side.
+    """How many runs of one side executed each line, and how many missed it.
 
-    :param codes: that have the lines: the image, and modules.
+    :param codes: the image and modules; their lines are the same for each run.
     :param runs: of the side.
     """
 
@@ -175,7 +175,8 @@ def diff_lines(
     kernel = builds.kernels[0]
     codes: dict[LocationTable | None, _ExecutedCode] = {}
     codes[None] = _ExecutedCode(make_finder(find_point_table(context, kernel)))
-    # Traces are read twice: lines of functions that only others executed are compared as well.
+    # Traces are read twice. The first reading collects the functions of all runs, since a run has
+    # states of lines in functions that only other runs executed.
     remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
@@ -233,8 +234,11 @@ def _find_rows(
             side = DiffSide.RIGHT
         elif executed and missed:
             side = DiffSide.FLICKER
-        elif executed + missed < left.count + right.count:
-            unknown += left.lines.line_state[index] != LineState.NOT_INSTRUMENTED
+        else:
+            # Some runs neither executed nor missed it, and the others agree.
+            is_instrumented = left.lines.line_state[index] != LineState.NOT_INSTRUMENTED
+            if is_instrumented and executed + missed < left.count + right.count:
+                unknown += 1
         if side is None:
             continue
         hits = max(left.hits[index], right.hits[index])

@@ -104,7 +104,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     if counted.is_incomplete:
         empty += " in what could be read"
     errors = partial(_errors, is_incomplete=counted.is_incomplete)
-    # A place that is known is in other code.
+    # A named place is in code at hand, not in a module whose lines are missing.
     unread = found.unread if not rows and args.place is None else ()
     data = Table(_COLUMNS, rows, errors=errors, unread=unread)
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))

@@ -453,10 +453,9 @@ COMMAND: Final = Command(
                 "side": Meaning(
                     "`what` or `against` where only one of the traces has the line, or `both`"
                 ),
-                "records": Meaning("records of WHAT, null where it has none", unit="records"),
+                "records": Meaning("records of WHAT", "it has none", "records"),
                 "against_records": Meaning(
-                    "records of the trace that is compared with, null where it has none",
-                    unit="records",
+                    "records of the trace that is compared with", "it has none", "records"
                 ),
             },
             errors=True,

@@ -24,8 +24,8 @@ from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, sty
 from kcovdbg.console.text import highlight
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
-# Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a
-# read.
+# Least pause between two reads of a live buffer, in seconds, and as a multiple of the time that a
+# read takes.
 _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4

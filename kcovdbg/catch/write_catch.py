@@ -34,7 +34,7 @@ from kcovdbg.walk.state import StateReader
 _SIZES: Final = (1, 2, 4, 8)
 _TASK_PREFIXES: Final = ("kcov", "saved_")
 _UNWATCHED: Final = frozenset({"lock"})
-# The groups of rules that a write to a structure may break.
+# The groups of rules that a write to a structure may break, by their letters.
 _GROUPS: Final[Mapping[str, str]] = {TASK: "TA", KCOV: "KT", AREA: "A"}
 _MODE: Final = "kcov_mode"
 _REFCOUNT: Final = "refcount"
@@ -167,6 +167,8 @@ class Catch:
         self._is_free = self._watched.type_name != AREA or self._is_listed()
         while True:
             renew_time_for_replies()
+            # A section writes to the area that it uses. Until the area is free again, the heads of
+            # the lists are watched instead.
             is_free = self._is_free
             spans, judge = self._field_spans, self._judge
             if not is_free:
@@ -222,6 +224,11 @@ class Catch:
         return False
 
     def _judge_change(self, span: MemorySpan, old: bytes, new: bytes) -> bool:
+        """Return whether to stop at a write that changed some memory.
+
+        The scheduler may change its flag, and KCOV what it changes by one write. A change that
+        neither can have made is one of another CPU at the same moment.
+        """
         function = self._target.symbol_name(self._watchpoints.pc - 1)
         if is_context_switch(function):
             return not self._changes_only_flags(old, new) and self._breaks(span, old, is_other=True)
@@ -274,7 +281,7 @@ class Catch:
         broken = find_violations(reader, self._groups)
         if not broken:
             return False
-        # This write did not break a rule that is broken without it as well.
+        # A rule that is broken with the old value as well was broken before.
         as_before = cast("Target", _Overlaid(self._target, span.address, before))
         broken = _without(broken, self._find_violations(as_before))
         if not broken:

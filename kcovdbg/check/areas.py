@@ -71,12 +71,17 @@ def _check_memory(state: State) -> Violations:
         found = state.vmalloc.get(area.address)
         shown = values(size=area.size, list=area.list)
         listed = f"it is on the list of {area.list} areas, but"
-        words = 0 if found is None else state.kernel.words_in(found)
+        words = 0
+        purpose = area.list
+        if found is not None:
+            words = state.kernel.words_in(found)
+            # An unknown allocator contradicts no list.
+            purpose = AREA_ALLOCATORS.get(found.allocator, area.list)
         if found is None:
             message = f"{listed} is not the start of a vmalloc area"
         elif area.size is not None and area.size > words:
             message = f"its list entry says {area.size} words, but it has {words}"
-        elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
+        elif found.has_user_pages or purpose != area.list:
             message = f"{listed} {found.caller}() allocated it for something else"
             shown += (("caller", found.caller),)
         else:
@@ -177,7 +182,7 @@ def _check_pool(state: State) -> Violations:
     if state.kernel.is_rt:
         made = 2 * cpus if cpus >= 4 else cpus + 4
     found = len({area.address for area in listed} | used.keys())
-    # There is none before kcov_init().
+    # Before kcov_init() there are no areas yet.
     if found and found != made:
         difference = f"{made - found} lost" if found < made else f"{found - made} too many"
         yield Violation(

@@ -166,14 +166,15 @@ class BackgroundJob:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# Of the last lines that a failed collector wrote.
+# Limit for the lines of a failed collector that are shown, its last ones.
 _SHOWN_LINES: Final = 3
 
 
 class Jobs:
-    """The collectors of one workspace, which announces their ends and ends them with the program.
+    """The collectors of one workspace. The workspace announces the ends of collectors, and ends all
+    with the program.
 
-    :param workspace: what they have collected is kept there.
+    :param workspace: keeps the traces that were collected.
     :param program: command line that runs kcovdbg on the workspace's target.
     """
 

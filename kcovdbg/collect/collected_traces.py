@@ -103,7 +103,7 @@ class _PartRow(NamedTuple):
 def records_table(
     context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]
 ) -> Table:
-    """Return one table of all records, for programs."""
+    """Return the table of all records that JSON and CSV have."""
     names = context.names
     (wanted,) = make_filters(args, names)
 
@@ -220,7 +220,7 @@ def calls_table(
     (wanted,) = make_filters(args, names)
     shown = collected.calls
     if wanted.passes_all and args.n is not None:
-        # Without a location table each name is slow to find.
+        # Names of other calls are not looked up: without a location table that is slow.
         shown = shown[: args.n]
     pcs_of = [_find_pcs(collected, call) for call in shown]
     names.prefetch(set(chain.from_iterable(pcs_of)))

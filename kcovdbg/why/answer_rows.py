@@ -29,7 +29,7 @@ from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Compared, Reason
 
-# The title is the name in the evidence.
+# Evidence names a value by its title here, or by its key: "KASLR offset=0x23000000".
 _VALUES: Final = (
     Column("address", ADDRESS, meaning="address of the function"),
     Column("area", ADDRESS, meaning="address of the area or buffer"),

@@ -80,6 +80,7 @@ def buffer_lines(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
         yield from (f"keep @a{pid} {pid}", f"points vfs_read {pid}")
     for left, right in islice(pairwise(pids), 1):
         yield from (f"diff {left} {right}", f"diff --ordered {left} {right}")
+        yield f"trace {left} --against {right}"
     kinds = {
         (row["mode"], row["remote"], row["full"], row["pid"] is None): row["kcov"]
         for row in answers["objects"]

@@ -9,10 +9,12 @@ import io
 import json
 import re
 
+import jsonschema
 import pytest
 
 from kcovdbg.frontends import cli
 from tests.support.browser import CONTRAST
+from tests.support.state import strict_schema
 from tests.support.two_builds import AFTER, BEFORE, build_program
 
 VALUES = (150, 42, 9)
@@ -72,6 +74,7 @@ def test_diff_finds_what_the_programs_say(before, after):
     right, executed_after = after.run("diff", *VALUES)
     status, rows = ask(*images(before, after), "diff", left, right, "--json")
     assert status == 1
+    jsonschema.validate(rows, strict_schema("diff"))
     # "high" is below a condition that the patch changes, "removed" and "added" are functions of one
     # build. A function that was renamed is one that is gone and one that is new.
     assert (
@@ -238,6 +241,7 @@ def test_ordered_diff_shows_each_side_with_its_own_names(before, after):
     right, _ = after.run("ordered", 2)
     status, rows = ask(*images(before, after), "diff", "--ordered", left, right, "--json")
     assert status == 1
+    jsonschema.validate(rows, strict_schema("diff"))
     found = {(row["side"], row["frames"][-1]["function"]) for row in rows}
     assert {("left", "removed"), ("right", "added")} <= found
     assert not {function for _, function in found} & {"moved"}
@@ -248,6 +252,7 @@ def test_trace_against_an_older_build(before, after):
     right, _ = after.run("trace", *VALUES)
     status, rows = ask(*images(before, after), "trace", right, "--against", left, "--json")
     assert status == 1
+    jsonschema.validate(rows, strict_schema("trace"))
     sides = {row["function"]: row["side"] for row in rows}
     assert sides["removed"] == "against"
     assert sides["added"] == "what"
