@@ -555,12 +555,14 @@ COMMAND: Final = Command(
             {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")},
         ),
         RowType(
+            _make_group_columns(_BY_FILE, has_trace=True),
+            {"name": Meaning("the directory or file")},
+            when="with `--by directory` or `--by file`",
+        ),
+        RowType(
             _make_group_columns(_BY_FUNCTION, has_trace=True),
-            {
-                "name": Meaning("the function, or the directory or file"),
-                "file": Meaning("with `--by function`: file of the function"),
-            },
-            when="with `--by`",
+            {"name": Meaning("the function"), "file": Meaning("file of the function")},
+            when="with `--by function`",
         ),
     ),
     description=(
