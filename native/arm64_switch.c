@@ -42,7 +42,7 @@ static uint8_t third_register(uint32_t word)
 	return word >> 16 & 31;
 }
 
-/* Whether the next instruction may not follow, or comes after a function that keeps few registers: b, bl, br, blr, ret, eret. */
+/* Whether control goes elsewhere: b, bl, br, blr, ret, eret. A function that is called changes most registers. */
 static bool goes_elsewhere(uint32_t word)
 {
 	return (word & 0x7c000000) == 0x14000000 || (word & 0xfe000000) == 0xd6000000;
@@ -54,7 +54,7 @@ static bool is_branch(uint32_t word)
 	return (word & 0xff000000) == 0x54000000 || (word & 0x7c000000) == 0x34000000;
 }
 
-/* Whether an instruction may set a register: also if a store only has it in the place of a result. */
+/* Whether an instruction may set a register. True also for a store from it, whose encoding has the register where results are. */
 static bool may_set(uint32_t word, uint8_t wanted)
 {
 	bool is_memory = (word & 0x0a000000) == 0x08000000;

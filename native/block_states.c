@@ -851,8 +851,8 @@ static void use_points(struct kcovdbg_states *states)
 }
 
 /*
- * Of a task whose place is unknown: code in front of the callback that it comes to next may have been executed; so may not have been the
- * code behind the last one.
+ * Make blocks unknown where the task may be, if its place is unknown. It may have executed code in front of the next callback, and
+ * may not have come to the end of the code behind the last one.
  */
 static void leave_open(struct kcovdbg_states *states)
 {
@@ -979,7 +979,7 @@ static void find_states(struct kcovdbg_states *states, uint32_t function)
 		use_points(states);
 		return;
 	}
-	/* Where it is known that the task left every block that it entered, but those that it is in. */
+	/* Whether it is known that the task left each block that it entered, except for the blocks that it is in. */
 	is_placed = quality & (KCOVDBG_TRACE_ENDED | KCOVDBG_TRACE_PLACED);
 	returns = is_placed && !states->has_ended;
 	for (block = 0; block < f->block_count; block++) {

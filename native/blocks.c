@@ -418,7 +418,7 @@ enum {
 	MARK_PATCHED = 8,
 	MARK_WARNING = 16,
 	MARK_BUG = 32,
-	MARK_EDGE = 64, /* A fact has edges of it. */
+	MARK_EDGE = 64, /* An entry of the kernel's tables has edges from it. */
 	MARK_PATCH_END = 128,
 };
 
@@ -430,7 +430,7 @@ struct instruction {
 struct block {
 	size_t first, last; /* Instructions. */
 	uint8_t flags;
-	bool has_edges; /* To it. */
+	bool has_edges; /* Whether edges lead to it. */
 	size_t edges, edge_end;
 };
 

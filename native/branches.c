@@ -7,7 +7,7 @@
 #include "array.h"
 #include "branches.h"
 
-/* For kernels: one bit for each byte of this range, at most 128 MiB. Addresses beyond it are not targets. */
+/* The range of addresses that targets are looked for in, far more than a kernel's text: one bit for each byte, at most 128 MiB. */
 #define MAX_RANGE (1ULL << 30)
 
 struct kcovdbg_targets {
@@ -52,7 +52,8 @@ static inline bool is_target(const struct kcovdbg_targets *targets, uint64_t add
 	return offset < targets->size && targets->bits[offset >> 6] >> (offset & 63) & 1;
 }
 
-/* The next 8 bytes as a word in the order of the architecture, of which a form has the first ones; those beyond the end are 0. */
+/* Return the next 8 bytes as a word, in the byte order of the architecture; bytes beyond the end are 0. A form is shorter: it has
+   the first ones. */
 static inline uint64_t load(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, size_t i)
 {
 	uint64_t word = 0;
@@ -83,7 +84,7 @@ static uint64_t displacement(const struct kcovdbg_form *form, uint64_t word)
 	return sum;
 }
 
-/* Whether an instruction is the last one of a longer form. */
+/* Whether an instruction is the last one of a form of several instructions. */
 static bool is_part(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, size_t i,
 		    size_t length)
 {
@@ -99,7 +100,7 @@ static bool is_part(const struct kcovdbg_architecture *architecture, const unsig
 	return false;
 }
 
-/* Return the form of these kinds that the code has at offset i, NULL if it has none. */
+/* Return the form that the code at offset i has; NULL if it has none, or one of another kind. */
 static const struct kcovdbg_form *form_at(const struct kcovdbg_architecture *architecture, uint64_t candidates,
 					  const unsigned char *text, size_t size, size_t i, uint32_t kinds, uint64_t *word)
 {
@@ -142,7 +143,7 @@ int kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsi
 {
 	size_t step = architecture->step, i, k, form, byte;
 	uint32_t kinds = 0;
-	/* By the first byte: the forms that it can begin, unless none is of these kinds, and the bits that all of these kinds share. */
+	/* By the first byte: the forms that can begin with it, 0 if none is of a wanted kind; and the bits that the wanted ones share. */
 	uint64_t candidates[256], masks[256], values[256] = { 0 };
 
 	for (i = 0; i < count; i++)

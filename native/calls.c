@@ -5,7 +5,7 @@
 #include "array.h"
 #include "calls.h"
 
-/* Starts of functions have one bit each byte of code; an image's code has no more bytes. */
+/* The most bytes of code that an image has: one bit for each says whether a function starts there. */
 #define MAX_CODE (1ULL << 30)
 
 struct call {

@@ -61,7 +61,7 @@ static size_t join_file(const struct kcovdbg_source_lines *lines, const struct k
 	for (;;) {
 		uint64_t point_line = NO_LINE, code_line = NO_LINE;
 
-		/* Frames of no chain have lines without points. */
+		/* A line has no points if no chain has its frames. */
 		while (point < file->point_end && !lines->points[point])
 			point++;
 		if (point < file->point_end)
@@ -81,7 +81,7 @@ static uint64_t first_line(const struct kcovdbg_source_lines *lines, const struc
 	return function < file->function_end ? lines->function_line[function] : NO_LINE;
 }
 
-/* Put what a function has of the lines from an index on, up to another one. */
+/* Put whether the lines of a function, from an index up to another one, are decided, and the hits of the first that ran. */
 static void put_function(const struct kcovdbg_joined_lines *joined, size_t first, size_t end, size_t function)
 {
 	uint8_t has = 0;
@@ -101,8 +101,8 @@ static void put_function(const struct kcovdbg_joined_lines *joined, size_t first
 	joined->function_hits[function] = hits;
 }
 
-/* Judge the lines at which code was inlined, from an index up to a line; of no function nothing is known. Return the index behind
-   them. */
+/* Judge the lines at which code was inlined, from an index up to a line. Lines in front of the first function are unknown. Return
+   the index behind them. */
 static size_t judge_calls(const struct kcovdbg_joined_lines *joined, size_t first, size_t end, uint64_t end_line,
 			  bool is_function)
 {

@@ -5,7 +5,7 @@
 
 #include "x86_decoder.h"
 
-/* An instruction has 15 bytes at most; prefixes beyond that are followed by these at most. */
+/* An instruction has 15 bytes at most. Decoding reads further bytes after 15 prefixes, but not beyond the window. */
 #define MAX_LENGTH 15
 #define WINDOW 32
 
@@ -189,7 +189,7 @@ static uint8_t flow_of(const struct decoding *d)
 		case 0xb9:
 		case 0xff:
 			return KCOVDBG_FLOW_TRAP;
-		case 0x1e: /* endbr64 is none. */
+		case 0x1e: /* endbr64 is no padding. */
 			return d->is_repeated ? KCOVDBG_FLOW_NEXT : KCOVDBG_FLOW_PADDING;
 		case 0x1f:
 			return KCOVDBG_FLOW_PADDING;
@@ -265,7 +265,7 @@ void kcovdbg_x86_decode(const uint8_t *bytes, size_t size, struct kcovdbg_instru
 	unsigned int constant = 0;
 	char follows = 'x';
 
-	/* An instruction that the end cuts off is decoded with zeros behind it, and is too long then. */
+	/* Zeros follow the last bytes. An instruction that the end cuts off is decoded with them, and is refused as too long. */
 	if (size < WINDOW) {
 		memset(window, 0, sizeof(window));
 		memcpy(window, bytes, size);

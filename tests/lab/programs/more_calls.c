@@ -207,7 +207,7 @@ static void make_task_calls(void)
 	signal(SIGUSR1, SIG_IGN);
 	child = fork();
 	if (!child) {
-		/* It has no KCOV. */
+		/* KCOV is not enabled for the child. */
 		for (;;)
 			pause();
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Collects in rounds as a fuzzer's executor does, and prints for each second by the guest's clock when it ended and how many
- * rounds it had: with seconds as its argument.
+ * Collects in rounds as a fuzzer's executor does. Prints, at the end of each second, the guest's time and the number of rounds
+ * in that second. The argument is the number of seconds.
  */
 #include <fcntl.h>
 #include <linux/kcov.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* What generations/getpriority.patch changes, and a module that is at another address in each boot. */
+/* Makes the calls that generations/getpriority.patch changes, and calls a module, which is at another address in each boot. */
 #include <fcntl.h>
 #include <sys/personality.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Calls with known arguments in two threads and a child; to the file that its argument names each says: TID WHICH WHO RESULT.
- * With a second argument, each waits for so many microseconds after a call, and 20 times as long after the last one.
+ * Two threads and a child make calls with known arguments. Each writes TID WHICH WHO RESULT for a call to the file that the first
+ * argument names. With a second argument, each waits for so many microseconds after a call, and 20 times as long after the last one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static void *call(void *first)
 {
 	for (int i = 0; i < ROUNDS; i++) {
 		int who = (int)(long)first + i;
-		/* Beyond the known numbers it returns at once, without a record of that. */
+		/* Of a number that getpriority() does not know it returns at once, and no record is made. */
 		int which = i % 2 ? 5 + i : 0;
 		long result = syscall(SYS_getpriority, which, i % 2 ? who : 0);
 
