@@ -35,13 +35,14 @@ def lcov_lines(
         yield f"TN:{test}"
         yield f"SF:{escape(path_of(file.path))}"
         # Readers split at commas, which names of generic functions have.
-        names = [escape(function.name).replace(",", "\\x2c") for function, _ in file.functions]
-        for (function, _), text in zip(file.functions, names, strict=True):
+        functions = file.functions
+        names = [escape(function.name).replace(",", "\\x2c") for function, _ in functions]
+        for (function, _), text in zip(functions, names, strict=True):
             # genhtml 2 refuses a function that begins on a line without DA.
             first = bisect_left(file.lines, function.line)
             line = next(iter(file.lines[first : first + 1]), function.line)
             yield f"FN:{line},{text}"
-        for (_, hits), text in zip(file.functions, names, strict=True):
+        for (_, hits), text in zip(functions, names, strict=True):
             yield f"FNDA:{hits},{text}"
         yield f"FNF:{len(names)}"
         yield f"FNH:{file.executed_functions}"

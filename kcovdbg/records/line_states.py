@@ -327,12 +327,10 @@ class StateFinder:
         base = self._blocks.base
         if trace.quality & Quality.EXACT:
             base += EXACT.lead
-        counts = as_counts(trace.counts)
-        recorded, hits = array("I"), array("Q")
-        for pc, count in zip(counts.pcs, counts.records, strict=True):
-            if count > 0 and 0 <= pc - base < 1 << 32:
-                recorded.append(pc - base)
-                hits.append(count)
+        counts = as_counts(trace.counts).within(base, base + (1 << 32))
+        if not all(counts.records):
+            counts = counts.select(bytes(map(bool, counts.records)))
+        recorded, hits = array("I", map(base.__rsub__, counts.pcs)), counts.records
         given = ffi.new("struct kcovdbg_trace *")
         kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
         given.points, given.chains = self._points, self._chains

@@ -80,6 +80,11 @@ class PcCounts(Mapping[int, int]):
         known = dict(zip(self.pcs[part], self.records[part], strict=True))
         return array("Q", map(known.get, pcs, repeat(0)))
 
+    def within(self, start: int, end: int) -> PcCounts:
+        """Return the counts of the PCs of a range."""
+        part = slice(bisect_left(self.pcs, start), bisect_left(self.pcs, end))
+        return PcCounts(self.pcs[part], self.records[part])
+
     def select(self, wanted: bytes) -> PcCounts:
         """Return the counts of some of the PCs.
 

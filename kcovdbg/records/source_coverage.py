@@ -109,7 +109,7 @@ class SourceCoverage(NamedTuple):
     @property
     def executed_functions(self) -> int:
         """Number of executed functions."""
-        return sum(hits > 0 for _, hits in self.functions)
+        return sum(bool(function.hits) for function in self.all_functions)
 
     @property
     def taken_sides(self) -> int:

@@ -402,7 +402,7 @@ class LocationTable:
 
     def functions(self) -> Iterator[FunctionSymbol]:
         """Iterate over the symbols of all functions, ascending."""
-        return (self._function(index) for index in range(len(self._parts["function_start"])))
+        return map(self._function, range(len(self._parts["function_start"])))
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
         """Return the symbols of a function, in either form of its name, and of its clones, whose
