@@ -155,6 +155,43 @@ void kcovdbg_gather(const uint32_t *indexes, size_t count, const uint32_t *value
 		gathered[i] = indexes[i] < value_count ? values[indexes[i]] : missing;
 }
 
+static uint64_t word_at(const void *words, size_t index, size_t size)
+{
+	return size == sizeof(uint64_t) ? ((const uint64_t *)words)[index] : ((const uint32_t *)words)[index];
+}
+
+size_t kcovdbg_width(const void *words, size_t count, size_t size)
+{
+	uint64_t bits = 0;
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		bits |= word_at(words, i, size);
+	if (bits > UINT32_MAX)
+		return 8;
+	if (bits > UINT16_MAX)
+		return 4;
+	return bits > UINT8_MAX ? 2 : 1;
+}
+
+void kcovdbg_narrow(const void *words, size_t count, size_t size, void *narrowed, size_t width)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		uint64_t word = word_at(words, i, size);
+
+		if (width == 8)
+			((uint64_t *)narrowed)[i] = word;
+		else if (width == 4)
+			((uint32_t *)narrowed)[i] = word;
+		else if (width == 2)
+			((uint16_t *)narrowed)[i] = word;
+		else
+			((uint8_t *)narrowed)[i] = word;
+	}
+}
+
 int kcovdbg_count_repeats(const uint32_t *ids, size_t count, const uint32_t *groups, size_t pc_count, uint64_t *repeats)
 {
 	/* The last run, counted from 1, that had each PC. */

@@ -43,6 +43,10 @@ int kcovdbg_chains_add(struct kcovdbg_chains in, const uint64_t *chains, const u
 /* values[index] for each index; missing for one beyond the end. */
 void kcovdbg_gather(const uint32_t *indexes, size_t count, const uint32_t *values, size_t value_count, uint32_t missing,
 		    uint32_t *gathered);
+/* Return how many bytes hold each of some words of 4 or 8 bytes: 1, 2, 4 or 8. */
+size_t kcovdbg_width(const void *words, size_t count, size_t size);
+/* Put words of 4 or 8 bytes as words of so many bytes. */
+void kcovdbg_narrow(const void *words, size_t count, size_t size, void *narrowed, size_t width);
 /*
  * Count the records that repeat a PC of the same run, a run being consecutive records whose PCs have one group. ids and groups are
  * of PCs, of which there are pc_count. -1 when out of memory.

@@ -46,6 +46,13 @@ struct kcovdbg_joined_lines {
 };
 
 /*
+ * Number the lines that frames have, by file and line. file is of each frame, from 1 up to file_count; frames without a file or a
+ * line, which is 0 there, have UINT32_MAX. lines has room for those of all frames; ends is for where the lines of each file end.
+ * Return how many lines there are; SIZE_MAX when out of memory.
+ */
+size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t count, size_t file_count, uint32_t *lines,
+			    uint32_t *ends, uint32_t *of_frame);
+/*
  * Join the lines of files, and put where those of each end. A line at which code without a record was inlined, and which has no
  * code of its own, was not executed if nothing of its function was.
  */

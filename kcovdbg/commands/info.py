@@ -14,7 +14,6 @@ from kcovdbg.console.log_lines import end_lines
 from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog
-from kcovdbg.records.crash_report import LOG_RECORDS, find_report
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.walk.printk_log import read_kernel_log
@@ -74,10 +73,15 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         errors += [
             f"{name} is missing from the debug info: {hidden}" for name in generation.missing
         ]
-    log = KernelLog()
+    log, title, panic = KernelLog(), None, None
     if state is not MachineState.GONE and target.memory_problem is None:
+        # An image has no log, and compiling the patterns of reports takes longer than all else.
+        from kcovdbg.records.crash_report import LOG_RECORDS, find_report
+
         log = read_kernel_log(target, LOG_RECORDS)
-    report, newest = find_report(log.records), log.records[-_NEWEST:]
+        report = find_report(log.records)
+        title, panic = report.title, report.panic
+    newest = log.records[-_NEWEST:]
     row = {
         "target": target.name,
         "release": target.release,
@@ -89,8 +93,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         "features": generation and sorted(generation.features),
         "live": target.live and state is not MachineState.GONE,
         "state": state and state.value,
-        "report": report.title,
-        "panic": report.panic,
+        "report": title,
+        "panic": panic,
         "log": [line for record in newest for line in record.lines()],
     }
     # Notes on how it was opened are no errors, and differ between a dump and its slice.

@@ -18,6 +18,7 @@ from kcovdbg.console.column import Column
 from kcovdbg.console.grid import find_shown
 from kcovdbg.console.renderable import Fields, Table
 from kcovdbg.console.text import escape, escape_surrogates
+from kcovdbg.records.native_loops import narrow
 
 # In a script element only end tags and comments are markup, and all of them begin with "<".
 _IN_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -51,27 +52,16 @@ def packed_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
-_HALVES: Final = {8: "I", 4: "H", 2: "B"}
-"""Type codes by twice the size of their items."""
-
-
 def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
     """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold
     them: 8, 16, 32 or 64.
     """
-    if isinstance(numbers, array):
-        words = numbers[:]
+    if isinstance(numbers, bytes):
+        words = array("B", numbers)
     else:
-        words = array("B" if isinstance(numbers, bytes) else "Q", numbers)
-    if sys.byteorder == "big":
-        words.byteswap()
-    # Of each word the half that is lower, while all others are 0.
-    while words.itemsize > 1:
-        halves = array(_HALVES[words.itemsize], words.tobytes())
-        upper = halves[1::2].tobytes()
-        if upper != bytes(len(upper)):
-            break
-        words = halves[::2]
+        words = narrow(numbers if isinstance(numbers, array) else array("Q", numbers))
+        if sys.byteorder == "big":
+            words.byteswap()
     return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}
 
 

@@ -19,7 +19,7 @@ from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outer
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableColumns
-from kcovdbg.symbols.table_rows import gather
+from kcovdbg.symbols.table_rows import INVERTED, gather, select_words
 
 
 class LineCoverage(NamedTuple):
@@ -323,8 +323,8 @@ def find_lines(
     """
     chains = columns.chains
     if any(columns.approximate):
-        exact = columns.approximate.translate(bytes((1, 0, *range(2, 256))))
-        chains, records = (array("Q", compress(column, exact)) for column in (chains, records))
+        exact = columns.approximate.translate(INVERTED)
+        chains, records = select_words(chains, exact), select_words(records, exact)
     groups: list[tuple[array[int], array[int] | None]] = [(chains, records)]
     if columns.table is not None:
         groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
@@ -353,7 +353,7 @@ def _missed_points(
     seen = int.from_bytes(columns.seen, "little")
     flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~seen
     if has_unexecuted or not flags:
-        return array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
+        return select_words(rows, flags.to_bytes(len(rows), "little"))
     recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
     # First by name alone: few functions were executed, and few of the others share a name with
     # them.
@@ -362,7 +362,7 @@ def _missed_points(
         named[function] = 1
     of_rows = gather(gather(find_outermost(frames, rows), frames.function, 0), named, 0)
     flags &= int.from_bytes(low_bytes(of_rows), "little")
-    points = array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
+    points = select_words(rows, flags.to_bytes(len(rows), "little"))
     executed = set(_find_functions(frames, recorded))
     functions = _find_functions(frames, find_outermost(frames, points))
     return array("Q", compress(points, map(executed.__contains__, functions)))
@@ -400,13 +400,13 @@ class NumberedLines(NamedTuple):
     lines: array[int]
     """Ascending in each file."""
     of_frame: array[int]
-    """The index of each frame's line."""
+    """The index of each frame's line, :data:`NO_ID` where it has none."""
 
 
 def number_lines(
     frames: FrameColumns, names: Mapping[int, str | None], unwanted: Iterable[int] = ()
 ) -> NumberedLines:
-    """Return the lines of frames by file. Frames without a line are those of other lines.
+    """Return the lines of frames by file.
 
     :param names: of files, by the numbers of strings.
     :param unwanted: frames that are left out.
@@ -420,15 +420,25 @@ def number_lines(
     of_frames = gather(frames.file, ranks, 0)
     for number in unwanted:
         of_frames[number] = 0
-    numbering = Numbering()
-    words = pair_words(of_frames, frames.line)
-    lines = numbering.number(words)
+    _, lib = load_native()
+    lines, of_frame, ends = (zeros("I", len(values)) for values in (of_frames, of_frames, files))
+    count = lib.kcovdbg_number_lines(
+        column("I", of_frames),
+        column("I", frames.line, len(of_frames)),
+        len(of_frames),
+        len(files),
+        column("I", lines),
+        column("I", ends),
+        column("I", of_frame),
+    )
+    if count > len(lines):
+        raise MemoryError
     spans = {}
-    for rank, name in enumerate(files, 1):
-        # Frames without a line have the line 0.
-        first, end = bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32)
-        spans[name] = range(first, end)
-    return NumberedLines(spans, low_halves(lines), numbering.ids(words))
+    start = 0
+    for name, end in zip(files, ends, strict=True):
+        spans[name] = range(start, end)
+        start = end
+    return NumberedLines(spans, lines[:count], of_frame)
 
 
 class FunctionPoints(NamedTuple):

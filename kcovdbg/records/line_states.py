@@ -18,7 +18,7 @@ from kcovdbg.abi.record import EXACT
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.pc_counts import as_counts, count_pcs
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
@@ -464,18 +464,19 @@ class StateFinder:
 
     def find_executed(self, pcs: Iterable[int]) -> list[int]:
         """Return the numbers of the functions that have a point among PCs, ascending."""
-        starts = self._blocks.part_start
+        starts, base = self._blocks.part_start, self._blocks.base
+        ordered = pcs.pcs if isinstance(pcs, PcCounts) else sorted(pcs)
         found: set[int] = set()
-        following = 0
-        for pc in sorted(pcs):
-            if pc - 1 - self._blocks.base < following:
-                # In the same part of a function as the one before, or behind its end.
-                continue
-            function = self.find_function(pc - 1)
+        at = 0
+        while at < len(ordered):
+            function = self.find_function(ordered[at] - 1)
             if function is not None:
                 found.add(function)
-                part = bisect_left(starts, pc - self._blocks.base)
-                following = starts[part] if part < len(starts) else 0
+            # Others in front of the next part are in the same one, or in none.
+            part = bisect_left(starts, ordered[at] - base)
+            if part == len(starts):
+                break
+            at = bisect_left(ordered, base + starts[part] + 1, at)
         return sorted(found)
 
     def find_starts(self) -> array[int]:

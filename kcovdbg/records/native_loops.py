@@ -159,6 +159,20 @@ def flatten_chains(frames: FrameColumns, chains: array[int]) -> tuple[array[int]
     return lengths, numbers
 
 
+_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def narrow(words: array[int]) -> array[int]:
+    """Return words of 32 or 64 bits in an array of as few bits as hold them: 8, 16, 32 or 64."""
+    ffi, lib = load_native()
+    count, size = len(words), words.itemsize
+    given = ffi.from_buffer(words)
+    width = lib.kcovdbg_width(given, count, size)
+    narrowed = zeros(_CODES[width], count)
+    lib.kcovdbg_narrow(given, count, size, ffi.from_buffer(narrowed), width)
+    return narrowed
+
+
 def add_lines(
     frames: FrameColumns,
     groups: Iterable[tuple[array[int], array[int] | None]],

@@ -280,6 +280,7 @@ class LocationCache:
         self._find_table = find_table
         self.other = other
         self._known: dict[int, Location] = {}
+        self._last_columns: PcColumns | None = None
 
     @property
     def table(self) -> LocationTable | None:
@@ -318,11 +319,16 @@ class LocationCache:
             self._known.update(zip(wanted, self._locate(wanted), strict=True))
 
     def columns(self, pcs: array[int]) -> PcColumns:
-        """Return where PCs are, as columns; nothing is cached.
+        """Return where PCs are, as columns; only the last ones are cached.
 
         :param pcs: ascending; type code Q.
         """
-        table = self.table
+        table, last = self.table, self._last_columns
+        if last is None or last.table is not table or last.pcs != pcs:
+            self._last_columns = last = self._find_columns(pcs, table)
+        return last
+
+    def _find_columns(self, pcs: array[int], table: LocationTable | None) -> PcColumns:
         if table is None:
             frames, found = (
                 _NO_FRAMES,

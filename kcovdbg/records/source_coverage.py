@@ -45,7 +45,7 @@ from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.pc_locations import kind_flags, pair_words
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
-from kcovdbg.symbols.table_rows import select_addresses, select_numbers
+from kcovdbg.symbols.table_rows import select_numbers, select_words
 
 # By the numbers of states.
 _DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
@@ -443,7 +443,7 @@ def _split_lines(joined: JoinedLines) -> Iterator[tuple[str, _Lines]]:
     states = bytes(joined.states)
     decided, unknown = states.translate(_DECIDED), states.translate(_UNKNOWN)
     numbers = select_numbers(joined.lines, decided)
-    hits = select_addresses(joined.hits, decided, 0)
+    hits = select_words(joined.hits, decided)
     unknown_numbers = select_numbers(joined.lines, unknown)
     first = first_unknown = 0
     for path, span in joined.spans.items():
@@ -536,7 +536,7 @@ def _find_frame_lines(
     frames, counts = table.columns.frames, as_counts(trace.counts)
     chains = find_chains(counts.pcs, table.columns).chains
     flags = kind_flags(chains, trace.kinds)
-    groups = [(select_addresses(chains, flags, 0), select_addresses(counts.records, flags, 0))]
+    groups = [(select_words(chains, flags), select_words(counts.records, flags))]
     # Debug info may spell the name of a file in several ways.
     names = {number: normpath(frames.strings[number] or "") for number in set(frames.file)}
     names = {number: path for number, path in names.items() if path in paths}

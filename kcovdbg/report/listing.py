@@ -9,6 +9,7 @@ import zlib
 from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, repeat, starmap
 from operator import mul
 from typing import Final, NamedTuple
@@ -287,9 +288,15 @@ def _code(fragments: Sequence[Fragment]) -> str:
 def _mark_cells(mark: _Mark, hits: Sequence[int]) -> str:
     """Return the cells in front of a line: its records by each trace, and its mark."""
     cells = "".join(f'<td class="hits">{count or ""}</td>' for count in hits)
+    return cells + _mark_cell(mark)
+
+
+@cache
+def _mark_cell(mark: _Mark) -> str:
+    words = text(mark.words)
     return (
-        f'{cells}<td class="mark" title="{text(mark.words)}"><span aria-hidden="true">'
-        f'{text(mark.sign)}</span><span class="hidden">{text(mark.words)}</span></td>'
+        f'<td class="mark" title="{words}"><span aria-hidden="true">{text(mark.sign)}</span>'
+        f'<span class="hidden">{words}</span></td>'
     )
 
 

@@ -118,7 +118,8 @@ class SourceTree:
         """Return the path of a file, and the root that it is below."""
         if file not in self._places:
             candidates = self._candidates(file) if _is_source_name(file) else ()
-            inside = ((path, self._root_of(path)) for path in candidates if is_file(path))
+            paths = map(Path, filter(is_file, candidates))
+            inside = ((path, self._root_of(path)) for path in paths)
             self._places[file] = next(
                 ((path, root) for path, root in inside if root is not None), None
             )
@@ -137,26 +138,28 @@ class SourceTree:
             return None
         return next((root for root in self._roots if real.is_relative_to(root)), None)
 
-    def _candidates(self, file: str) -> Iterable[Path]:
+    def _candidates(self, file: str) -> Iterable[str]:
         absolute = file if file.startswith("/") else None
         relative = file
         if self._build_directory:
+            # A kernel has thousands of files, and making a Path takes longer than looking for it.
+            prefix = self._build_directory.rstrip("/") + "/"
             if absolute is None:
-                absolute = os.path.normpath(Path(self._build_directory, file))
-            elif file.startswith(self._build_directory.rstrip("/") + "/"):
-                relative = file[len(self._build_directory.rstrip("/")) + 1 :]
+                absolute = os.path.normpath(prefix + file)
+            elif file.startswith(prefix):
+                relative = file.removeprefix(prefix)
         if not relative.startswith("/"):
             for folder in self._folders:
-                yield folder / relative
+                yield str(folder / relative)
         if absolute is None:
             return
         for old, new in self._substitutions:
             prefix = old.rstrip("/")
             # Complete names only: /usr/src is not a prefix of /usr/src2.
             if absolute == prefix or absolute.startswith(prefix + "/"):
-                yield Path(new.rstrip("/") + absolute[len(prefix) :])
+                yield new.rstrip("/") + absolute[len(prefix) :]
                 break
-        yield Path(absolute)
+        yield absolute
 
     def read(self, file: str | None) -> SourceText:
         """Return the text of a file, or a remark on why there is none.
@@ -198,7 +201,8 @@ class SourceTree:
         absent = [folder for folder in self._folders if not is_folder(folder)]
         if absent:
             return NO_FOLDER.format(folder=absent[0])
-        if self._roots and any(self._root_of(path) is not None for path in self._candidates(file)):
+        candidates = map(Path, self._candidates(file))
+        if self._roots and any(self._root_of(path) is not None for path in candidates):
             return NOT_FOUND.format(file=file)
         build = self._build_directory
         if build and _is_literal(build) and Path(build) not in self._roots:

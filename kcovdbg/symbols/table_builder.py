@@ -59,8 +59,8 @@ from kcovdbg.symbols.table_rows import (
     find_equal,
     join_numbers,
     merge_kinds,
-    select_addresses,
     select_numbers,
+    select_words,
     subtract,
 )
 from kcovdbg.target.end_signals import reading
@@ -78,7 +78,7 @@ def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) ->
     """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of
     kind 0 all others.
     """
-    plain = select_addresses(rows.pcs, rows.kinds.translate(_IS_PLAIN), -1)
+    plain = select_words(rows.pcs, rows.kinds.translate(_IS_PLAIN), -1)
     inside = set().union(*set(jumps.values()))
     return merge_kinds(((plain, 0), (sorted(inside), 1)))
 
@@ -98,13 +98,13 @@ def _locate_rows(
     :param located: the location of each of them.
     """
     of_plain = select_numbers(located, addresses.kinds.translate(INVERTED))
-    inside = select_addresses(addresses.pcs, addresses.kinds, 0)
+    inside = select_words(addresses.pcs, addresses.kinds)
     of_inside = dict(zip(inside, select_numbers(located, addresses.kinds), strict=True))
     groups = sorted(set(jumps.values()))
     common = locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
     is_plain = rows.kinds.translate(_IS_PLAIN)
-    known = select_addresses(rows.pcs, is_plain.translate(INVERTED), 0)
+    known = select_words(rows.pcs, is_plain.translate(INVERTED))
     of_known = array("I", [by_group[jumps[pc]] for pc in known])
     return join_numbers(is_plain, of_known, of_plain)
 

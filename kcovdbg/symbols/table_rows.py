@@ -254,8 +254,8 @@ def select_numbers(values: array[int], flags: bytes) -> array[int]:
     return selected
 
 
-def select_addresses(values: array[int], flags: bytes, added: int) -> array[int]:
-    """Return the addresses that have flags, each with a number added to it."""
+def select_words(values: Sequence[int], flags: bytes, added: int = 0) -> array[int]:
+    """Return the words of 64 bits that have flags, each with a number added to it."""
     _, lib = load_native()
     size = len(values)
     selected = zeros("Q", size)

@@ -24,6 +24,7 @@
 #include "given.h"
 #include "distinct_pcs.h"
 #include "seqdiff.h"
+#include "source_lines.h"
 #include "table_rows.h"
 #include "x86_decoder.h"
 
@@ -210,7 +211,7 @@ static void try_chains(void)
 	uint32_t *rest = malloc((count + 1) * sizeof(*rest)), *ends = malloc((count + 1) * sizeof(*ends));
 	uint8_t *seen = calloc(row_count + 1, 1), *flags = calloc(count + 1, 1), of_frame[FRAMES] = { 1, 2, 4 };
 	uint64_t hits[LINES] = { 0 }, most[LINES] = { 0 }, sum = 0;
-	uint32_t points[LINES] = { 0 }, covered[LINES] = { 0 };
+	uint32_t points[LINES] = { 0 }, covered[LINES] = { 0 }, file_ends[FRAMES];
 	struct kcovdbg_chains in = { frames, frame_count };
 
 	CHECK(frames && offsets && rows && pcs && chains && rest && ends && seen && flags);
@@ -262,6 +263,26 @@ static void try_chains(void)
 		free(repeated);
 		free(pcs_of);
 		free(hottest);
+	}
+	for (i = 0; i < count; i++) {
+		pcs[i] = random_word() >> below(64);
+		rest[i] = below(FRAMES + 2);
+		ends[i] = below(4) ? below(5) : (uint32_t)random_word();
+	}
+	found = kcovdbg_width(pcs, count, sizeof(*pcs));
+	kcovdbg_narrow(pcs, count, sizeof(*pcs), chains, found);
+	for (i = 0; i < count; i++)
+		CHECK(!memcmp((uint8_t *)chains + i * found, &pcs[i], found) && (found == 8 || !(pcs[i] >> 8 * found)));
+	found = kcovdbg_number_lines(rest, ends, count, FRAMES, (uint32_t *)chains, file_ends, (uint32_t *)pcs);
+	CHECK(file_ends[FRAMES - 1] == found);
+	for (i = 0; i < count; i++) {
+		uint32_t at = ((uint32_t *)pcs)[i], file = rest[i];
+
+		if (file && file <= FRAMES && ends[i])
+			CHECK(((uint32_t *)chains)[at] == ends[i] && at < file_ends[file - 1] &&
+			      (file == 1 || at >= file_ends[file - 2]));
+		else
+			CHECK(at == UINT32_MAX);
 	}
 	free(frames);
 	free(offsets);

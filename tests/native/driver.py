@@ -30,12 +30,13 @@ SOURCES = (
     "x86_decoder",
     "blocks",
     "block_states",
+    "source_lines",
     "calls",
 )
 # Those that include what they try, and what that needs.
 INPUTS = ("follow_input", "inject_input")
 # What others of them call.
-_PARTS = ("arm64_switch", "block_states", "calls")
+_PARTS = ("arm64_switch", "block_states", "source_lines", "calls")
 TARGETS = (*(name for name in SOURCES if name not in _PARTS), "follow", "inject")
 # Reads what takes longest to try.
 LARGEST = "dwarf"

@@ -19,6 +19,7 @@ from kcovdbg.records.coverage import (
     number_lines,
 )
 from kcovdbg.records.line_states import LineState
+from kcovdbg.records.native_loops import NO_ID
 
 EXECUTED, PARTLY, NOT_EXECUTED = LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED
 UNDECIDED, OUTSIDE, NOT_INSTRUMENTED = (
@@ -153,7 +154,7 @@ def test_frames_without_a_line_are_of_none():
         name: list(numbered.lines[span.start : span.stop]) for name, span in numbered.spans.items()
     }
     assert lines == {"a": [9], "b": [9]}
-    assert [numbered.lines[at] for at in numbered.of_frame] == list(frames.line)
+    assert list(numbered.of_frame) == [0, NO_ID, NO_ID, NO_ID, 1]
 
 
 def test_lines_of_a_module():

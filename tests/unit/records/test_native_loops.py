@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kcovdbg import compiled_module
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.alignment import Block, align_records, find_blocks
-from kcovdbg.records.native_loops import NO_ID, Numbering
+from kcovdbg.records.native_loops import NO_ID, Numbering, narrow
 
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)
 IN_TEXT = st.integers(TEXT[0], TEXT[1] - 1)
@@ -101,6 +101,18 @@ def check(left, right, blocks):
 
 
 IDS = st.lists(st.integers(0, 5), max_size=40)
+
+
+@given(
+    words=st.lists(st.integers(0, 2**32 - 1) | st.sampled_from((0, 255, 256, 65535, 65536))),
+    large=st.integers(0, 2**64 - 1),
+)
+def test_narrow_words(words, large):
+    for given_words in (array("I", words), array("Q", words), array("Q", [*words, large])):
+        found = narrow(given_words)
+        assert list(found) == list(given_words)
+        bits = max(given_words, default=0).bit_length()
+        assert 8 * found.itemsize == min(size for size in (8, 16, 32, 64) if size >= bits)
 
 
 @settings(deadline=None, max_examples=300)
