@@ -116,8 +116,6 @@ def find_buffer(inputs: CommandInputs, what: str, kernel: Kernel | None = None) 
 def _find_kept_buffer(inputs: CommandInputs, name: str, kernel: Kernel) -> Buffer:
     buffer = find_kept(inputs.user, name).buffer
     trace_kernel = kernel.trace_kernel
-    if trace_kernel is None:
-        return buffer
     require_build(name, buffer.build_id, trace_kernel)
     if kernel is not inputs.kernel and kernel.build_id == buffer.build_id:
         return replace(buffer, kaslr_offset=trace_kernel.kaslr_offset)
@@ -396,13 +394,13 @@ def _is_named_for_names(inputs: CommandInputs) -> bool:
 
 def read_trace_file(
     path: str,
-    kernel: TraceKernel | None,
+    kernel: TraceKernel,
     options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
     confinement: FileConfinement | None = None,
 ) -> Buffer:
     """Read a trace file, with the KASLR offset and the coverage points of its kernel.
 
-    :param kernel: that it is of, None where that is unknown.
+    :param kernel: that it is of.
     :param options: what the user says of files without a side file.
     :raises KcovdbgError: when it cannot be read.
     """
@@ -450,7 +448,7 @@ def read_traces(
                     yield words
 
     common = options
-    if trace_kernel is not None and len(paths) > 1:
+    if len(paths) > 1:
         common = find_common_reading(read_lists(), trace_kernel, options)
     for path in paths:
         words = read.pop(path, None) or read_once(path)
@@ -462,7 +460,7 @@ def read_traces(
             yield _name_kind(str(path), error)
 
 
-def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKernel | None:
+def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKernel:
     if kernel is not None and kernel is not inputs.kernel:
         return kernel.trace_kernel
     if _is_named_for_names(inputs):

@@ -76,13 +76,13 @@ class Kernel:
         return target.build_id.lower()
 
     @property
-    def trace_kernel(self) -> TraceKernel | None:
-        """The kernel for readers of its traces, None without one."""
+    def trace_kernel(self) -> TraceKernel:
+        """The kernel for readers of its traces."""
+        from kcovdbg.records.pc_list import NO_KERNEL, TraceKernel
+
         target = self.memory.optional_target
         if target is None:
-            return None
-        from kcovdbg.records.pc_list import TraceKernel
-
+            return NO_KERNEL
         return TraceKernel(
             target.build_id,
             target.kaslr_offset,

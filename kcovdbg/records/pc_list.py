@@ -6,6 +6,7 @@ each.
 from __future__ import annotations
 
 import operator
+import platform
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.record import EXACT, PC
+from kcovdbg.abi.record import CALL_LENGTHS, EXACT, PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, ListFit, Order
-from kcovdbg.model.kcov import amount_text
+from kcovdbg.model.kcov import amount_text, name_some
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.executed_addresses import (
     ExactReading,
@@ -80,9 +81,11 @@ class TraceKernel(NamedTuple):
     """Returns where a function with an offset is."""
 
 
-def read_pc_list(
-    name: str, data: bytes, kernel: TraceKernel | None, options: ReadingOptions
-) -> PcFile:
+NO_KERNEL: Final = TraceKernel(machine=platform.machine())
+"""What is known where no kernel is named: that traces are mostly of this machine's kind."""
+
+
+def read_pc_list(name: str, data: bytes, kernel: TraceKernel, options: ReadingOptions) -> PcFile:
     """Return what is in a file without a side file.
 
     :param name: path of the file.
@@ -94,12 +97,10 @@ def read_pc_list(
     return read_pc_file(name, data, wanted, _find_low_code(kernel))
 
 
-def _find_low_code(kernel: TraceKernel | None) -> tuple[int, int]:
+def _find_low_code(kernel: TraceKernel) -> tuple[int, int]:
     """Return where code may be of a kernel that is in the lower half of its addresses; an empty
     range for any other.
     """
-    if kernel is None:
-        return (0, 0)
     points = kernel.find_points()
     if not points or is_upper(points[0].base, 64) or is_upper(points[0].base, 32):
         return (0, 0)
@@ -107,7 +108,7 @@ def _find_low_code(kernel: TraceKernel | None) -> tuple[int, int]:
     return (max(start - _REACH, start // 2), end + _REACH)
 
 
-def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
+def make_buffer(name: str, found: PcFile, kernel: TraceKernel) -> Buffer:
     """Return the addresses in a file as a buffer of 64-bit words.
 
     :raises KcovdbgError: when it is unknown where a module is that offsets count from.
@@ -165,17 +166,13 @@ def _find_order(words: Sequence[int]) -> Order:
     return Order(False, "its PCs are sorted, as in a set")
 
 
-def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[int]:
+def _add_bases(name: str, found: PcFile, kernel: TraceKernel) -> array[int]:
     """Return the words of a file with offsets as addresses."""
     bases: list[int] = []
     for module in found.modules:
-        base = None
-        if kernel is not None:
-            base = kernel.find_base(module.name)
-        if base is None:
-            # A file's 0 is no address.
-            base = module.base or None
-        if base is None:
+        # A file's 0 is no address.
+        base = kernel.find_base(module.name) or module.base
+        if not base:
             raise KcovdbgError(
                 f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which "
                 f"its offsets count from",
@@ -186,9 +183,7 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
     return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
 
 
-def _locate_places(
-    name: str, found: PcFile, kernel: TraceKernel | None
-) -> tuple[array[int], list[str]]:
+def _locate_places(name: str, found: PcFile, kernel: TraceKernel) -> tuple[array[int], list[str]]:
     """Return the addresses of functions with offsets, which are return addresses, and remarks on
     those that have none.
 
@@ -201,7 +196,7 @@ def _locate_places(
     for place in found.places:
         choices: list[WrittenLocation] = []
         # A function's start is no return address.
-        if kernel is not None and place.offset:
+        if place.offset:
             choices = [one for one in kernel.find_places(place) if one.pc is not None]
         if not choices:
             pcs.append(None)
@@ -214,7 +209,7 @@ def _locate_places(
             shared.append(place.text)
     if len(missing) == len(pcs):
         hint = "is it another kernel's?"
-        if kernel is None:
+        if kernel is NO_KERNEL:
             hint = "name the kernel that its functions are of: -s VMLINUX"
         path = name.removeprefix("file:")
         raise KcovdbgError(f"{path}: unknown where '{missing[0]}' is", hint=hint)
@@ -231,24 +226,21 @@ def _locate_places(
     remarks = []
     for texts, problem in problems:
         if texts:
-            named = ", ".join(texts[:_NAMED])
-            more = ", …" if len(texts) > _NAMED else ""
-            remarks.append(f"{len(texts)} of {len(pcs)} places {problem}: {named}{more}")
+            named = name_some(texts, _NAMED)
+            remarks.append(f"{len(texts)} of {len(pcs)} places {problem}: {named}")
     return words, remarks
 
 
 def interpret(
     buffer: Buffer,
-    kernel: TraceKernel | None,
+    kernel: TraceKernel,
     options: ReadingOptions,
-    call_length: int,
     *,
     names_pcs: bool = False,
     is_exact: bool = False,
 ) -> Buffer:
     """Return a buffer with its PCs as KCOV records them, whatever convention its file has.
 
-    :param call_length: of a call of a callback, in bytes; 0 if unknown.
     :param names_pcs: whether its format says that these are PCs.
     :param is_exact: whether its format says that these are addresses of executed code.
     :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names
@@ -256,143 +248,314 @@ def interpret(
     """
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
+    interpreter = _Interpreter(kernel, options)
+    # What the user names is subtracted before anything is found out.
+    buffer = _shift(buffer, -interpreter.named_offset)
     named = None if options.pc == AUTO else Convention(options.pc)
-    if named is not None:
-        require_call_length(named, call_length)
     if named is Convention.EXACT or (named is None and is_exact):
-        return _read_as_exact(buffer, kernel, options)
-    points = None if kernel is None else kernel.find_points()
-    offset = options.kaslr_offset or 0
+        return interpreter.read_as_exact(buffer)
     if named is not None:
-        shifted = _shift(buffer, named.correction(call_length) - offset)
-        if not points:
-            return shifted
-        return _judge(shifted, points, named.value)
-    buffer = _shift(buffer, -offset)
-    is_buffer = buffer.stored_count is not None
-    assumed = None if is_buffer else options.assumed
-    if assumed is not None and points and len(set(buffer.words)) < FEW:
-        return _read_as_beside(buffer, points, assumed, call_length)
-    found = _find_reading(buffer, kernel, points, call_length, options)
-    if kernel is not None and not is_buffer and assumed is None:
-        exact = _recognize_exact(buffer, kernel, points, found, options)
-        if exact is not None:
-            return exact
-    if found is not None and points and kernel is not None:
-        if found.in_reach < _SUSPICIOUS and not names_pcs:
-            raise _refuse_far(buffer.name, points[0])
-        return _apply(buffer, found, kernel, call_length, offset)
-    if is_buffer:
-        return buffer
-    remark = (
-        "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
-        "syzkaller's rawcover use --pc call"
-    )
-    return replace(buffer, remarks=(remark, *buffer.remarks))
+        return interpreter.read_as_named(buffer, named)
+    return interpreter.find_out(buffer, names_pcs=names_pcs)
 
 
-def _find_reading(
-    buffer: Buffer,
-    kernel: TraceKernel | None,
-    points: Sequence[PointSet] | None,
-    call_length: int,
-    options: ReadingOptions,
-) -> PcReading | None:
-    """Return what the words of a buffer mean by the points of a kernel; None where these are
-    unknown.
-    """
-    if kernel is None or not points:
+class _Interpreter:
+    """Finds out what the PCs of lists are, and says so in remarks."""
+
+    def __init__(self, kernel: TraceKernel, options: ReadingOptions) -> None:
+        self._kernel = kernel
+        self._options = options
+        self._call_length = CALL_LENGTHS.get(kernel.machine, 0)
+        self._points = kernel.find_points()
+        self.named_offset = options.kaslr_offset or 0
+        """The KASLR offset that the user named, which is subtracted already; 0 for none."""
+
+    def find_out(self, buffer: Buffer, *, names_pcs: bool) -> Buffer:
+        """Return a buffer read in the convention that its PCs fit."""
+        is_list = buffer.stored_count is None
+        assumed = self._options.assumed if is_list else None
+        if assumed is not None and self._points and len(set(buffer.words)) < FEW:
+            return self._read_as_beside(buffer, assumed)
+        found = self._find_reading(buffer)
+        if is_list and assumed is None:
+            exact = self._recognize_exact(buffer, found)
+            if exact is not None:
+                return exact
+        if found is not None:
+            if found.in_reach < _SUSPICIOUS and not names_pcs:
+                raise self._refuse_far(buffer)
+            return self._apply(buffer, found)
+        if not is_list:
+            return buffer
+        remark = (
+            "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
+            "syzkaller's rawcover use --pc call"
+        )
+        return replace(buffer, remarks=(remark, *buffer.remarks))
+
+    def read_as_named(self, buffer: Buffer, convention: Convention) -> Buffer:
+        """Return a buffer read in the convention that the user named."""
+        require_call_length(convention, self._call_length)
+        shifted = _shift(buffer, convention.correction(self._call_length))
+        return self._judge(shifted, convention)
+
+    def _read_as_beside(self, buffer: Buffer, assumed: WordReading) -> Buffer:
+        """Return a list that is too short to decide, read as the lists beside it."""
+        convention = assumed.convention
+        remark = (
+            f"too few PCs to find out what they are: read as the lists beside it, "
+            f"{convention.text(self._call_length)}"
+        )
+        shifted = _shift(buffer, assumed.correction)
+        read = replace(shifted, remarks=(remark, *shifted.remarks))
+        return self._judge(read, convention)
+
+    def _judge(self, buffer: Buffer, convention: Convention) -> Buffer:
+        """Return a buffer, read in a convention that was named, with how it fits."""
+        if not self._points:
+            return buffer
+        words = _to_addresses(buffer.words)
+        known = count_points(words, self._points)
+        remark = (
+            f"{known} of {len(words)} PCs are coverage points of this kernel, read as "
+            f"{convention.value}: are they another build's?"
+        )
+        fit = ListFit(known, len(words), remark)
+        if not fit.is_low:
+            return replace(buffer, fit=fit)
+        return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks))
+
+    def _find_reading(self, buffer: Buffer) -> PcReading | None:
+        """Return what the words of a buffer mean by the points of the kernel; None where these are
+        unknown.
+        """
+        if not self._points:
+            return None
+        loaded = self._kernel.find_modules() or ()
+        modules = [(module.name, *module.span) for module in loaded if module.sections]
+        return find_convention(
+            _to_addresses(buffer.words),
+            self._points,
+            self._call_length,
+            kaslr_offset=None if self._has_named_offset else self._kernel.kaslr_offset,
+            modules=modules,
+            least=FEW,
+        )
+
+    @property
+    def _has_named_offset(self) -> bool:
+        return self._options.kaslr_offset is not None
+
+    def _refuse_far(self, buffer: Buffer) -> NotATraceError:
+        assert self._points
+        start, end = self._points[0].code
+        return NotATraceError(
+            buffer.name.removeprefix("file:"),
+            "addresses of something else",
+            detail=f"the code of this kernel is at {start:#x}-{end:#x}",
+            hint="--pc raw takes them as recorded; is it another kernel's trace?",
+        )
+
+    def _apply(self, buffer: Buffer, found: PcReading) -> Buffer:
+        """Return a buffer with its words as they are meant, and remarks on that."""
+        is_buffer = buffer.stored_count is not None
+        find_remarks = self._name_readings if found.choices is None else self._name_choices
+        remarks = tuple(find_remarks(found, is_quiet=is_buffer))
+        points = sum(reading.records for reading in found.readings)
+        hint = None
+        if found.choices and found.choices[0].records > points:
+            hint = self._name_options(found.choices[0])
+        judged = len(found.words) - found.unjudged
+        return replace(
+            buffer,
+            words=found.words,
+            encoding=record.make_encoding(PC, 8, buffer.encoding.big_endian),
+            remarks=(*remarks, *buffer.remarks),
+            fit=ListFit(points, judged, remarks[0] if remarks else "", hint),
+        )
+
+    # Executed addresses.
+
+    def _recognize_exact(self, buffer: Buffer, reading: PcReading | None) -> Buffer | None:
+        """Return a list as one of executed addresses; None where it is none.
+
+        :param reading: what its words mean by the points.
+        """
+        words = _to_addresses(buffer.words)
+        if reading is not None and _count_points(reading) >= _POINTS * len(words):
+            return None
+        code = self._kernel.find_code()
+        if code is None:
+            return None
+        found = self._read_exactly(words, code)
+        has_edges = found.starts >= _EDGES * found.sample and found.sample >= FEW
+        is_exact = found.has_blocks
+        if found.is_certain and not is_exact:
+            is_exact = has_edges or is_instruction_run(words)
+        if is_exact or self._is_beside_points(words, found):
+            return self._make_exact(buffer, found, how="by the starts of blocks")
         return None
-    modules = [
-        (module.name, *module.span) for module in kernel.find_modules() or () if module.sections
-    ]
-    return find_convention(
-        _to_addresses(buffer.words),
-        points,
-        call_length,
-        # What the user names was subtracted already.
-        kaslr_offset=kernel.kaslr_offset if options.kaslr_offset is None else None,
-        modules=modules,
-        least=FEW,
-    )
 
+    def _is_beside_points(self, words: array[int], found: ExactReading) -> bool:
+        """Return whether addresses begin blocks of an emulator: it ends one at each call, those of
+        callbacks too, so that the next one begins at a point.
+        """
+        if not self._points:
+            return False
+        distinct = array("Q", set(move_words(words, found.kaslr_offset)))
+        at_points = count_points(distinct, self._points) / len(distinct)
+        starts = found.starts / found.sample
+        return starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW
 
-def _read_as_beside(
-    buffer: Buffer, points: Sequence[PointSet], assumed: WordReading, call_length: int
-) -> Buffer:
-    """Return a list that is too short to decide, read as the lists beside it."""
-    convention = assumed.convention
-    remark = (
-        f"too few PCs to find out what they are: read as the lists beside it, "
-        f"{convention.text(call_length)}"
-    )
-    shifted = _shift(buffer, assumed.correction)
-    read = replace(shifted, remarks=(remark, *shifted.remarks))
-    return _judge(read, points, convention.value)
+    def _read_exactly(self, words: Sequence[int], code: KernelCode) -> ExactReading:
+        offsets = (0,) if self._has_named_offset else (0, self._kernel.kaslr_offset)
+        return read_exactly(words, code, offsets, finds_offset=not self._has_named_offset)
 
+    def read_as_exact(self, buffer: Buffer) -> Buffer:
+        """Return a list of executed addresses, without the KASLR offset that these include."""
+        code = self._kernel.find_code()
+        if code is not None:
+            found = self._read_exactly(buffer.words, code)
+            return self._make_exact(buffer, found, how="by its format or --pc")
+        remark = (
+            "read as addresses of executed code, in an unknown place: the blocks of the kernel's "
+            "code are unknown"
+        )
+        return replace(
+            buffer,
+            words=_to_addresses(buffer.words),
+            encoding=record.make_encoding(EXACT, 8, buffer.encoding.big_endian),
+            remarks=(remark, *buffer.remarks),
+        )
 
-def _refuse_far(name: str, points: PointSet) -> NotATraceError:
-    start, end = points.code
-    return NotATraceError(
-        name.removeprefix("file:"),
-        "addresses of something else",
-        detail=f"the code of this kernel is at {start:#x}-{end:#x}",
-        hint="--pc raw takes them as recorded; is it another kernel's trace?",
-    )
+    def _make_exact(self, buffer: Buffer, found: ExactReading, *, how: str) -> Buffer:
+        """Return a list as one of executed addresses.
 
+        :param how: it is known that it is one.
+        """
+        offset = found.kaslr_offset
+        text = (
+            f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin "
+            f"a block"
+        )
+        if offset and found.is_certain:
+            text += f", with the KASLR offset {offset:#x} included"
+            if offset != self._kernel.kaslr_offset:
+                text += ", which was found by them"
+        if found.inside * 2 < found.sample:
+            text += (
+                f"; only {found.inside} are in the code of this kernel (is this another kernel's?)"
+            )
+        remarks = [text]
+        listed = buffer.listed_code
+        if listed is None:
+            remarks.append(
+                "other code may have been executed as well: what is not listed is unknown"
+            )
+        else:
+            listed = move_words(listed, offset)
+        return replace(
+            buffer,
+            words=move_words(buffer.words, offset),
+            encoding=record.make_encoding(EXACT, 8, buffer.encoding.big_endian),
+            listed_code=listed,
+            fit=ListFit(found.inside, found.sample, text),
+            remarks=(*remarks, *buffer.remarks),
+        )
 
-def _apply(
-    buffer: Buffer, found: PcReading, kernel: TraceKernel, call_length: int, offset: int
-) -> Buffer:
-    """Return a buffer with its words as they are meant, and remarks on that.
+    # Remarks.
 
-    :param offset: the KASLR offset that the user named, which is subtracted already.
-    """
-    is_buffer = buffer.stored_count is not None
-    if found.choices is None:
-        readings = []
+    def _name_readings(self, found: PcReading, *, is_quiet: bool) -> Iterator[str]:
+        """Yield what was found out about the words.
+
+        :param is_quiet: whether to omit remarks on ordinary KCOV buffers.
+        """
+        share = found.share
+        plain = [reading for reading in found.readings if reading.module is None]
+        is_usual = (
+            len(plain) == 1
+            and plain[0].convention is Convention.RAW
+            and not self._included_offset(plain[0])
+        )
+        if share is not None and not (is_quiet and is_usual and share >= _SUSPICIOUS):
+            yield self._name_conventions(plain, share)
         for reading in found.readings:
-            if not reading.module:
-                reading = reading._replace(kaslr_offset=reading.kaslr_offset + offset)
-            readings.append(reading)
-        said = _find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
-    else:
-        said = _find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer)
-    remarks = tuple(said)
-    return replace(
-        buffer,
-        words=found.words,
-        encoding=record.make_encoding(PC, 8, buffer.encoding.big_endian),
-        remarks=(*remarks, *buffer.remarks),
-        fit=_find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset),
-    )
+            if reading.module is not None:
+                direction = "low" if reading.shift > 0 else "high"
+                yield (
+                    f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} "
+                    f"too {direction}: read from where its code is"
+                )
+        if found.restored:
+            yield restored_remark(found.restored)
+        if found.unjudged:
+            yield (
+                f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the "
+                f"others are"
+            )
+        damaged = found.damaged
+        if damaged:
+            indexes = ", ".join(map(str, islice(damaged, _NAMED)))
+            more = ", …" if len(damaged) > _NAMED else ""
+            remark = (
+                f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any "
+                f"convention and left as they are"
+            )
+            yield f"{remark}: records {indexes}{more}"
 
+    def _name_choices(self, found: PcReading, *, is_quiet: bool) -> Iterator[str]:
+        """Yield what words that are too few to decide may be.
 
-def _recognize_exact(
-    buffer: Buffer,
-    kernel: TraceKernel,
-    points: Sequence[PointSet] | None,
-    reading: PcReading | None,
-    options: ReadingOptions,
-) -> Buffer | None:
-    """Return a list as one of executed addresses; None where it is none.
+        :param is_quiet: as for :meth:`_name_readings`.
+        """
+        is_usual = found.share is not None and found.share >= _SUSPICIOUS
+        if not (is_quiet and is_usual):
+            texts = []
+            for way in found.choices or ():
+                text = f"{way.records} are {self._name(way)} ({self._name_options(way)})"
+                texts.append(text)
+            fitting = ", ".join(texts) or "none is a coverage point in any convention"
+            yield (
+                f"{len(found.words)} PCs are too few to find out what they are, and taken as "
+                f"recorded: {fitting}"
+            )
+        if found.restored:
+            yield restored_remark(found.restored)
 
-    :param buffer: without the KASLR offset that the user names.
-    :param reading: what its words mean by the points.
-    """
-    words = _to_addresses(buffer.words)
-    if reading is not None and _count_points(reading) >= _POINTS * len(words):
-        return None
-    code = kernel.find_code()
-    if code is None:
-        return None
-    offsets = _likely_offsets(kernel, options)
-    found = read_exactly(words, code, offsets, finds_offset=options.kaslr_offset is None)
-    has_edges = found.is_certain and found.starts >= _EDGES * found.sample and found.sample >= FEW
-    is_run = found.is_certain and is_instruction_run(words)
-    if has_edges or is_run or found.has_blocks or _is_beside_points(words, found, points):
-        return _make_exact(buffer, found, kernel, is_found=True)
-    return None
+    def _name_conventions(self, readings: Sequence[WordReading], share: float) -> str:
+        if len(readings) > 1:
+            parts = [f"{reading.records} are {self._name(reading)}" for reading in readings]
+            return f"PCs of {len(readings)} conventions, each read in its own: {', '.join(parts)}"
+        what = self._name(readings[0]) if readings else "coverage points"
+        text = f"PCs in the file: {_percent(share)} of them are {what}"
+        if share < _SUSPICIOUS:
+            text += " (suspiciously few; is this another kernel's trace?)"
+        return text
+
+    def _included_offset(self, reading: WordReading) -> int:
+        """Return the KASLR offset that words include, with what the user named."""
+        return reading.kaslr_offset + self.named_offset
+
+    def _name(self, reading: WordReading) -> str:
+        """Return what PCs are in a convention, in words."""
+        text = reading.convention.text(self._call_length)
+        offset = self._included_offset(reading)
+        if not offset:
+            return text
+        if offset < 0:
+            return f"{text}, with the KASLR offset {-offset:#x} subtracted twice"
+        text += f", with the KASLR offset {offset:#x} included"
+        if offset != self._kernel.kaslr_offset:
+            text += ", which was found by the coverage points"
+        return text
+
+    def _name_options(self, reading: WordReading) -> str:
+        """Return the options that read PCs in one way."""
+        options = f"--pc {reading.convention.value}"
+        offset = self._included_offset(reading)
+        if offset or self._kernel.kaslr_offset:
+            options += f" --kaslr-offset {offset:#x}"
+        return options
 
 
 def _count_points(reading: PcReading) -> int:
@@ -406,131 +569,19 @@ def _count_points(reading: PcReading) -> int:
     return sum(way.records for way in reading.readings)
 
 
-def _is_beside_points(
-    words: array[int], found: ExactReading, points: Sequence[PointSet] | None
-) -> bool:
-    """Return whether addresses begin blocks of an emulator: it ends one at each call, those of
-    callbacks too, so that the next one begins at a point.
-    """
-    if not points:
-        return False
-    distinct = array("Q", set(move_words(words, found.kaslr_offset)))
-    at_points = count_points(distinct, points) / len(distinct)
-    starts = found.starts / found.sample
-    return starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW
-
-
 def _to_addresses(words: array[int]) -> array[int]:
     """Return words as 64-bit ones."""
     return words if words.typecode == "Q" else array("Q", words)
-
-
-def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[int]:
-    if options.kaslr_offset is not None:
-        # It was subtracted already.
-        return (0,)
-    return tuple(dict.fromkeys((0, kernel.kaslr_offset)))
-
-
-def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
-    """Return a list of executed addresses, without the KASLR offset that these include."""
-    buffer = _shift(buffer, -(options.kaslr_offset or 0))
-    code = None
-    if kernel is not None:
-        code = kernel.find_code()
-    if code is None or kernel is None:
-        encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
-        words = _to_addresses(buffer.words)
-        remark = (
-            "read as addresses of executed code, in an unknown place: the blocks of the kernel's "
-            "code are unknown"
-        )
-        return replace(buffer, words=words, encoding=encoding, remarks=(remark, *buffer.remarks))
-    offsets = _likely_offsets(kernel, options)
-    found = read_exactly(buffer.words, code, offsets, finds_offset=options.kaslr_offset is None)
-    return _make_exact(buffer, found, kernel, is_found=False)
-
-
-def _make_exact(
-    buffer: Buffer, found: ExactReading, kernel: TraceKernel, *, is_found: bool
-) -> Buffer:
-    """Return a list as one of executed addresses.
-
-    :param is_found: whether neither its format nor the user says so.
-    """
-    offset = found.kaslr_offset
-    how = "by its format or --pc"
-    if is_found:
-        how = "by the starts of blocks"
-    text = (
-        f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin a "
-        f"block"
-    )
-    if offset and found.is_certain:
-        text += f", with the KASLR offset {offset:#x} included"
-        if offset != kernel.kaslr_offset:
-            text += ", which was found by them"
-    if found.inside * 2 < found.sample:
-        text += f"; only {found.inside} are in the code of this kernel (is this another kernel's?)"
-    remarks = [text]
-    listed = buffer.listed_code
-    if listed is None:
-        remarks.append("other code may have been executed as well: what is not listed is unknown")
-    else:
-        listed = move_words(listed, offset)
-    fit = ListFit(found.inside, found.sample, text)
-    encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
-    words = move_words(buffer.words, offset)
-    return replace(
-        buffer,
-        words=words,
-        encoding=encoding,
-        listed_code=listed,
-        fit=fit,
-        remarks=(*remarks, *buffer.remarks),
-    )
-
-
-def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffer:
-    """Return a buffer, read in a convention that was named, with how it fits."""
-    words = _to_addresses(buffer.words)
-    known = count_points(words, points)
-    remark = (
-        f"{known} of {len(words)} PCs are coverage points of this kernel, read as {convention}: "
-        f"are they another build's?"
-    )
-    fit = ListFit(known, len(words), remark)
-    if not fit.is_low:
-        return replace(buffer, fit=fit)
-    return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks))
-
-
-def _find_fit(found: PcReading, remark: str, kaslr_offset: int) -> ListFit:
-    judged = len(found.words) - found.unjudged
-    points = sum(reading.records for reading in found.readings)
-    hint = None
-    if found.choices and found.choices[0].records > points:
-        hint = _name_options(found.choices[0], kaslr_offset)
-    return ListFit(points, judged, remark, hint)
-
-
-def _name_options(reading: WordReading, kaslr_offset: int) -> str:
-    """Return the options that read PCs in one way."""
-    options = f"--pc {reading.convention.value}"
-    if reading.kaslr_offset or kaslr_offset:
-        options += f" --kaslr-offset {reading.kaslr_offset:#x}"
-    return options
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:
     """Return a buffer with a number added to each word; words that would not fit are left out."""
     if not correction:
         return buffer
-    limit = WORD_MASK if buffer.words.typecode == "Q" else WORD_MASK >> 32
-    words = array(
-        buffer.words.typecode,
-        (word + correction for word in buffer.words if 0 <= word + correction <= limit),
-    )
+    typecode = buffer.words.typecode
+    limit = WORD_MASK if typecode == "Q" else WORD_MASK >> 32
+    moved = map(correction.__add__, buffer.words)
+    words = array(typecode, filter(range(limit + 1).__contains__, moved))
     shifted = replace(buffer, words=words, count=len(words))
     lost = len(buffer.words) - len(words)
     if not lost:
@@ -546,104 +597,6 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def _find_remarks(
-    found: PcReading,
-    readings: Sequence[WordReading],
-    kaslr_offset: int,
-    call_length: int,
-    *,
-    is_quiet: bool,
-) -> Iterator[str]:
-    """Yield what was found out about the words.
-
-    :param is_quiet: whether to omit remarks on ordinary KCOV buffers.
-    """
-    share = found.share
-    plain = [reading for reading in readings if reading.module is None]
-    is_usual = (
-        len(plain) == 1 and plain[0].convention is Convention.RAW and not plain[0].kaslr_offset
-    )
-    if share is not None and not (is_quiet and is_usual and share >= _SUSPICIOUS):
-        yield _name_conventions(plain, share, kaslr_offset, call_length)
-    for reading in readings:
-        if reading.module is not None:
-            direction = "low" if reading.shift > 0 else "high"
-            yield (
-                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} too "
-                f"{direction}: read from where its code is"
-            )
-    if found.restored:
-        yield restored_remark(found.restored)
-    if found.unjudged:
-        yield (
-            f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the "
-            f"others are"
-        )
-    damaged = found.damaged
-    if damaged:
-        indexes = ", ".join(map(str, islice(damaged, _NAMED)))
-        more = ", …" if len(damaged) > _NAMED else ""
-        remark = (
-            f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention "
-            f"and left as they are"
-        )
-        yield f"{remark}: records {indexes}{more}"
-
-
-def _find_choices(
-    found: PcReading, kaslr_offset: int, call_length: int, *, is_quiet: bool
-) -> Iterator[str]:
-    """Yield what words that are too few to decide may be.
-
-    :param is_quiet: as for :func:`_find_remarks`.
-    """
-    choices = found.choices or ()
-    share = found.share
-    is_usual = share is not None and share >= _SUSPICIOUS
-    if not (is_quiet and is_usual):
-        texts = []
-        for way in choices:
-            convention = _name_convention(way, kaslr_offset, call_length)
-            options = _name_options(way, kaslr_offset)
-            texts.append(f"{way.records} are {convention} ({options})")
-        fitting = ", ".join(texts) or "none is a coverage point in any convention"
-        yield (
-            f"{len(found.words)} PCs are too few to find out what they are, and taken as recorded: "
-            f"{fitting}"
-        )
-    if found.restored:
-        yield restored_remark(found.restored)
-
-
 def restored_remark(count: int) -> str:
     """Return the remark about PCs of which a file has the lower halves."""
     return f"{count} PCs lack their upper 32 bits: restored from the kernel's base"
-
-
-def _name_conventions(
-    readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int
-) -> str:
-    texts = [_name_convention(reading, kaslr_offset, call_length) for reading in readings]
-    if len(readings) > 1:
-        parts = [
-            f"{reading.records} are {text}" for reading, text in zip(readings, texts, strict=True)
-        ]
-        return f"PCs of {len(readings)} conventions, each read in its own: {', '.join(parts)}"
-    what = texts[0] if texts else "coverage points"
-    text = f"PCs in the file: {_percent(share)} of them are {what}"
-    if share < _SUSPICIOUS:
-        text += " (suspiciously few; is this another kernel's trace?)"
-    return text
-
-
-def _name_convention(reading: WordReading, kaslr_offset: int, call_length: int) -> str:
-    text = reading.convention.text(call_length)
-    offset = reading.kaslr_offset
-    if not offset:
-        return text
-    if offset < 0:
-        return f"{text}, with the KASLR offset {-offset:#x} subtracted twice"
-    text += f", with the KASLR offset {offset:#x} included"
-    if offset != kaslr_offset:
-        text += ", which was found by the coverage points"
-    return text

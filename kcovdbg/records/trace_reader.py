@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import errno
-import platform
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -25,6 +24,7 @@ from kcovdbg.records.pc_convention import find_convention
 from kcovdbg.records.pc_file import PcFile
 from kcovdbg.records.pc_list import (
     FEW,
+    NO_KERNEL,
     TraceKernel,
     interpret,
     make_buffer,
@@ -59,7 +59,7 @@ class TraceWords:
 
 def read_trace(
     path: Path | str,
-    kernel: TraceKernel | None = None,
+    kernel: TraceKernel = NO_KERNEL,
     options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
     folder: Path | None = None,
 ) -> Buffer:
@@ -75,7 +75,7 @@ def read_trace(
 
 def read_trace_words(
     path: Path | str,
-    kernel: TraceKernel | None,
+    kernel: TraceKernel,
     options: ReadingOptions,
     folder: Path | None = None,
 ) -> TraceWords:
@@ -99,7 +99,7 @@ def read_trace_words(
         return TraceWords(_decode_bare(name, listed.buffer, listed), listed=listed)
 
 
-def find_meaning(words: TraceWords, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
+def find_meaning(words: TraceWords, kernel: TraceKernel, options: ReadingOptions) -> Buffer:
     """Return a trace with its PCs as a kernel records them.
 
     PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
@@ -112,19 +112,16 @@ def find_meaning(words: TraceWords, kernel: TraceKernel | None, options: Reading
     buffer = words.buffer
     with reading(buffer.name.removeprefix("file:")):
         if words.listed is not None:
-            machine = platform.machine() if kernel is None else kernel.machine
-            call_length = CALL_LENGTHS.get(machine, 0)
             buffer = interpret(
                 buffer,
                 kernel,
                 options,
-                call_length,
                 names_pcs=words.listed.names_pcs,
                 is_exact=words.listed.is_exact,
             )
-        elif words.header is not None and kernel is not None:
+        elif words.header is not None and kernel is not NO_KERNEL:
             buffer = _match_kernel(buffer, words.header, kernel)
-        return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
+        return replace(buffer, kaslr_offset=kernel.kaslr_offset)
 
 
 def _match_kernel(buffer: Buffer, header: TraceHeader, kernel: TraceKernel) -> Buffer:

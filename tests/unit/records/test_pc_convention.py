@@ -10,7 +10,7 @@ import pytest
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_list import NO_KERNEL, TraceKernel
 from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import find_common_reading, read_trace, read_trace_words
 
@@ -351,7 +351,7 @@ def test_a_list_of_another_build_fits_badly(tmp_path):
 def test_what_json_calls_pcs_are_records(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"pcs":[123]}')
-    for kernel in (None, KERNEL):
+    for kernel in (NO_KERNEL, KERNEL):
         assert list(read_trace(path, kernel).words) == [123]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_convention import list_points
-from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_list import NO_KERNEL, TraceKernel
 from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.side_file import side_path
 from kcovdbg.records.trace_reader import read_trace
@@ -28,7 +28,7 @@ LINES = st.lists(
 )
 
 
-def read(path, kernel=None, **options):
+def read(path, kernel=NO_KERNEL, **options):
     """Read a file; it may be refused in one line."""
     refused = None
     try:
