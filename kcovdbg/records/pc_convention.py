@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -84,14 +83,12 @@ class PointSet:
         columns = TableColumns(base, self.offset, self._chain, None)  # type: ignore[arg-type]
         return find_chains(words, columns).rest
 
-    def has_block(self, pc: int) -> bool:
-        """Return whether an address is a point of a basic block, which a comparison or a tail call
-        is not.
-        """
+    def kind_at(self, pc: int) -> int | None:
+        """Return the kind of the point at an address; None where there is none."""
         index = bisect_left(self.offset, pc - self.base)
         if index == len(self.offset) or self.offset[index] != pc - self.base:
-            return False
-        return not self._kinds or self._kinds[index] & KIND_MASK == PointKind.PC
+            return None
+        return self._kinds[index] & KIND_MASK if self._kinds else PointKind.PC
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the points."""
@@ -250,10 +247,9 @@ def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Con
     is none of these.
     """
     every = tuple(points)
-    tried = [Convention.RAW, Convention.MINUS1, *([Convention.CALL] if call_length else [])]
-    for convention in tried:
-        wanted = array("Q", [word + convention.correction(call_length) & WORD_MASK])
-        if not len(find_missing(wanted, array("I", [0]), every)):
+    for convention in (Convention.RAW, Convention.MINUS1, Convention.CALL):
+        pc = word + convention.correction(call_length)
+        if any(some.kind_at(pc) is not None for some in every):
             return convention
     return None
 
@@ -265,6 +261,25 @@ def count_points(words: array[int], points: Sequence[PointSet]) -> int:
     counts = numbering.counts(words)
     missing = find_missing(distinct, array("I", range(len(distinct))), points)
     return len(words) - sum(map(counts.__getitem__, missing))
+
+
+def restore_upper_halves(words: array[int], points: PointSet) -> tuple[array[int], int]:
+    """Return words with the upper halves of the addresses of which they have the lower half, and
+    how many these are.
+
+    :param points: of the image.
+    """
+    high = points.base & ~0xFFFFFFFF
+    start, end = points.code
+    restored = array("Q")
+    count = 0
+    for word in words:
+        whole = word | high
+        if high and word < 1 << 32 and start - _REACH <= whole < end + _REACH:
+            word = whole
+            count += 1
+        restored.append(word)
+    return restored, count
 
 
 class _Chosen(NamedTuple):
@@ -292,13 +307,8 @@ class _Search:
         self.numbering = make_numbering(words)
         self.distinct = self.numbering.number(words)
         self.restored = 0
-        high = points[0].base & ~0xFFFFFFFF
-        if high and self.distinct[0] < 1 << 32:
-            start, end = points[0].code
-            low = set(self.distinct[: bisect_left(self.distinct, 1 << 32)])
-            low = {word for word in low if start - _REACH <= word | high < end + _REACH}
-            self.restored = sum(map(low.__contains__, words))
-            self.words = array("Q", (word | high if word in low else word for word in words))
+        if self.distinct[0] < 1 << 32:
+            self.words, self.restored = restore_upper_halves(words, points[0])
             self.numbering = make_numbering(self.words)
             self.distinct = self.numbering.number(self.words)
         self.everything = array("I", range(len(self.distinct)))
@@ -321,19 +331,22 @@ class _Search:
         """Return the words as they are, and what each way makes of them."""
         choices = []
         for way in self.ways:
-            missing = self._missing(self.everything, way.correction)
-            records = self._records(_without(self.everything, missing))
+            records = self._records(self._split(self.everything, way)[0].indexes)
             if records:
                 choices.append(way._replace(records=records))
         choices.sort(key=lambda way: -way.records)
-        raw, missing = self._read_raw()
+        raw, missing = self._split(self.everything, self._raw)
         return self._finish([raw], missing)._replace(choices=tuple(choices))
 
-    def _read_raw(self) -> tuple[_Chosen, array[int]]:
-        """Return the way of KCOV, with the words that are points in it, and the other words."""
-        missing = self._missing(self.everything, 0)
-        hits = _without(self.everything, missing)
-        return _Chosen(self._way(Convention.RAW, 0), hits), missing
+    def _split(self, indexes: array[int], way: WordReading) -> tuple[_Chosen, array[int]]:
+        """Return a way with those of some words that are points in it, and the other words."""
+        missing = self._missing(indexes, way.correction)
+        return _Chosen(way, _without(indexes, missing)), missing
+
+    @property
+    def _raw(self) -> WordReading:
+        """The way of KCOV."""
+        return self._way(Convention.RAW, 0)
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
@@ -348,7 +361,9 @@ class _Search:
             way, left = found
             if not chosen and not len(left):
                 # The most frequent case, in which nothing has to be told apart.
-                words = _add(self.words, way.correction)
+                words = self.words
+                if way.correction:
+                    words = array("Q", map(way.correction.__add__, words))
                 return PcReading(words, (way._replace(records=len(words)),), restored=self.restored)
             chosen.append(_Chosen(way, _without(rest, left)))
             rest = left
@@ -357,7 +372,7 @@ class _Search:
                 ways = [one for one in ways if one.correction not in beside]
         if not chosen:
             # Probably another kernel's list: the few matches are chance.
-            raw, rest = self._read_raw()
+            raw, rest = self._split(self.everything, self._raw)
             chosen = [raw]
         chosen = self._settle(chosen)
         for module in self.points[1:]:
@@ -410,9 +425,8 @@ class _Search:
         for first in range(len(settled)):
             for later in range(first + 1, len(settled)):
                 one, other = settled[first], settled[later]
-                missing = self._missing(one.indexes, other.way.correction)
                 moved = array("I")
-                for index in _without(one.indexes, missing):
+                for index in self._split(one.indexes, other.way)[0].indexes:
                     if self._is_block(index, other.way) and not self._is_block(index, one.way):
                         moved.append(index)
                 if moved:
@@ -423,7 +437,7 @@ class _Search:
 
     def _is_block(self, index: int, way: WordReading) -> bool:
         pc = self.distinct[index] + way.correction
-        return any(points.has_block(pc) for points in self.points)
+        return any(points.kind_at(pc) == PointKind.PC for points in self.points)
 
     def _find_offsets(self, words: array[int]) -> list[WordReading]:
         """Return ways with the KASLR offsets for which words vote."""
@@ -570,19 +584,6 @@ class _Search:
 
 def _spread(words: Sequence[int]) -> Sequence[int]:
     return words[:: max(1, len(words) // _VOTERS)][:_VOTERS]
-
-
-def _add(words: array[int], correction: int) -> array[int]:
-    """Return words with a number added to each; none overflows.
-
-    As one addition of long numbers, which takes a fifth of the time.
-    """
-    if not correction:
-        return words
-    each = abs(correction).to_bytes(8, sys.byteorder) * len(words)
-    more = int.from_bytes(each, sys.byteorder)
-    total = int.from_bytes(words.tobytes(), sys.byteorder) + (more if correction > 0 else -more)
-    return array("Q", total.to_bytes(8 * len(words), sys.byteorder))
 
 
 def _without(indexes: array[int], others: array[int]) -> array[int]:

@@ -20,7 +20,7 @@ from kcovdbg.input_file import read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
-from kcovdbg.records.pc_convention import find_convention
+from kcovdbg.records.pc_convention import find_convention, restore_upper_halves
 from kcovdbg.records.pc_file import PcFile
 from kcovdbg.records.pc_list import (
     FEW,
@@ -224,11 +224,12 @@ def _decode_bare(name: str, data: bytes, found: PcFile) -> Buffer:
 def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:
     """Return a buffer of 32-bit words with whole PCs, if the kernel is a 64-bit one."""
     points = kernel.find_points()
-    high = points[0].base & ~0xFFFFFFFF if points else 0
-    if not high or buffer.encoding.codec != record.PC:
+    if not points or buffer.encoding.codec != record.PC:
         return buffer
-    words = array("Q", (word | high for word in buffer.words))
-    return replace(buffer, words=words, remarks=(*buffer.remarks, restored_remark(len(words))))
+    words, count = restore_upper_halves(buffer.words, points[0])
+    if not count:
+        return buffer
+    return replace(buffer, words=words, remarks=(*buffer.remarks, restored_remark(count)))
 
 
 def _move_modules(
