@@ -156,27 +156,24 @@ def _find_points(context: Context, place: str) -> _Found:
     if known:
         points = chain.from_iterable(part.points for part in known)
         return _Found(sorted(points, key=attrgetter("pc")), known[0].absence)
-    if is_function:
-        in_memory = context.kernel.points.find_in_module(place)
-        if in_memory is None:
-            raise unknown_function([image, *modules], place, "function or directory")
-        return _list_loaded(place, *in_memory)
-    raise _unknown_file(context, [image, *modules], place)
-
-
-def _unknown_file(context: Context, tables: Sequence[LocationTable], place: str) -> KcovdbgError:
-    files = chain.from_iterable(table.files() for table in tables)
-    return unknown_file(files, place, lacks_modules=context.kernel.points.lacks_modules)
-
-
-def _list_loaded(place: str, module: str, points: Sequence[FunctionPoint]) -> _Found:
-    """Return the points of a function of a module that only memory is read of."""
+    in_memory = context.kernel.points.find_in_module(place) if is_function else None
+    if in_memory is None:
+        raise _find_unknown(context, [image, *modules], place)
+    module, own_points = in_memory
     absence = f"'{place}' of module {module} calls no callback: it is not instrumented"
     remark = (
         f"'{place}' is in module {module}; copies that are inlined into other functions are not "
         f"searched"
     )
-    return _Found(points, absence, (remark,))
+    return _Found(own_points, absence, (remark,))
+
+
+def _find_unknown(context: Context, tables: Sequence[LocationTable], place: str) -> KcovdbgError:
+    """Return the error for a place that none of some tables has."""
+    if not is_file_name(place):
+        return unknown_function(tables, place, "function or directory")
+    files = chain.from_iterable(table.files() for table in tables)
+    return unknown_file(files, place, lacks_modules=context.kernel.points.lacks_modules)
 
 
 def _list_code(table: LocationTable, place: str, named: Sequence[FunctionStart]) -> _Found:
@@ -310,25 +307,42 @@ def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
         yield _Group(name, sum_up(groups[name]))
 
 
-def _make_share_column(noun: str, *, hidden: bool) -> Column:
-    """Return the column for the share of the lines or functions that were executed."""
+_KNOWN: Final = "of which it is known whether they ran"
+
+
+def _make_figure_columns(noun: str, counted: str, *, hidden: bool) -> list[Column]:
+    """Return the columns for how many lines or functions there are, and were executed.
+
+    :param counted: which of them count.
+    :param hidden: whether there is no trace.
+    """
 
     def find_share(row: _Group) -> float | None:
         whole = getattr(row.totals, f"{noun}s")
         return getattr(row.totals, f"executed_{noun}s") / whole if whole else None
 
-    return Column(
-        f"{noun}_share",
-        SHARE,
-        title="%",
-        value=find_share,
-        json_only=hidden,
-        meaning=f"share of these {noun}s that were executed",
-        null=f"there is no such {noun}",
-    )
-
-
-_KNOWN: Final = "of which it is known whether they ran"
+    executed = f"executed_{noun}s"
+    return [
+        Column(f"{noun}s", NUMBER, value=f"totals.{noun}s", meaning=f"{counted}, {_KNOWN}"),
+        Column(
+            executed,
+            NUMBER,
+            value=f"totals.{executed}",
+            title="EXECUTED",
+            json_only=hidden,
+            meaning=f"{noun}s that were executed",
+            unit=f"{noun}s",
+        ),
+        Column(
+            f"{noun}_share",
+            SHARE,
+            title="%",
+            value=find_share,
+            json_only=hidden,
+            meaning=f"share of these {noun}s that were executed",
+            null=f"there is no such {noun}",
+        ),
+    ]
 
 
 def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
@@ -342,37 +356,8 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
         names = [Column("name", SYMBOL, title=by.upper()), Column("file", PATH)]
     return [
         *names,
-        Column(
-            "lines",
-            NUMBER,
-            value="totals.lines",
-            meaning=f"lines with code in functions with points, {_KNOWN}",
-        ),
-        Column(
-            "executed_lines",
-            NUMBER,
-            value="totals.executed_lines",
-            title="EXECUTED",
-            json_only=hidden,
-            meaning="lines that were executed",
-            unit="lines",
-        ),
-        _make_share_column("line", hidden=hidden),
-        Column(
-            "functions",
-            NUMBER,
-            value="totals.functions",
-            meaning=f"functions with points, {_KNOWN}",
-        ),
-        Column(
-            "executed_functions",
-            NUMBER,
-            value="totals.executed_functions",
-            title="EXECUTED",
-            json_only=hidden,
-            meaning="functions that were executed",
-        ),
-        _make_share_column("function", hidden=hidden),
+        *_make_figure_columns("line", "lines with code in functions with points", hidden=hidden),
+        *_make_figure_columns("function", "functions with points", hidden=hidden),
         Column(
             "unknown_lines",
             NUMBER,
@@ -417,9 +402,7 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     if any(_is_function(one, args.place) for one in tables):
         matches = matches_source_function
     elif all(_find_in_table(one, args.place) is None for one in tables):
-        if is_file_name(args.place):
-            raise _unknown_file(context, tables, args.place)
-        raise unknown_function(tables, args.place, "function or directory")
+        raise _find_unknown(context, tables, args.place)
     remarks = [*context.kernel.names.remarks]
     buffers = [find_buffer(context.inputs, what) for what in args.what or ()]
     for buffer in buffers:

@@ -13,7 +13,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import compare_builds, read_sides
+from kcovdbg.compare.trace_builds import TraceSide, compare_builds, read_sides
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.point_table import find_point_table
@@ -39,7 +39,6 @@ from kcovdbg.inputs.buffer_sources import (
     require_named_names,
 )
 from kcovdbg.inputs.code_names import check_code
-from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
@@ -64,11 +63,21 @@ class TracePane:
     :param buffer: the buffer.
     :param names: of recorded PCs.
     :param not_function: patterns of functions whose records are left out.
+    :param tree: the source files of its kernel.
+    :param find_states: returns the lines of a file that have code, by number.
     """
 
     def __init__(
-        self, buffer: Buffer, names: LocationCache, not_function: Sequence[str] = ()
+        self,
+        buffer: Buffer,
+        names: LocationCache,
+        not_function: Sequence[str] = (),
+        *,
+        tree: SourceTree | None = None,
+        find_states: FileStates = lambda _file: {},
     ) -> None:
+        self.tree = tree
+        self.find_states = find_states
         self.names = names = names.of(buffer)
         self.title = buffer_title(buffer)
         self._digits = len(str(max(buffer.count - 1, 0)))
@@ -140,9 +149,6 @@ class TraceView:
     :param right: the right one, if any.
     :param by_index: pair records by index instead of aligning the traces: for two readings of one
         buffer.
-    :param sources: find the source files of each side; of both, where there is one.
-    :param states: of each side, returns the lines of a file that have code, by number; none where
-        they are unknown.
     :param comparison: what makes records of two builds comparable; None for one build.
     :param remarks: of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May
@@ -155,16 +161,12 @@ class TraceView:
         right: TracePane | None = None,
         *,
         by_index: bool = False,
-        sources: Sequence[SourceTree] = (),
-        states: Sequence[FileStates] = (),
         comparison: BuildComparison | None = None,
         remarks: Sequence[str] = (),
         renew: Callable[[], TraceView] | None = None,
     ) -> None:
         self.left, self.right = left, right
         self.renew = renew
-        self._sources = sources
-        self._states = states
         self._has_one_build = comparison is None or comparison.match is None
         if right is None:
             self.remarks = [*remarks, *left.buffer.remarks]
@@ -196,22 +198,21 @@ class TraceView:
             if index is not None:
                 yield side, index
 
+    def _side_of(self, row: ViewRow) -> TracePane:
+        """Return the trace that a row is shown with, of two the left one."""
+        return self.left if self.right is None or row.left is not None else self.right
+
     def source(self, row: ViewRow) -> SourceTree | None:
-        """Return what finds source files of a row's record, of two the left one's."""
-        if not self._sources:
-            return None
-        return self._sources[_side_of(row)]
+        """Return what finds source files of a row's record."""
+        return self._side_of(row).tree
 
     def find_states(self, row: ViewRow, file: str) -> list[Mapping[int, CodeLine]]:
         """Return the lines of a file by each trace of its build.
 
         :param row: whose source is shown.
         """
-        if self._has_one_build:
-            return [find(file) for find in self._states]
-        if not self._states:
-            return []
-        return [self._states[_side_of(row)](file)]
+        sides = self._sides if self._has_one_build else (self._side_of(row),)
+        return [side.find_states(file) for side in sides]
 
     def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
         """Return a row in so many columns.
@@ -313,11 +314,6 @@ class TraceView:
         return matches
 
 
-def _side_of(row: ViewRow) -> int:
-    """Return the index of the trace that a row is shown with, of two the left one's."""
-    return 0 if row.left is not None else -1
-
-
 def _words(buffer: Buffer) -> Sequence[int]:
     return record.pc_words(buffer.words, buffer.encoding)
 
@@ -353,11 +349,9 @@ def make_view(
     sides, assumptions = read_sides(context, whats)
     kernels = [side.kernel for side in sides]
     check_code([kernel.names.locations for kernel in kernels], not_function)
-    panes = []
     remarks: list[str] = []
     for buffer, kernel in sides:
         names = kernel.names.locations
-        panes.append(TracePane(buffer, names, not_function))
         pcs = pc_sequence(buffer)
         require_named_names(context.inputs, names.of(buffer), pcs, f"view {buffer.name}")
         remarks += syscall_remarks(context, buffer)
@@ -370,14 +364,11 @@ def make_view(
     comparison = None
     if other is not None:
         by_index = by_index or buffers[0].address == buffers[1].address is not None
-        counts = (count_pcs(pane.buffer) for pane in panes)
-        comparison = compare_builds(context, kernels, counts)
+        comparison = compare_builds(context, kernels, map(count_pcs, buffers))
         remarks += comparison.remarks()
     return TraceView(
-        *panes,
+        *(_make_pane(context, side, not_function) for side in sides),
         by_index=by_index,
-        sources=[kernel.sources.tree for kernel in kernels],
-        states=list(map(partial(_state_finder, context), kernels, buffers)),
         comparison=comparison,
         remarks=remarks,
     )
@@ -387,22 +378,18 @@ def _make_live_view(context: Context, what: str, not_function: Sequence[str]) ->
     """Make a view of a buffer as its process sees it beside the kernel's; of the latter alone where
     no process maps it.
     """
-    names = context.names
-    check_code([names], not_function)
+    check_code([context.names], not_function)
     try:
         return _read_both_views(context, what, not_function)
     except KcovdbgError as error:
         remarks = [f"kernel's view only: {error}", *context.kernel.names.remarks]
-    pane = TracePane(find_buffer(context.inputs, what), names, not_function)
-    states = [_state_finder(context, context.kernel, pane.buffer)]
-    return TraceView(pane, sources=[context.kernel.sources.tree], states=states, remarks=remarks)
+    side = TraceSide(find_buffer(context.inputs, what), context.kernel)
+    return TraceView(_make_pane(context, side, not_function), remarks=remarks)
 
 
-def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileStates:
-    """Return what finds the lines of a file by a buffer; nothing is found until it is asked.
-
-    :param kernel: that the buffer is of.
-    """
+def _make_pane(context: Context, side: TraceSide, not_function: Sequence[str]) -> TracePane:
+    """Return a buffer for a view; states of its lines are found when they are asked for."""
+    buffer, kernel = side
     table = kernel.names.awaited_table
 
     @cache
@@ -416,7 +403,13 @@ def _state_finder(context: Context, kernel: Kernel, buffer: Buffer) -> FileState
             return {}
         return find(file)
 
-    return find_at_hand
+    return TracePane(
+        buffer,
+        kernel.names.locations,
+        not_function,
+        tree=kernel.sources.tree,
+        find_states=find_at_hand,
+    )
 
 
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
@@ -425,13 +418,11 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
     found = [f"FINDING: {finding}" for finding in compared.findings]
     if not found:
         found.append("the user's view and the kernel's are equal")
-    buffers = compared.user, compared.kernel
-    panes = [TracePane(buffer, context.names, not_function) for buffer in buffers]
+    kernel = context.kernel
     return TraceView(
-        *panes,
+        _make_pane(context, TraceSide(compared.user, kernel), not_function),
+        _make_pane(context, TraceSide(compared.kernel, kernel), not_function),
         by_index=True,
-        sources=[context.kernel.sources.tree],
-        states=list(map(partial(_state_finder, context, context.kernel), buffers)),
         remarks=[*found, *context.kernel.names.remarks],
         renew=lambda: _read_both_views(context.renew(), what, not_function),
     )

@@ -252,25 +252,37 @@ def find_trace_buffers(
     remarks: list[str] = []
     for name in names:
         paths = _list_traces(inputs, name.removeprefix(FILE)) if name.startswith(FILE) else None
-        if not isinstance(paths, list):
-            buffer = find_buffer(inputs, name)
+        if isinstance(paths, list):
+            buffers, others = _read_all(inputs, paths)
+            if others:
+                remarks.append(
+                    f"{name}: {len(others)} of {len(paths)} files are no traces: {others[0]}"
+                )
+        else:
+            buffers = [find_buffer(inputs, name)]
+        for buffer in buffers:
             require_points(buffer, inputs.command, takes_addresses=takes_addresses)
-            found.append(buffer)
-            continue
-        skipped: list[NotATraceError] = []
-        for trace in read_traces(inputs, paths):
-            if isinstance(trace, NotATraceError):
-                skipped.append(trace)
-                continue
-            require_points(trace, inputs.command, takes_addresses=takes_addresses)
-            found.append(trace)
-        if len(skipped) == len(paths):
-            raise skipped[0]
-        if skipped:
-            remarks.append(
-                f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}"
-            )
+        found += buffers
     return FoundBuffers(found, remarks)
+
+
+def _read_all(
+    inputs: CommandInputs, paths: Sequence[Path], kernel: Kernel | None = None
+) -> tuple[list[Buffer], list[NotATraceError]]:
+    """Read trace files; return also why others are none.
+
+    :raises NotATraceError: when all are none.
+    """
+    buffers: list[Buffer] = []
+    others: list[NotATraceError] = []
+    for found in read_traces(inputs, paths, kernel):
+        if isinstance(found, NotATraceError):
+            others.append(found)
+        else:
+            buffers.append(found)
+    if not buffers:
+        raise others[0]
+    return buffers, others
 
 
 def _list_traces(inputs: CommandInputs, path: str) -> Path | list[Path]:
@@ -479,16 +491,8 @@ def _read_traces(inputs: CommandInputs, path: str, kernel: Kernel) -> Buffer:
         trace_kernel = _find_trace_kernel(inputs, kernel)
         options = inputs.reading or ReadingOptions()
         return read_trace_file(str(paths), trace_kernel, options, inputs.user.confinement)
-    buffers: list[Buffer] = []
-    others: list[NotATraceError] = []
-    for found in read_traces(inputs, paths, kernel):
-        if isinstance(found, NotATraceError):
-            others.append(found)
-        else:
-            buffers.append(found)
-    if not buffers:
-        raise others[0]
-    return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
+    buffers, others = _read_all(inputs, paths, kernel)
+    return merge_buffers(f"{FILE}{path}", buffers, list(map(str, others)))
 
 
 def read_both_views(inputs: CommandInputs, what: str) -> ViewComparison:

@@ -238,7 +238,7 @@ def test_source_follows_the_cursor(tmp_path):
     path.parent.mkdir()
     path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
     buffer = make_buffer([pc(1, 0), pc(1, 1), pc(25, 0)])
-    terminal = show(TraceView(TracePane(buffer, names()), sources=[SourceTree([tmp_path])]))
+    terminal = show(TraceView(TracePane(buffer, names(), tree=SourceTree([tmp_path]))))
     frames = terminal.run("s", "j", "j", "s")
     assert "dir/file_0.c:100" in text(frames[0])
     assert "100 int line_100;" in text(frames[0])
@@ -259,16 +259,18 @@ def test_source_has_the_marks_of_lines(tmp_path):
 
     left = states(LineState.NOT_EXECUTED, LineState.EXECUTED)
     right = states(LineState.PARTLY, LineState.MOVED)
-    trees = [SourceTree([tmp_path])] * 2
+    tree = SourceTree([tmp_path])
+
+    def pane(find_states):
+        buffer = make_buffer([pc(1, 0)])
+        return TracePane(buffer, names(), tree=tree, find_states=find_states)
 
     def gutters(view, keys=("s",)):
         frame = text(show(view).run(*keys)[-1])
         return re.findall(r"^(.*)(?:98|99|100) int", frame, re.MULTILINE)
 
-    one = TraceView(TracePane(make_buffer([pc(1, 0)]), names()), sources=trees[:1], states=[left])
-    assert gutters(one) == ["   ", "!  ", "+ "]
-    words = [pc(1, 0)], [pc(1, 0)]
-    assert gutters(two(*words, sources=trees, states=[left, right])) == ["    ", "!~  ", "+? "]
+    assert gutters(TraceView(pane(left))) == ["   ", "!  ", "+ "]
+    assert gutters(TraceView(pane(left), pane(right))) == ["    ", "!~  ", "+? "]
 
 
 def test_detail_help_and_unknown_keys():
