@@ -121,6 +121,7 @@ _BUILD_COLUMNS: Final = (
 
 _MEANINGS: Final = {
     "side": Meaning("`left`, `right`, or `flicker` where only some runs of a side have it"),
+    "count": Meaning("number of records in all runs", unit="records"),
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
     "missing": Meaning(

@@ -26,7 +26,14 @@ _COLUMNS: Final = (
         value=lambda row: row[1].source,
         meaning="name of the buffer that it was copied from",
     ),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].buffer.count),
+    Column(
+        "count",
+        NUMBER,
+        title="RECORDS",
+        value=lambda row: row[1].buffer.count,
+        meaning="number of records",
+        unit="records",
+    ),
     Column("distinct", NUMBER, value=lambda row: len(distinct_words(row[1].buffer))),
 )
 

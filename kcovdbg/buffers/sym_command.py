@@ -198,7 +198,7 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
     missing = [row for row in rows if row.is_missing]
     for group in (others, missing):
         if group:
-            more = f", and of {len(group) - 1} more" if len(group) > 1 else ""
+            more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
             remarks.append(f"{group[0].word.text}{more}: {group[0].errors[0]}")
     torn = sum(not word.choices for word in known)
     if torn:

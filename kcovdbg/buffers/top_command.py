@@ -66,7 +66,14 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
     :param is_moved: whether a list has other addresses than KCOV recorded.
     """
     return (
-        Column("count", NUMBER, title="RECORDS", value="share.records"),
+        Column(
+            "count",
+            NUMBER,
+            title="RECORDS",
+            value="share.records",
+            meaning="number of records of the group",
+            unit="records",
+        ),
         Column(
             "share",
             SHARE,

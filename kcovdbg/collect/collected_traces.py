@@ -344,6 +344,8 @@ COLLECT_ROWS: Final = (
     RowType(
         _CALL_COLUMNS,
         {
+            "tid": Meaning("thread id of the task that made the call"),
+            "comm": Meaning("name of that task"),
             "name": Meaning("name of the system call", "it is a 32-bit call"),
             "arguments": Meaning("its arguments, in hexadecimal"),
             "text": Meaning("the path or name among its arguments", "it has none"),

@@ -256,7 +256,14 @@ _FILE_COLUMNS: Final = (
         "tid", PID, value=lambda row: row[1].pid, meaning="thread id of the task", null=_SEVERAL
     ),
     Column("comm", COMM, value=lambda row: row[1].comm, meaning="name of the task", null=_SEVERAL),
-    Column("count", NUMBER, value=lambda row: row[1].count, title="RECORDS"),
+    Column(
+        "count",
+        NUMBER,
+        value=lambda row: row[1].count,
+        title="RECORDS",
+        meaning="number of records",
+        unit="records",
+    ),
     Column("capacity", NUMBER, value=lambda row: row[1].capacity),
     Column("full", BOOL, value=lambda row: row[1].full),
 )

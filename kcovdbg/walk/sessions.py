@@ -160,8 +160,8 @@ class SessionWalk:
         """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode
         nor a known flag.
 
-        No known flag of a task is in an object's mode. A bit that is in both is unknown, whatever
-        it is in other kernels.
+        A flag that kcovdbg knows is never in the mode of an object. A bit that the object has as
+        well must be something else, and is unknown.
 
         :param kcov: the object of the session.
         """
