@@ -29,7 +29,7 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line
 from kcovdbg.console.writer import Format
@@ -125,8 +125,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     watched = _find_watched(context, args.what, args.field)
     if context.terminal.is_terminal and context.format is Format.TEXT:
         text = f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends"
-        yield Lines(((("remark", text),),))
-        yield Flush()
+        context.terminal.show([[("remark", text)]])
     catch = catch_write(context.target, context.layout, watched, args.seconds)
     caught = catch.caught
     if caught is not None:

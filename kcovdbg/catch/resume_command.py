@@ -9,7 +9,7 @@ from typing import Final
 from kcovdbg.console.column import Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Fields
+from kcovdbg.console.renderable import Table
 
 _COLUMNS: Final = (
     Column("target", title="target"),
@@ -17,11 +17,11 @@ _COLUMNS: Final = (
 )
 
 
-def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
+def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     target = context.target
     remark = target.connection.resume()
     data = {"target": target.name, "state": target.state()}
-    return Fields(_COLUMNS, data, remarks=[*filter(None, (remark,))])
+    return Table(_COLUMNS, [data], remarks=[*filter(None, (remark,))], is_record=True)
 
 
 COMMAND: Final = Command(

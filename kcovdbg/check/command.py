@@ -16,7 +16,7 @@ from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.errors import WordError, suggest
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
@@ -138,7 +138,7 @@ def _find(name: str) -> Rule:
 def _run(context: Context, args: Namespace) -> CommandResult:
     wanted = [_find(name) for name in args.rules]
     if args.explain is not None:
-        return Fields(_EXPLAIN_COLUMNS, _find(args.explain))
+        return Table(_EXPLAIN_COLUMNS, [_find(args.explain)], is_record=True)
     if args.list:
         return Table(
             _RULE_COLUMNS,

@@ -36,15 +36,12 @@ from kcovdbg.collect.requests import (
     make_native_mode,
 )
 from kcovdbg.compiled_module import load_native
-from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 
 # Time that background work may take after the command has exited; the same as syzkaller's.
 _SETTLE_MS: Final = 500
 # Seconds that the command has to exit after a signal.
 _PATIENCE: Final = 3.0
-_MAX_TRIES: Final = 16
-_NAMED_TRIES: Final = 2
 # Words of the area for one remote section.
 _REMOTE_SIZE: Final = 1 << 16
 
@@ -175,39 +172,18 @@ def collect_command(
     :raises CapabilityError: without the compiled collector.
     :raises CollectError: when the command cannot be run, or its coverage cannot be collected.
     """
-    if request.common_handle != 0:
-        return _Run(request, find_holder).run()
-    # Several tries: another process may be taking random handles as well. Two, if another handle
-    # may be the one that is taken.
-    tries = _NAMED_TRIES if request.handles else _MAX_TRIES
-    for _ in range(tries):
-        # It need not be hard to guess.
+    if request.common_handle == 0:
+        # One of four billion: nobody has it. It need not be hard to guess.
         handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311
-        try:
-            return _Run(replace(request, common_handle=handle), find_holder, is_random=True).run()
-        except _TakenError as error:
-            taken = error
-    if request.handles:
-        raise CollectError(str(taken), hint=taken.hint)
-    raise CollectError("common:auto: no free handle found", hint="name one: --remote common:0x42")
-
-
-class _TakenError(CollectError):
-    """A handle is taken: the random one, or another one that was asked for."""
+        request = replace(request, common_handle=handle)
+    return _Run(request, find_holder).run()
 
 
 class _Run:
     """One run of a command; keeps alive the memory to which the C side points."""
 
-    def __init__(
-        self,
-        request: Request,
-        find_holder: Callable[[int], str | None] | None,
-        *,
-        is_random: bool = False,
-    ) -> None:
+    def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None) -> None:
         self.request = request
-        self.is_random = is_random
         self.ffi, self.lib = load_native()
         self.find_holder = find_holder
         self.device = request.device or self.ffi.NULL
@@ -299,14 +275,14 @@ class _Run:
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
             asked = [*request.handles]
-            if request.common_handle and not self.is_random:
+            if request.common_handle:
                 asked.append(request.common_handle)
             refusal = None
             if step == Step.ENABLE and -self.error == errno.EINVAL:
                 refusal = find_refusal(
                     request.device_path, self.command.mode, request.size, self.device
                 )
-            error = explain_errno(
+            raise explain_errno(
                 step,
                 -self.error,
                 path=request.device_path,
@@ -317,9 +293,6 @@ class _Run:
                 refusal=refusal,
                 mode=request.mode,
             )
-            if self.is_random and step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST:
-                raise _TakenError(str(error), hint=error.hint)
-            raise error
         tasks = tuple(
             self._task(lib.kcovdbg_run_task(self.native, i))
             for i in range(lib.kcovdbg_run_task_count(self.native))

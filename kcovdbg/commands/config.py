@@ -41,40 +41,35 @@ _COLUMNS: Final = (
 def _rows(workspace: Workspace) -> Iterator[_Row]:
     settings = workspace.settings
 
-    def origin(name: str, *, is_set: bool) -> str:
+    def row(setting: str, value: str, *, is_set: bool = True) -> _Row:
+        origin = _COMMAND_LINE
         if is_set:
-            return settings.origin(name)
-        return _COMMAND_LINE
+            origin = settings.origin(setting.partition(".")[0])
+        return _Row(setting, value, origin)
 
-    color = workspace.color
-    yield _Row("color", color.value, origin("color", is_set=color is settings.color))
-    if settings.pager is not None:
-        yield _Row("pager", settings.pager, settings.origin("pager"))
-    elif "PAGER" in os.environ:
+    yield row("color", workspace.color.value, is_set=workspace.color is settings.color)
+    if settings.pager is None and "PAGER" in os.environ:
         yield _Row("pager", os.environ["PAGER"], "PAGER")
     else:
-        yield _Row("pager", "less", DEFAULT)
-    yield _Row("keys", settings.keys, settings.origin("keys"))
+        yield row("pager", "less" if settings.pager is None else settings.pager)
+    yield row("keys", settings.keys)
     options = workspace.inputs.kernel.options
     for folder in options.source_folders:
-        is_set = folder in settings.source_dirs
-        yield _Row("source-dirs", folder, origin("source-dirs", is_set=is_set))
+        yield row("source-dirs", folder, is_set=folder in settings.source_dirs)
     for pair in options.substitutions:
         is_set = pair in settings.substitute_paths
-        name = f"substitute-paths.{pair[0]}"
-        yield _Row(name, pair[1], origin("substitute-paths", is_set=is_set))
+        yield row(f"substitute-paths.{pair[0]}", pair[1], is_set=is_set)
     for path in settings.symbol_tables:
-        yield _Row("symbol-tables", path, settings.origin("symbol-tables"))
+        yield row("symbol-tables", path)
     for command, columns in settings.columns.items():
-        yield _Row(f"columns.{command}", ",".join(columns), settings.origin("columns"))
+        yield row(f"columns.{command}", ",".join(columns))
     for name, limit in LIMITS.items():
         value = find_limit(name)
-        decided = DEFAULT
-        if value != settings.limits.get(name, limit.default):
-            decided = _COMMAND_LINE
-        elif name in settings.limits:
-            decided = settings.origin("limits")
-        yield _Row(f"limits.{name}", limit.format(value), decided)
+        shown = limit.format(value)
+        if name not in settings.limits and value == limit.default:
+            yield _Row(f"limits.{name}", shown, DEFAULT)
+        else:
+            yield row(f"limits.{name}", shown, is_set=value == settings.limits.get(name))
     for problem in settings.problems:
         text = problem.text
         if problem.hint is not None:

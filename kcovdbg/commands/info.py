@@ -11,7 +11,7 @@ from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.log_lines import end_lines
-from kcovdbg.console.renderable import Fields, Lines, Renderable
+from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog
 from kcovdbg.series import table
@@ -101,7 +101,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     remarks = [*target.notes, *log.remarks]
     if stop_note is not None:
         remarks.append(stop_note)
-    yield Fields(_COLUMNS, row, remarks=remarks, errors=lambda _: errors)
+    yield Table(_COLUMNS, [row], remarks=remarks, errors=lambda _: errors, is_record=True)
     yield Lines(end_lines(newest, context.width))
 
 

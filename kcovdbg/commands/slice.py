@@ -16,7 +16,7 @@ from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, Ro
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
-from kcovdbg.console.renderable import Fields, Lines, Renderable
+from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task
@@ -218,7 +218,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         buffers=found.buffers,
         stacks=found.stacks,
     )
-    return Fields(_COLUMNS, row, remarks=remarks)
+    return Table(_COLUMNS, [row], remarks=remarks, is_record=True)
 
 
 COMMAND: Final = Command(

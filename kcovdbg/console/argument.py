@@ -30,7 +30,6 @@ class Value(str, Enum):
     """The type of an argument's value: how it is read and what completes it."""
 
     FLAG = "flag"
-    TID = "tid"
     TASK = "task"
     """A thread id, or a pattern of names."""
     ADDRESS = "address"
@@ -251,15 +250,10 @@ def parse_address(word: str) -> int:
     return value
 
 
-def _parse_count(word: str) -> int:
+def _parse_number(word: str) -> int:
     value = int(word, 0)
     if value < 0:
         raise WordError(f"'{word}' is negative; the least number is 0", word)
-    return value
-
-
-def _parse_number(word: str) -> int:
-    value = _parse_count(word)
     if value > LARGEST_NUMBER:
         raise WordError(f"'{word}' is too large, at most {LARGEST_NUMBER} is possible", word)
     return value
@@ -282,7 +276,6 @@ def _parse_buffer_name(word: str) -> str:
 
 # The functions that read values, and what those read.
 _READERS: Final[Mapping[Value, tuple[Callable[[str], Any], str]]] = {
-    Value.TID: (_parse_count, "a thread id"),
     Value.ADDRESS: (parse_address, "an address"),
     Value.PC: (parse_address, "an address"),
     Value.HANDLE: (parse_handle, "a remote handle"),

@@ -137,9 +137,7 @@ def index_state(
             meta = f"{entry.pid or ''} {escape(entry.comm or '')}".strip()
             handles.append(Candidate(str(decode_handle(entry.handle)), meta))
     return {
-        Value.TID: tids,
         Value.TASK: (*tids, *comms),
-        Value.ADDRESS: addresses,
         Value.OBJECT: (*addresses, *collecting, *comms),
         Value.REGISTERED: (*handles, *collecting, *comms),
         Value.HANDLE: handles,

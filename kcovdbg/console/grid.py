@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines of tables and fields."""
+"""The lines of tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from kcovdbg.console.column import ABSENT, DETAIL, KEEP, PATH, Column
-from kcovdbg.console.renderable import Fields, Line, Table, wrap_line
+from kcovdbg.console.renderable import Line, Table, wrap_line
 from kcovdbg.console.text import elide, elide_start, pad, text_width
 
 _GAP: Final = "  "
@@ -61,7 +61,7 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         is made to fit.
     """
     notes = _Notes(table)
-    if table.is_vertical:
+    if table.is_vertical or table.is_record:
         yield from _vertical_lines(table, width, notes)
     else:
         yield from _row_lines(table, width, notes)
@@ -128,12 +128,18 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
 
 
 def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
-    """Yield the lines of a table with a line per value, under the number of its row."""
-    columns = table.text_columns
+    """Yield the lines of a table with a line per value; of several rows, each under its number."""
     number = 0
     for number, row in enumerate(table.rows, 1):
-        yield (("header", f"-[ {number} ]-"),)
-        yield from _value_lines(columns, row, width)
+        columns = table.text_columns
+        if table.is_record:
+            columns = [column for column in columns if not is_hidden(column, row)]
+        else:
+            yield (("header", f"-[ {number} ]-"),)
+        indent = max((text_width(column.heading) for column in columns), default=0) + len(_GAP)
+        for column, style in zip(columns, _row_styler(columns)(row), strict=True):
+            line = ("key", pad(column.heading, indent)), (style, column.formatter()(row))
+            yield from wrap_line(line, width, indent)
         notes.add(row)
         if table.details is not None:
             yield from table.details(row)
@@ -141,25 +147,9 @@ def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[
         yield (("remark", table.empty),)
 
 
-def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
-    """Yield the lines of fields: one per value, after its name, and more for long ones."""
-    shown = []
-    for column in fields.columns:
-        is_hidden = column.hide_empty and column.formatter()(fields.row) in _EMPTY
-        if not column.json_only and not is_hidden:
-            shown.append(column)
-    yield from _value_lines(shown, fields.row, width)
-    remarks = [*fields.remarks]
-    if fields.errors is not None:
-        remarks += fields.errors(fields.row)
-    yield from remark_lines(remarks, width)
-
-
-def _value_lines(columns: Sequence[Column], row: Any, width: int | None) -> Iterator[Line]:
-    indent = max((text_width(column.heading) for column in columns), default=0) + len(_GAP)
-    for column, style in zip(columns, _row_styler(columns)(row), strict=True):
-        line = ("key", pad(column.heading, indent)), (style, column.formatter()(row))
-        yield from wrap_line(line, width, indent)
+def is_hidden(column: Column, row: Any) -> bool:
+    """Return whether a value of a record is not worth a line."""
+    return column.hide_empty and column.formatter()(row) in _EMPTY
 
 
 def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:

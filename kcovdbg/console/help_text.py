@@ -11,7 +11,7 @@ from typing import Final
 from kcovdbg.console.argument import EXPLANATIONS, Argument
 from kcovdbg.console.column import ANY, LIST, Column, Meaning, RowType
 from kcovdbg.console.command import BUFFERS_TOPIC, OUTPUT_OPTIONS, Command, CommandTable, Example
-from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines, wrap_line
+from kcovdbg.console.renderable import Line, Lines, Table, text_lines, wrap_line
 from kcovdbg.errors import UsageError
 
 _WIDTH = 80
@@ -126,7 +126,7 @@ def command_help(command: Command, width: int | None, prefix: str = "") -> Lines
     """
     return Lines(
         tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)),
-        data=Fields(_COMMAND_COLUMNS, command),
+        data=Table(_COMMAND_COLUMNS, [command]),
     )
 
 

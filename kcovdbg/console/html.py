@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.column import Column
-from kcovdbg.console.grid import find_shown
-from kcovdbg.console.renderable import Fields, Table
+from kcovdbg.console.grid import find_shown, is_hidden
+from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape, escape_surrogates
 from kcovdbg.records.native_loops import narrow
 
@@ -132,6 +132,9 @@ MAX_ROWS: Final = 2000
 
 def table_markup(table: Table, caption: str) -> Iterator[str]:
     """Yield a table that scrolls if it is wider than the page."""
+    if table.is_record:
+        yield from _record_markup(table, caption)
+        return
     columns = table.text_columns
     rows = iter(table.rows)
     first = list(islice(rows, MAX_ROWS))
@@ -165,21 +168,19 @@ def table_markup(table: Table, caption: str) -> Iterator[str]:
     yield from notes_markup([*table.remarks, *notes])
 
 
-def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
+def _record_markup(table: Table, caption: str) -> Iterator[str]:
     """Yield a table with a name and a value per row."""
     yield scroll_start(caption)
     yield f'<table class="record"><caption>{text(caption)}</caption><tbody>'
-    for column in fields.columns:
-        if column.json_only:
-            continue
-        shown = column.formatter()(fields.row)
-        if column.hide_empty and shown in ("", "-", "none"):
-            continue
-        yield f'<tr><th scope="row">{text(column.heading)}</th><td>{text(shown)}</td></tr>'
+    notes = [*table.remarks]
+    for row in table.rows:
+        for column in table.text_columns:
+            if not is_hidden(column, row):
+                shown = text(column.formatter()(row))
+                yield f'<tr><th scope="row">{text(column.heading)}</th><td>{shown}</td></tr>'
+        if table.errors is not None:
+            notes += table.errors(row)
     yield "</tbody></table></div>"
-    notes = [*fields.remarks]
-    if fields.errors is not None:
-        notes += fields.errors(fields.row)
     yield from notes_markup(notes)
 
 

@@ -103,9 +103,9 @@ def make_record_columns(
     ]
     if is_comparison:
         columns += [
-            Column("type", WORD, value="record.comparison.type", json_only=True),
-            Column("size", NUMBER, value="record.comparison.size"),
-            Column("const", BOOL, value="record.comparison.const"),
+            Column("type", WORD, value=_of_comparison("type"), json_only=True),
+            Column("size", NUMBER, value=_of_comparison("size")),
+            Column("const", BOOL, value=_of_comparison("const")),
             _operand_column("arg1", big_endian),
             _operand_column("arg2", big_endian),
         ]
@@ -135,11 +135,15 @@ def _operand_column(name: str, big_endian: bool) -> Column:
         assert comparison is not None
         return format_operand(getattr(comparison, name), comparison, big_endian)
 
-    return Column(name, WORD, value=lambda row: getattr(row.record.comparison, name), text=text)
+    return Column(name, WORD, value=_of_comparison(name), text=text)
+
+
+def _of_comparison(name: str) -> Callable[[LocatedRecord], Any]:
+    return lambda row: row.record.comparison and getattr(row.record.comparison, name)
 
 
 def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
-    return lambda row: None if row.record.values is None else getattr(row.record.values, name)
+    return lambda row: row.record.values and getattr(row.record.values, name)
 
 
 def _value_size(row: LocatedRecord) -> int | None:

@@ -63,6 +63,8 @@ class Table:
     """Whether text has all columns in full."""
     is_vertical: bool = False
     """Whether text has a line per value."""
+    is_record: bool = False
+    """Whether it has one row, which text shows with a line per value as well."""
 
     @property
     def text_columns(self) -> list[Column]:
@@ -76,17 +78,6 @@ class Table:
             shown += [column for column in every if column.key not in self.show]
             shown = [replace(column, text=column.wide_text or column.text) for column in shown]
         return shown
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """One row with a line per value; an array of one object in JSON."""
-
-    columns: Sequence[Column]
-    row: Any
-    remarks: Iterable[str] = ()
-    errors: Callable[[Any], Sequence[str]] | None = None
-    """As in :class:`Table`."""
 
 
 @dataclass(slots=True)
@@ -117,7 +108,7 @@ class Lines:
 
     lines: Iterable[Line]
     """A :class:`Drawing` where they are not a row each."""
-    data: Table | Fields | None = None
+    data: Table | None = None
     """Their data in JSON and CSV, None for nothing."""
     remarks: Iterable[str] = ()
     is_prose: bool = False
@@ -132,24 +123,14 @@ class Text:
     """Whole lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """The end of one of several answers: flush the output."""
+Renderable: TypeAlias = Table | Lines | Text
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """Clear the screen, on a terminal."""
-
-
-Renderable: TypeAlias = Table | Fields | Lines | Text | Flush | Clear
-
-
-def find_data(renderable: Renderable) -> Table | Fields | None:
+def find_data(renderable: Renderable) -> Table | None:
     """Return the data of a part of an answer, None where it has none."""
     if isinstance(renderable, Lines):
         return renderable.data
-    if isinstance(renderable, (Table, Fields)):
+    if isinstance(renderable, Table):
         return renderable
     return None
 
@@ -229,7 +210,7 @@ def spell_remarks(renderable: Renderable, spell: Callable[[str], str]) -> Render
 
     :param spell: returns the other words of a remark.
     """
-    if not isinstance(renderable, (Table, Fields, Lines)):
+    if isinstance(renderable, Text):
         return renderable
     return replace(renderable, remarks=map(spell, renderable.remarks))
 

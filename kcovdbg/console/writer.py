@@ -16,19 +16,8 @@ from operator import itemgetter
 from typing import Any, Final, TextIO
 
 from kcovdbg.console.column import KEEP, Column, encoder_of, to_json
-from kcovdbg.console.grid import fields_lines, remark_lines, table_lines
-from kcovdbg.console.renderable import (
-    Drawing,
-    Fields,
-    Flush,
-    Line,
-    Lines,
-    Renderable,
-    Table,
-    Text,
-    find_data,
-    wrap_line,
-)
+from kcovdbg.console.grid import remark_lines, table_lines
+from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table, find_data, wrap_line
 from kcovdbg.console.terminal import Terminal, write_remarks
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError, suggest
@@ -66,7 +55,7 @@ class ColumnChoice:
         data = find_data(answer)
         if data is None:
             return answer
-        if self.sort is not None and isinstance(data, Table):
+        if self.sort is not None:
             data = _sort_rows(data, self.sort)
             # Lines that are drawn have an order of their own.
             answer = data
@@ -77,7 +66,7 @@ class ColumnChoice:
             if isinstance(answer, Lines):
                 data = replace(data, remarks=(*data.remarks, *answer.remarks))
             answer = data = self._arrange(data)
-        if self.most_rows is None or not isinstance(data, Table):
+        if self.most_rows is None:
             return answer
         rows = _Limited(data.rows, self.most_rows)
         data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
@@ -92,7 +81,7 @@ class ColumnChoice:
             answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks())
         )
 
-    def _arrange(self, data: Table | Fields) -> Table | Fields:
+    def _arrange(self, data: Table) -> Table:
         if self.columns:
             known, names = _columns_by_name(data.columns), map(str.lower, self.columns)
             chosen = []
@@ -100,14 +89,10 @@ class ColumnChoice:
                 # Requested columns are shown even if they are empty.
                 asked = replace(column, json_only=False, hide_empty=False, is_chosen=True)
                 chosen.append(replace(asked, priority=KEEP))
-            data = replace(data, columns=chosen)
-        if isinstance(data, Fields):
-            return data
-        if self.columns:
-            data = replace(data, show=None, piped_width=None)
+            data = replace(data, columns=chosen, show=None, piped_width=None)
         return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
 
-    def _select(self, data: Table | Fields) -> Table | Fields:
+    def _select(self, data: Table) -> Table:
         by_key = _columns_by_name(column for column in data.columns if not column.text_only)
         if data.errors is not None:
             by_key[_ERRORS] = None
@@ -225,12 +210,12 @@ def _split(text: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
+def row_encoder(table: Table) -> Callable[[Any], dict[str, object]]:
     """Return the function from a row to its JSON object, with every key in the order of the
     columns.
     """
     errors = table.errors
-    if isinstance(table, Table) and table.unread and errors is not None:
+    if table.unread and errors is not None:
         unread: dict[str, object] = dict.fromkeys(_keys_of(table))
         unread[_ERRORS] = [to_json(line) for line in table.unread]
         return lambda _row: unread
@@ -246,7 +231,7 @@ def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
     return encode_row
 
 
-def _keys_of(table: Table | Fields) -> list[str]:
+def _keys_of(table: Table) -> list[str]:
     """Return the keys of a row in JSON, in the order of the columns."""
     keys = [column.key for column in table.columns if not column.text_only]
     if table.errors is not None:
@@ -254,21 +239,19 @@ def _keys_of(table: Table | Fields) -> list[str]:
     return keys
 
 
-def encode_rows(table: Table | Fields) -> Iterator[dict[str, object]]:
+def encode_rows(table: Table) -> Iterator[dict[str, object]]:
     """Yield the rows as JSON objects."""
     return map(row_encoder(table), rows_of(table))
 
 
-def rows_of(table: Table | Fields) -> Iterable[Any]:
+def rows_of(table: Table) -> Iterable[Any]:
     """Return the rows that JSON has; those that could not be read are one."""
-    if isinstance(table, Fields):
-        return (table.row,)
     if table.unread and table.errors is not None:
         return (_UNREAD,)
     return table.rows
 
 
-def json_lines(table: Table | Fields) -> Iterator[str]:
+def json_lines(table: Table) -> Iterator[str]:
     """Yield the rows as JSON objects, each on a line."""
     encode = json.JSONEncoder(ensure_ascii=True).encode
     for row in encode_rows(table):
@@ -288,14 +271,11 @@ def _cell(value: object) -> object:
     return value
 
 
-def write_csv(table: Table | Fields, stream: TextIO) -> None:
+def write_csv(table: Table, stream: TextIO) -> None:
     """Write a head line with the keys, and a line per row."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_keys_of(table))
     writer.writerows([_cell(value) for value in row.values()] for row in encode_rows(table))
-
-
-_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 class Format(str, Enum):
@@ -312,8 +292,7 @@ def write(
 ) -> None:
     """Write an answer; remarks in JSON and CSV, which have no place for them, go to standard error.
 
-    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another
-    begins).
+    In JSON the rows of all tables make one array.
     """
     if its_format is Format.TEXT:
         _write_text(renderables, terminal)
@@ -328,33 +307,23 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
         lines: Iterable[Line] = ()
         if isinstance(renderable, Table):
             lines = table_lines(renderable, width)
-        elif isinstance(renderable, Fields):
-            lines = fields_lines(renderable, width)
         elif isinstance(renderable, Lines):
             # Remarks are known after the lines.
             lines = renderable.lines
             if renderable.is_prose:
                 lines = chain.from_iterable(wrap_line(line, width) for line in lines)
             lines = chain(lines, remark_lines(renderable.remarks, width))
-        elif isinstance(renderable, Text):
+        else:
             stream.writelines(renderable.parts)
-        elif isinstance(renderable, Flush):
-            stream.flush()
-        elif width is not None:
-            stream.write(_CLEAR_SCREEN)
         paint = terminal.painter.paint
         stream.writelines(f"{paint(line)}\n" for line in lines)
 
 
 def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format) -> None:
     stream = terminal.stdout
-    # Of the array in JSON that is being written: "[" before its first row, None between two arrays.
-    separator: str | None = "["
+    # In JSON, before the next row.
+    separator = "["
     for renderable in renderables:
-        if isinstance(renderable, Flush):
-            _end_array(separator, stream, its_format)
-            separator = None
-            stream.flush()
         table = find_data(renderable)
         if table is None:
             continue
@@ -366,16 +335,11 @@ def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_forma
                 # A reader of the stream gets each row when it is known.
                 stream.flush()
         else:
-            separator = separator or "["
             for line in json_lines(table):
                 stream.write(f"{separator}\n{line[:-1]}")
                 separator = ","
         write_remarks(terminal, table.remarks)
         if isinstance(renderable, Lines):
             write_remarks(terminal, renderable.remarks)
-    _end_array(separator, stream, its_format)
-
-
-def _end_array(separator: str | None, stream: TextIO, its_format: Format) -> None:
-    if its_format is Format.JSON and separator is not None:
+    if its_format is Format.JSON:
         stream.write("[]\n" if separator == "[" else "\n]\n")

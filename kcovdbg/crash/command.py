@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
+from kcovdbg.abi.record import Record
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import (
-    ADDRESS,
     BOOL,
     COMM,
     NUMBER,
@@ -19,7 +19,6 @@ from kcovdbg.console.column import (
     PID,
     SYMBOL,
     TEXT,
-    WORD,
     Column,
     Meaning,
     RowType,
@@ -28,7 +27,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.log_lines import end_lines
-from kcovdbg.console.record_columns import approximate_errors, frames_column
+from kcovdbg.console.record_columns import approximate_errors, make_record_columns
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
 from kcovdbg.console.syscall_remarks import syscall_lines
 from kcovdbg.console.text import escape
@@ -45,7 +44,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.task_names import find_tids
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
-from kcovdbg.model.location import LocatedRecord
+from kcovdbg.model.location import Location
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Extent, Part
 from kcovdbg.model.task import Role, Task
@@ -60,6 +59,7 @@ _LINES: Final = 30
 _LOG_LINES: Final = 10
 # Runs of one function are found in so many records before the end.
 _RECORDS: Final = 1 << 16
+_NO_COMPARISON: Final = "the record is not a comparison"
 
 
 class _BufferPart(NamedTuple):
@@ -91,7 +91,10 @@ class _Step(NamedTuple):
 
     last: _LastSteps
     part: _BufferPart
-    row: LocatedRecord
+    record: Record
+    address: int | None
+    location: Location | None
+    symbol: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +118,6 @@ _PIECE_COLUMNS: Final = (
 )
 
 
-def _comparison(name: str) -> Callable[[_Step], Any]:
-    def value(step: _Step) -> object:
-        comparison = step.row.record.comparison
-        if comparison is None:
-            return None
-        return getattr(comparison, name)
-
-    return value
-
-
 _COLUMNS: Final = (
     Column("pid", PID, value="last.task.fields.pid"),
     Column("comm", COMM, value="last.task.fields.comm"),
@@ -134,32 +127,15 @@ _COLUMNS: Final = (
         value="part.buffer.name",
         meaning="name of the buffer, as commands take it",
     ),
-    Column("index", NUMBER, value="row.record.number"),
-    Column("pc", WORD, value="row.record.word"),
-    Column("address", ADDRESS, value="row.address"),
-    Column("kind", TEXT, value="row.record.kind"),
-    Column("size", NUMBER, value=_comparison("size")),
-    Column("const", BOOL, value=_comparison("const")),
-    Column(
-        "arg1",
-        WORD,
-        value=_comparison("arg1"),
-        meaning="first operand",
-        null="the record is not a comparison",
+    *(
+        column
+        for column in make_record_columns(is_comparison=True)
+        if column.key not in ("type", "where")
     ),
-    Column(
-        "arg2",
-        WORD,
-        value=_comparison("arg2"),
-        meaning="second operand",
-        null="the record is not a comparison",
-    ),
-    Column("symbol", SYMBOL, value="row.symbol"),
-    frames_column(lambda step: step.row.location.frames if step.row.location else ()),
     Column(
         "stack",
         NUMBER,
-        value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None),
+        value=lambda step: next(iter(step.part.ending.meets.get(step.record.number, ())), None),
     ),
     Column("full", BOOL, value="part.buffer.full"),
 )
@@ -268,7 +244,7 @@ def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Ite
         for part in last.parts:
             end = part.ending.end
             for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
-                yield _Step(last, part, row)
+                yield _Step(last, part, *row, row.symbol)
 
 
 def _pieces(
@@ -366,9 +342,9 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
 
 
 def _step_errors(step: _Step) -> tuple[str, ...]:
-    if step.row.location is None and step.row.record.partial is None:
+    if step.location is None and step.record.partial is None:
         return ("no address",)
-    return approximate_errors(step.row)
+    return approximate_errors(step)
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -410,7 +386,9 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "size": Meaning("size of the operands", "the record is not a comparison", "bytes"),
+                "size": Meaning("size of the operands", _NO_COMPARISON, "bytes"),
+                "arg1": Meaning("first operand", _NO_COMPARISON),
+                "arg2": Meaning("second operand", _NO_COMPARISON),
                 "stack": Meaning(
                     "number of the stack frame that the record's function was called from",
                     "no frame matches",

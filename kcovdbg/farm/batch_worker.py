@@ -25,7 +25,7 @@ from kcovdbg.console.column import Column
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.output_files import open_text
-from kcovdbg.console.renderable import Fields, Table, find_data
+from kcovdbg.console.renderable import Table, find_data
 from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.writer import Format, encode_rows
@@ -75,9 +75,7 @@ def import_arrow() -> Any:
         ) from error
 
 
-def write_parquet(
-    path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]
-) -> int:
+def write_parquet(path: Path, tables: Iterable[Table], constants: Mapping[str, str | None]) -> int:
     """Write the tables of one command to a file, which gets its name when it is complete.
 
     :param constants: values of every row, in front of its own columns.

@@ -14,7 +14,7 @@ from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
+from kcovdbg.console.renderable import Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import (
     INTERRUPTED,
@@ -124,7 +124,6 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
                 for activity in follow(source, args.seconds):
                     if not is_text and activity.sample not in (None, last):
                         yield Table(SAMPLE_COLUMNS, (activity.sample,))
-                        yield Flush()
                     last = activity.sample
             except KeyboardInterrupt:
                 if not source.is_recording:
@@ -167,7 +166,7 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
         with open_text(args.output, context.input_files) as stream:
             stream.writelines(page)
     if context.format is not Format.TEXT:
-        yield Fields(SUMMARY_ROWS.columns, summary)
+        yield Table(SUMMARY_ROWS.columns, [summary])
         return
     yield Lines((*heading_lines(summary), ()))
     yield buffer_table(summary, _BUFFERS_SHOWN)

@@ -25,7 +25,7 @@ from kcovdbg.console.column import (
     Column,
 )
 from kcovdbg.console.output_files import Inputs, open_text
-from kcovdbg.console.renderable import Fields
+from kcovdbg.console.renderable import Table
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
@@ -271,7 +271,7 @@ def open_recording(path: str, inputs: Inputs = tuple) -> Iterator[Callable[[Samp
     end: BaseException | None = None
     with open_text(path, inputs) as stream:
         try:
-            yield lambda sample: stream.writelines(json_lines(Fields(SAMPLE_COLUMNS, sample)))
+            yield lambda sample: stream.writelines(json_lines(Table(SAMPLE_COLUMNS, [sample])))
         except BaseException as error:
             if isinstance(error, OSError) and error.filename is None:
                 # An error of the recording's own file, which is then useless.

@@ -19,10 +19,10 @@ from kcovdbg.console.buffer_arguments import FORCE, TRACE_OPTIONS
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
 from kcovdbg.console.context import Context
-from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
+from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.point_table import find_point_table
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
+from kcovdbg.console.renderable import Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format, encode_rows
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
 from kcovdbg.inputs.buffer_sources import (
@@ -204,8 +204,6 @@ def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
         for part in answer if isinstance(answer, Iterable) else (answer,):
             if isinstance(part, Table):
                 yield from table_markup(part, caption)
-            elif isinstance(part, Fields):
-                yield from fields_markup(part, caption)
     except GoneError:
         raise
     except KcovdbgError as error:

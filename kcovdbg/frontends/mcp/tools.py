@@ -215,7 +215,6 @@ _TYPES: Final[Mapping[Value, Mapping[str, object]]] = {
         value: {**_TEXT, "type": ["integer", "string"], "minimum": 0}
         # Words that may be thread ids.
         for value in (
-            Value.TID,
             Value.TASK,
             Value.OBJECT,
             Value.REGISTERED,

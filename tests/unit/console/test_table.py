@@ -23,7 +23,7 @@ from kcovdbg.console.column import (
     WORD,
     Column,
 )
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines, wrap_line
+from kcovdbg.console.renderable import Lines, Table, text_lines, wrap_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.text import escape, escape_surrogates, text_width
 from kcovdbg.console.writer import Format, write
@@ -191,14 +191,15 @@ def test_many_errors_are_counted():
 
 
 def test_record():
-    record = Fields(
+    record = Table(
         (
             Column("target", title="target"),
             Column("offset", WORD, title="KASLR offset"),
             Column("variants", LIST, title="variants", hide_empty=True),
         ),
-        {"target": "x\x1b", "offset": 16, "variants": []},
+        [{"target": "x\x1b", "offset": 16, "variants": []}],
         errors=lambda _row: ("no types",),
+        is_record=True,
     )
     assert show(record) == "target        x\\x1b\nKASLR offset  0x10\nnote: no types\n"
     assert json.loads(show(record, format=Format.JSON)) == [
@@ -206,12 +207,10 @@ def test_record():
     ]
 
 
-def test_answers_that_repeat():
+def test_tables_are_one_array():
     table = Table((Column("a"),), [{"a": 1}])
-    answers = (Clear(), table, Flush(), Clear(), table, Flush())
-    assert show(*answers) == "A\n1\nA\n1\n"
-    assert show(*answers, width=80).count("\x1b[2J") == 2
-    assert show(*answers, format=Format.JSON) == '[\n{"a": "1"}\n]\n[\n{"a": "1"}\n]\n'
+    assert show(table, table) == "A\n1\nA\n1\n"
+    assert show(table, table, format=Format.JSON) == '[\n{"a": "1"},\n{"a": "1"}\n]\n'
     assert json.loads(show(table, text_lines("between"), table, format=Format.JSON)) == [
         {"a": "1"},
         {"a": "1"},
@@ -318,7 +317,9 @@ def test_prose_keeps_its_styles():
 
 def test_remarks_and_fields_wrap_on_a_terminal_only():
     said = "one two three four five six seven eight nine ten"
-    fields = Fields((Column("target", title="target"),), {"target": said}, remarks=[said])
+    fields = Table(
+        (Column("target", title="target"),), [{"target": said}], remarks=[said], is_record=True
+    )
     assert show(fields, width=30).splitlines()[:3] == [
         "target  one two three four",
         "        five six seven eight",
