@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -92,25 +92,28 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
         return
     formatters = [column.formatter() for column in columns]
     cells = [[formatter(row) for formatter in formatters] for row in sample]
-    shown = find_shown(columns, cells)
-    widths = []
-    for index in shown:
+    widths: dict[int, int] = {}
+    for index in find_shown(columns, cells):
         texts = [columns[index].heading, *(row[index] for row in cells)]
-        widths.append(max(map(text_width, texts)))
-    shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
+        widths[index] = max(map(text_width, texts))
+    shown = widths
+    if room is not None:
+        shown = _fit(columns, widths, room, may_shorten=width is not None)
+    dropped = [columns[index].heading for index in widths if index not in shown]
     columns = [columns[index] for index in shown]
     formatters = [formatters[index] for index in shown]
     finishers = []
-    for index, (column, size) in enumerate(zip(columns, widths, strict=True), 1):
-        gap = "" if index == len(columns) else _GAP
+    for column, size in zip(columns, shown.values(), strict=True):
+        gap = "" if column is columns[-1] else _GAP
         finishers.append(_finisher(column, size, gap, may_elide=room is not None))
     headings = zip(finishers, columns, strict=True)
     yield tuple(("header", finish(column.heading)) for finish, column in headings)
     style = _row_styler(columns)
     known = zip(sample, ([row[index] for index in shown] for row in cells), strict=True)
     further = ((row, [formatter(row) for formatter in formatters]) for row in rows)
-    indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-    wraps = width is not None and room is not None and bool(columns) and columns[-1].wraps
+    *before, _ = shown.values()
+    indent = sum(before) + len(_GAP) * len(before)
+    wraps = width is not None and room is not None and columns[-1].wraps
     for row, texts in chain(known, further):
         finished = [finish(text) for finish, text in zip(finishers, texts, strict=True)]
         line = list(zip(style(row), finished, strict=True))
@@ -167,56 +170,37 @@ def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> lis
 
 
 def _fit(
-    columns: Sequence[Column],
-    shown: Sequence[int],
-    widths: Sequence[int],
-    width: int | None,
-    *,
-    may_shorten: bool,
-) -> tuple[list[int], list[int], list[str]]:
+    columns: Sequence[Column], widths: Mapping[int, int], room: int, *, may_shorten: bool
+) -> dict[int, int]:
     """Drop and shorten columns until they fit.
 
-    :param shown: indices of the columns.
-    :param widths: of these columns.
+    :param widths: by the index of the column; the returned ones have those that remain.
     :param may_shorten: whether to shorten columns rather than drop one that is more than a detail.
-    :return: the indices and widths of the remaining columns, and the headings of the dropped ones.
     """
-    shown, widths = list(shown), list(widths)
-    dropped: list[str] = []
-    if width is None:
-        return shown, widths, dropped
+    left = dict(widths)
+    # A column that is not elastic is never shortened.
+    minima = dict.fromkeys(left, _NEVER)
+    for index in left:
+        elastic = columns[index].elastic
+        if elastic is not None:
+            minima[index] = max(elastic, text_width(columns[index].heading))
 
     def excess() -> int:
-        return sum(widths) + len(_GAP) * (len(widths) - 1) - width
-
-    def least() -> list[int]:
-        # A column that is not elastic is never shortened.
-        found = [columns[index] for index in shown]
-        return [
-            _NEVER if one.elastic is None else max(one.elastic, text_width(one.heading))
-            for one in found
-        ]
+        return sum(left.values()) + len(_GAP) * (len(left) - 1) - room
 
     def spare() -> int:
-        return sum(max(have - minimum, 0) for have, minimum in zip(widths, least(), strict=True))
+        return sum(max(size - minima[index], 0) for index, size in left.items())
 
     while (over := excess()) > 0:
-        priority, position = max(
-            ((columns[index].priority, position) for position, index in enumerate(shown)),
-            default=(KEEP, 0),
-        )
+        last = max(left, key=lambda index: (columns[index].priority, index))
+        priority = columns[last].priority
         if priority == KEEP or (may_shorten and priority < DETAIL and over <= spare()):
             break
-        dropped.insert(0, columns[shown[position]].heading)
-        del shown[position], widths[position]
-    minima = least()
+        del left[last]
     for _ in range(min(excess(), spare())):
-        # Shorten the widest column.
-        _, position = max(
-            (have, position) for position, have in enumerate(widths) if have > minima[position]
-        )
-        widths[position] -= 1
-    return shown, widths, dropped
+        _, widest = max((size, index) for index, size in left.items() if size > minima[index])
+        left[widest] -= 1
+    return left
 
 
 def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:

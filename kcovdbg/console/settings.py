@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +19,9 @@ from kcovdbg.user_folder import find_user_folder
 FILE: Final = "config.toml"
 DEFAULT: Final = "default"
 """The origin of a setting that has its default value."""
+_TABLES: Final = frozenset(("substitute-paths", "columns", "limits"))
 KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
-
-
-# Lines before that of an error, where its cause is looked for.
-_MAX_DISTANCE: Final = 100
-_TOML_LINE: Final = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
 class Problem(NamedTuple):
@@ -82,76 +76,43 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
         return Settings(path, problems=(Problem(problem),))
-    parsed, problems = _parse_good_lines(text.splitlines())
-    return _read(path, parsed, problems, commands)
-
-
-def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return what the lines of a file say without those that are wrong, and these."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    good = list(lines)
-    problems: list[Problem] = []
-
-    def is_wrong_without(number: int) -> bool:
-        try:
-            tomllib.loads("\n".join((*good[: number - 1], "", *good[number:])))
-        except tomllib.TOMLDecodeError:
-            return True
-        return False
-
-    while True:
-        try:
-            return tomllib.loads("\n".join(good)), problems
-        except tomllib.TOMLDecodeError as error:
-            located = _TOML_LINE.fullmatch(str(error))
-            last = max(number for number, line in enumerate(good, 1) if line.strip())
-            # Otherwise it is at the end of the document.
-            found = last if located is None else min(int(located[2]), last)
-            # A bracket or a quote that is not closed is found in a later line.
-            before = range(found, max(found - _MAX_DISTANCE, 0), -1)
-            number = next(itertools.filterfalse(is_wrong_without, before), found)
-            good[number - 1] = ""
-            problems.append(Problem(f"line {number}: {error if located is None else located[1]}"))
+    try:
+        return _read(path, tomllib.loads(text), commands)
+    except tomllib.TOMLDecodeError as error:
+        return Settings(path, problems=(Problem(str(error)),))
 
 
-def _read(
-    path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable
-) -> Settings:
-    readers: Mapping[str, Callable[[str, Any], Any]] = {
-        "color": lambda name, value: Color(_choice(name, value, [color.value for color in Color])),
+def _read(path: Path, parsed: Mapping[str, Any], commands: CommandTable) -> Settings:
+    readers: Mapping[str, Callable[[str, str, Any], Any]] = {
+        "color": lambda name, _, value: Color(_choice(name, value, [one.value for one in Color])),
         "pager": _text,
-        "keys": lambda name, value: _choice(name, value, KEYS),
+        "keys": lambda name, _, value: _choice(name, value, KEYS),
         "source-dirs": _texts,
         "symbol-tables": _texts,
-    }
-    table_readers: Mapping[str, Callable[[str, str, Any], Any]] = {
-        "substitute-paths": lambda name, _, value: _text(name, value),
+        "substitute-paths": _text,
         "columns": partial(_columns, commands),
         "limits": lambda _, limit, value: parse_limit(limit, str(value)),
     }
 
-    def read(name: str, key: str | None, value: Any) -> Any:
-        if key is not None:
-            return table_readers[name](f"{name}.{key}", key, value)
-        if name in readers:
-            return readers[name](name, value)
-        if name in table_readers:
+    def read(name: str, key: str, value: Any) -> Any:
+        if name not in readers:
+            raise KcovdbgError(f"unknown setting '{name}'", hint=suggest(name, readers))
+        if name in _TABLES and not key:
             raise KcovdbgError(
                 f"{name}: expected a table", hint=f"write [{name}] on a line of its own"
             )
-        raise KcovdbgError(
-            f"unknown setting '{name}'", hint=suggest(name, (*readers, *table_readers))
-        )
+        return readers[name](f"{name}.{key}".removesuffix("."), key, value)
 
     values: dict[str, Any] = {}
-    wrong = list(problems)
+    wrong: list[Problem] = []
     for name, value in parsed.items():
         attribute = name.replace("-", "_")
-        is_table = name in table_readers and isinstance(value, dict)
-        entries = value if is_table else {None: value}
+        is_table = name in _TABLES and isinstance(value, dict)
+        entries = value if is_table else {"": value}
         for key, entry in entries.items():
             try:
                 found = read(name, key, entry)
@@ -171,10 +132,10 @@ def _read(
 def _columns(commands: CommandTable, name: str, word: str, value: Any) -> tuple[str, ...]:
     if word not in commands:
         raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
-    return _texts(name, value)
+    return _texts(name, word, value)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, _: str, value: Any) -> str:
     if not isinstance(value, str):
         raise KcovdbgError(f'{name}: expected a string, such as "less"')
     return value
@@ -186,7 +147,7 @@ def _choice(name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def _texts(name: str, _: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise KcovdbgError(f'{name}: expected a list of strings, such as ["a", "b"]')
     return tuple(value)

@@ -158,13 +158,6 @@ _COLUMNS: Final = (
     Column("c_reproducer", PATH, value="crash.c_reproducer"),
     Column("machine", PATH, value="crash.machine"),
     Column(
-        "tag",
-        TEXT,
-        value="crash.tag",
-        meaning="tag of the kernel's build",
-        null="there is none",
-    ),
-    Column(
         "logs",
         NUMBER,
         value=lambda row: len(row.crash.logs),
@@ -172,7 +165,6 @@ _COLUMNS: Final = (
         unit="logs",
     ),
     Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
-    Column("reproduced", BOOL, value=lambda row: row.crash.reproducer is not None),
     Column(
         "seconds",
         SECONDS,
@@ -289,7 +281,7 @@ def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outco
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    with WorkdirReader(args.timeout) as reader:
+    with contextlib.closing(WorkdirReader(args.timeout)) as reader:
         return _answer(context, args, reader)
 
 
@@ -399,7 +391,6 @@ COMMAND: Final = Command(
                     "file with the manager's description of the machine", "there is none"
                 ),
                 "reports": Meaning("number of reports of the crash", unit="reports"),
-                "reproduced": Meaning("whether the crash has a reproducer"),
                 "seconds": Meaning("time that its answers took", "there is no dump", "seconds"),
             },
             errors=True,

@@ -2,10 +2,10 @@
 """The working directory of a syz-manager: its crashes, and the configuration that names the
 kernel's image.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024;
-until August 2016 one file crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other
-names), pkg/mgrconfig/config.go (the configuration), pkg/rpcserver/last_executing.go (programs in a
-log), syz-manager/manager.go (which crash has a dump). All of it is untrusted.
+In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until
+2024), pkg/manager/diff_store.go and tools/syz-crush (other names), pkg/mgrconfig/config.go (the
+configuration), pkg/rpcserver/last_executing.go (programs in a log), syz-manager/manager.go (which
+crash has a dump). All of it is untrusted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ from kcovdbg.records.log_text import split_log
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.user_folder import expand_user, is_home
 
-_OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
-# The title is in the last line of such a file, after such a line.
-_OLD_TITLE: Final = b"after running for "
 _C_REPRODUCER: Final = "repro.cprog"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
@@ -71,8 +68,8 @@ class Dump(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The directory of a crash: all crashes with one title; or the one file of a crash that an old
-    manager wrote.
+    """The directory of a crash, with all crashes of one title; or the one report or log that is
+    there.
     """
 
     path: Path
@@ -85,8 +82,6 @@ class Crash(NamedTuple):
     reproducer: Path | None = None
     """A program for syz-execprog."""
     c_reproducer: Path | None = None
-    tag: str | None = None
-    """The name of the kernel's build in the configuration."""
     machine: Path | None = None
     """The manager's record of the machine."""
     remarks: tuple[str, ...] = ()
@@ -139,12 +134,7 @@ class Manager(NamedTuple):
             paths = [path for path in top.iterdir() if _is_inside(path, inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
-        crashes = []
-        for path in paths:
-            if is_folder(path):
-                crashes.append(_read_crash(path, real))
-            elif _OLD_CRASH.fullmatch(path.name) and is_file(path):
-                crashes.append(_read_old_crash(path))
+        crashes = [_read_crash(path, real) for path in paths if is_folder(path)]
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
 
@@ -310,10 +300,9 @@ def _make_run(match: re.Match[bytes], text: bytes) -> _Run:
     return _Run(executor, None, b"\n".join(lines[:_MAX_PROGRAM_LINES]))
 
 
-def _read_text(path: Path | None) -> str | None:
-    if path is not None:
-        with contextlib.suppress(OSError):
-            return read_log(path, _MAX_TITLE).decode("utf-8", "replace").strip()
+def _read_text(path: Path) -> str | None:
+    with contextlib.suppress(OSError):
+        return read_log(path, _MAX_TITLE).decode("utf-8", "replace").strip()
     return None
 
 
@@ -335,7 +324,6 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     found = [path / name for name in names if DUMP_NAME.fullmatch(name) and is_file(path / name)]
     dumps = [dump for dump in found if _is_inside(dump, workdir)]
     outside = [dump for dump in found if dump not in dumps]
-    tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
     c_reproducer = None
     if _C_REPRODUCER in names:
         c_reproducer = path / _C_REPRODUCER
@@ -353,7 +341,6 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
         reports,
         next(iter(_sort(path, REPRODUCER_NAME, names)), None),
         c_reproducer,
-        _read_text(next(iter(tags), None)) or None,
         next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
         tuple(f"{dump.name}: a link out of the working directory, not read" for dump in outside),
     )
@@ -368,15 +355,6 @@ def _read_report(path: Path) -> Crash:
     if "executing program" in text:
         return Crash(path, title, logs=(path,))
     return Crash(path, title, reports=(path,))
-
-
-def _read_old_crash(path: Path) -> Crash:
-    title = None
-    with contextlib.suppress(OSError):
-        before, _, last = read_log(path).rstrip(b"\n").rpartition(b"\n")
-        if last and _OLD_TITLE in before[before.rfind(b"\n") + 1 :] and before.endswith(b":"):
-            title = last[:_MAX_TITLE].decode("utf-8", "replace").strip()
-    return Crash(path, title, logs=(path,))
 
 
 def _number(pattern: re.Pattern[str], name: str) -> str | None:

@@ -10,35 +10,25 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.child_process import child_environment, python_command
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _WORKER: Final = "kcovdbg.farm.workdir_worker"
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
-
-
-class DumpLog(NamedTuple):
-    """Facts from a log about the task that crashed according to a dump."""
-
-    is_other: bool
-    """Whether the log is of another crash."""
-    program: str | None
-    """The program that the task ran last."""
 
 
 class CrashTexts(NamedTuple):
     """Facts from the report and the log of a crash."""
 
     summary: CrashSummary
+    """What the report says."""
+    is_other: bool
+    """Whether the log is of another crash."""
     program: str | None
     """The program that the task ran last."""
     is_last: bool
@@ -55,18 +45,6 @@ class WorkdirReader:
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the process."""
-        self._end()
-
     def find(self, name: str, named: Sequence[str]) -> tuple[Manager, list[Crash]]:
         """Return a manager's files and its crashes.
 
@@ -79,12 +57,12 @@ class WorkdirReader:
         manager = Manager(Path(workdir), tuple(map(Path, images)), tuple(remarks))
         return manager, [_decode_crash(*row) for row in found["crashes"]]
 
-    def read_dump_log(self, log: Path, pid: int, comm: str) -> DumpLog:
+    def read_dump_log(self, log: Path, pid: int, comm: str) -> CrashTexts:
         """Return what a log says about the task that a dump shows to have crashed.
 
         :raises KcovdbgError: when it cannot be read, or not in time.
         """
-        return DumpLog(**self._call("read_dump_log", log, pid, comm))
+        return self._read_texts(None, log, None, pid, comm)
 
     def read_crash(self, crash: Crash, located: Path | None) -> CrashTexts:
         """Return what the report and the log of a crash say.
@@ -92,9 +70,13 @@ class WorkdirReader:
         :param located: the report with source lines, which was written about it.
         :raises KcovdbgError: when one cannot be read, or not in time.
         """
-        found = self._call("read_crash", crash.report, crash.log, located)
-        summary = CrashSummary(**{**found["summary"], "errors": tuple(found["summary"]["errors"])})
-        return CrashTexts(summary, found["program"], found["is_last"])
+        return self._read_texts(crash.report, crash.log, located, None, None)
+
+    def _read_texts(self, *arguments: object) -> CrashTexts:
+        found = self._call("read_texts", *arguments)
+        summary = found["summary"]
+        errors = tuple(summary["errors"])
+        return CrashTexts(**{**found, "summary": CrashSummary(**{**summary, "errors": errors})})
 
     def _call(self, name: str, *arguments: object) -> dict[str, Any]:
         process = self._start()
@@ -105,14 +87,14 @@ class WorkdirReader:
             process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._receive(process))
         except (TimeoutError, EOFError, BrokenPipeError) as error:
-            self._end()
+            self.close()
             hint = None
             if isinstance(error, TimeoutError):
                 hint = "--timeout SECONDS gives it more time"
             raise KcovdbgError(f"could not read the work directory: {error}", hint=hint) from None
         except BaseException:
             # Otherwise the next call would receive the answer to this one.
-            self._end()
+            self.close()
             raise
         if "error" in answer:
             kind = KcovdbgError
@@ -154,7 +136,8 @@ class WorkdirReader:
             line += data
         return bytes(line)
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the process."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -169,7 +152,6 @@ def _decode_crash(
     reports: Sequence[str],
     reproducer: str | None,
     c_reproducer: str | None,
-    tag: str | None,
     machine: str | None,
     remarks: Sequence[str],
 ) -> Crash:
@@ -181,7 +163,6 @@ def _decode_crash(
         tuple(map(Path, reports)),
         _decode_path(reproducer),
         _decode_path(c_reproducer),
-        tag,
         _decode_path(machine),
         tuple(remarks),
     )

@@ -35,18 +35,13 @@ def _find(name: str, named: list[str]) -> dict[str, object]:
     return {"manager": manager, "crashes": manager.crashes()}
 
 
-def _read_dump_log(log: str, pid: int, comm: str) -> dict[str, object]:
-    """Return what a log says about the task that a dump shows to have crashed."""
-    text = read_log(Path(log))
-    if names_another_task(text, pid, comm):
-        return {"is_other": True, "program": None}
-    return {"is_other": False, "program": find_program(text, comm)}
-
-
-def _read_crash(report: str | None, log: str | None, located: str | None) -> dict[str, object]:
+def _read_texts(
+    report: str | None, log: str | None, located: str | None, pid: int | None, comm: str | None
+) -> dict[str, object]:
     """Return what the report and the log of a crash say.
 
     :param located: the report with source lines, which was written about it.
+    :param pid: thread id of the task that crashed, if a dump shows it; with ``comm``, its name.
     """
     summary = CrashSummary()
     if report is not None:
@@ -55,15 +50,18 @@ def _read_crash(report: str | None, log: str | None, located: str | None) -> dic
         found = _summarize(located)
         if found.function == summary.function and found.file is not None:
             summary = replace(summary, file=found.file, line=found.line)
-    program = None
-    is_last = False
-    if log is not None:
-        text = read_log(Path(log))
-        program = find_program(text, summary.comm)
-        is_last = program is None
-        if is_last:
-            program = find_program(text, None)
-    return {"summary": asdict(summary), "program": program, "is_last": is_last}
+    texts = {"summary": asdict(summary), "is_other": False, "program": None, "is_last": False}
+    if log is None:
+        return texts
+    text = read_log(Path(log))
+    if pid is not None and comm is not None and names_another_task(text, pid, comm):
+        return {**texts, "is_other": True}
+    program = find_program(text, comm or summary.comm)
+    if program is None and comm is None:
+        texts["is_last"] = True
+        program = find_program(text, None)
+    texts["program"] = program
+    return texts
 
 
 def _summarize(report: str) -> CrashSummary:
@@ -81,8 +79,7 @@ def _summarize(report: str) -> CrashSummary:
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {
     "find": _find,
-    "read_dump_log": _read_dump_log,
-    "read_crash": _read_crash,
+    "read_texts": _read_texts,
 }
 
 

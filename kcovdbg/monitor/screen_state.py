@@ -90,11 +90,11 @@ def sort_by(column: Column) -> Sort:
 _LEAST: Final = "≥"
 
 
-def rate_text(rate: Rate | None) -> str:
-    """Return a rate of records: ``12.3k``, ``≥400`` where there may have been more."""
+def rate_text(rate: Rate | None, form: Callable[[float], str] = short_number) -> str:
+    """Return a rate: ``12.3k``, ``≥400`` where there may have been more."""
     if rate is None:
         return ""
-    text = short_number(rate.per_second)
+    text = form(rate.per_second)
     if rate.is_least:
         return _LEAST + text
     return text
@@ -102,12 +102,7 @@ def rate_text(rate: Rate | None) -> str:
 
 def slow_rate_text(rate: Rate | None) -> str:
     """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
-    if rate is None:
-        return ""
-    text = f"{rate.per_second:.1f}"
-    if rate.is_least and rate.per_second:
-        return _LEAST + text
-    return text
+    return rate_text(rate, "{:.1f}".format)
 
 
 def bar_text(fill: float | None, full: bool | None) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Names of the files in a crash directory of syzkaller, by which it is known.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024;
-until August 2016 one file crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other
-names), syz-manager/manager.go (which crash has a dump).
+In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until
+2024), pkg/manager/diff_store.go and tools/syz-crush (other names), syz-manager/manager.go (which
+crash has a dump).
 """
 
 from __future__ import annotations

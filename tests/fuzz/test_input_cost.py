@@ -401,23 +401,18 @@ def test_flattened_dumps(order: str, tmp_path: Path) -> None:
     check_cost(prepare)
 
 
-@pytest.mark.parametrize("kind", ["crashes", "logs", "old crashes", "comments", "title"])
+@pytest.mark.parametrize("kind", ["crashes", "logs", "comments"])
 def test_work_directories(kind: str, tmp_path: Path) -> None:
     numbers = itertools.count()
 
     def prepare(size: int) -> Callable[[], object]:
-        size = min(size, 500) if kind in ("crashes", "logs", "old crashes") else size
+        size = min(size, 500) if kind in ("crashes", "logs") else size
         top = tmp_path / str(next(numbers))
         crashes = top / "crashes"
         crashes.mkdir(parents=True)
-        if kind == "title":
-            (crashes / "crash-a-1").write_text("after running for " * size)
         if kind == "comments":
             (top / "a.cfg").write_text("\n" * size + json.dumps({"workdir": str(top)}))
-        for index in range(size if kind in ("crashes", "old crashes") else 1):
-            if kind == "old crashes":
-                (crashes / f"crash-a-{index}").write_text("after running for 1s:\ntitle\n")
-                continue
+        for index in range(size if kind == "crashes" else 1):
             (crashes / str(index)).mkdir()
             (crashes / str(index) / "description").write_text("title")
             for number in range(size if kind == "logs" else 1):

@@ -325,27 +325,25 @@ class Server:
         from kcovdbg.walk.state import StateReader
 
         layout = workspace.inputs.kernel.memory.layout
+        if name == "kcov_task":
+            return task.address
         if name == "kcov_count":
             found = StateReader(workspace.inputs.kernel.target, layout).interpret(task)
             if found.count is None and found.errors:
                 raise KcovdbgError("; ".join(found.errors))
             return found.count or 0
-        members = {
-            "kcov": ("kcov", "kcov_remote"),
-            "kcov_area": ("kcov_area",),
-            "kcov_mode": ("kcov_mode",),
-        }
-        for member in members.get(name, ()):
+        members = [name]
+        if name == "kcov":
+            members.append("kcov_remote")
+        values = [getattr(task, member) for member in members]
+        for member, value in zip(members, values, strict=True):
             # A member that this kernel has may be on a missing page.
-            if getattr(task, member) is None and layout.task.has(member):
+            if value is None and layout.task.has(member):
                 raise KcovdbgError(f"{member} of {task.label} could not be read")
-        values: dict[str, int | str] = {
-            "kcov": task.kcov or task.kcov_remote or 0,
-            "kcov_area": task.kcov_area or 0,
-            "kcov_mode": layout.mode_name(task.kcov_mode or 0, task.mode_flag),
-            "kcov_task": task.address,
-        }
-        return values[name]
+        value = next(filter(None, values), 0)
+        if name == "kcov_mode":
+            return layout.mode_name(value, task.mode_flag)
+        return value
 
     def _name(self, request: Fields) -> Fields:
         """Return the names of a handle, or of a mode word with its flags, for pretty printers."""

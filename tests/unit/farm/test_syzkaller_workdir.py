@@ -6,6 +6,7 @@ belong to a dump.
 import json
 import os
 import shutil
+from contextlib import closing
 
 import pytest
 
@@ -139,7 +140,7 @@ def test_every_file_that_a_manager_writes(workdir):
         (folder / name).write_text("x")
     os.utime(folder / "log1", (1, 1))
     (crash,) = find_manager(str(workdir)).crashes()
-    assert (crash.title, crash.tag) == ("BUG: x", "x")
+    assert crash.title == "BUG: x"
     assert [path.name for path in (*crash.logs, *crash.reports)] == [
         "log0",
         "log1",
@@ -179,23 +180,6 @@ def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
         patched / "patched_report",
         patched / "patched_crash_log",
     )
-
-
-def test_a_crash_of_2016_is_one_file(workdir):
-    path = workdir / "crashes/crash-qemu-0-1471864473"
-    path.write_text(
-        "12:00:00 executing program 3:\ngetpid()\nBUG: x\n\nafter running for 3m:\nBUG: unable "
-        "to handle\n"
-    )
-    (workdir / "crashes/notes.txt").write_text("")
-    (crash,) = find_manager(str(workdir)).crashes()
-    assert (crash.path, crash.title, crash.report, crash.log) == (
-        path,
-        "BUG: unable to handle",
-        path,
-        path,
-    )
-    assert find_program(read_log(path), "syz-executor3") == "getpid()"
 
 
 def test_a_configuration_that_go_reads(workdir):
@@ -374,12 +358,12 @@ def test_a_dump_elsewhere_is_not_read(workdir):
 
 def test_a_reader_that_does_not_end(workdir, monkeypatch):
     monkeypatch.setattr("kcovdbg.farm.workdir_reader.python_command", lambda *_: ["sleep", "60"])
-    with WorkdirReader(0.2) as reader, pytest.raises(KcovdbgError) as caught:
+    with closing(WorkdirReader(0.2)) as reader, pytest.raises(KcovdbgError) as caught:
         reader.find(str(workdir), ())
     assert "0.2 s" in str(caught.value)
     assert "--timeout" in caught.value.hint
     monkeypatch.setattr("kcovdbg.farm.workdir_reader.python_command", lambda *_: ["true"])
-    with WorkdirReader(60) as reader, pytest.raises(KcovdbgError):
+    with closing(WorkdirReader(60)) as reader, pytest.raises(KcovdbgError):
         reader.find(str(workdir), ())
 
 
@@ -394,10 +378,11 @@ def test_a_process_reads_the_same(workdir):
     )
     make_crash(workdir, "b", report0="")
     manager = find_manager(str(workdir))
-    with WorkdirReader(60) as reader:
+    with closing(WorkdirReader(60)) as reader:
         assert reader.find(str(workdir), ()) == (manager, list(manager.crashes()))
         crash = manager.crashes()[1]
-        assert reader.read_dump_log(crash.dumps[0].log, 1, "syz.1.4") == (False, "sync()")
+        found = reader.read_dump_log(crash.dumps[0].log, 1, "syz.1.4")
+        assert (found.is_other, found.program) == (False, "sync()")
         texts = reader.read_crash(crash, None)
         found = summarize_report("BUG: KASAN: x in foo+0x1/0x2\n")
         assert (texts.summary.function, texts.summary.errors) == (
