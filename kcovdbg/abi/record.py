@@ -378,6 +378,12 @@ def pcs_of_words(words: Iterable[int], encoding: Encoding) -> dict[int, int]:
     return {word: pc for word, pc in pairs if pc is not None}
 
 
+def pcs_in_order(words: Sequence[int], encoding: Encoding) -> list[int]:
+    """Return the return address in each address word, 0 where it has none."""
+    by_word = pcs_of_words(set(words), encoding)
+    return [by_word.get(word, 0) for word in words]
+
+
 def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Record:
     """Decode one record.
 

@@ -261,8 +261,7 @@ def _find_pcs(collected: Collected, call: TracedSyscall) -> list[int]:
     """Return the PC of each record of a call, without words that are no PC."""
     buffer = collected.tasks[call.task].buffer
     words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
-    by_word = record.pcs_of_words(set(words), buffer.encoding)
-    return [by_word[word] for word in words if word in by_word]
+    return list(filter(None, record.pcs_in_order(words, buffer.encoding)))
 
 
 # How far into a call's records the end of the stop at its entry may be.

@@ -76,9 +76,8 @@ def make_header(
     if kaslr_offset is None:
         modules = None
     elif modules is not None:
-        pcs = record.pcs_of_words(
-            set(record.pc_words(buffer.words, buffer.encoding)), buffer.encoding
-        ).values()
+        words = set(record.pc_words(buffer.words, buffer.encoding))
+        pcs = record.pcs_of_words(words, buffer.encoding).values()
         module_map = ModuleMap(module.shift(-kaslr_offset) for module in modules)
         recorded = {found[0].name for pc in pcs if (found := module_map.find(pc)) is not None}
         modules = tuple(module for module in modules if module.name in recorded)
@@ -163,12 +162,9 @@ def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = Fal
         length of a call writes addresses of calls, like syzkaller's rawcover.
     :param is_syzkaller: whether to sort PCs and write each once, like syzkaller.
     """
-    pcs: Sequence[int] = [
-        pc - call_length
-        for word in record.pc_words(buffer.words, buffer.encoding)
-        # A call cannot lie below address 0: such a word is damage.
-        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None and pc >= call_length
-    ]
+    found = record.pcs_in_order(record.pc_words(buffer.words, buffer.encoding), buffer.encoding)
+    # A call cannot lie below address 0: such a word is damage.
+    pcs: Sequence[int] = [pc - call_length for pc in found if pc and pc >= call_length]
     if is_syzkaller:
         pcs = sorted(set(pcs))
     return "".join(f"{pc:#x}\n" for pc in pcs).encode()

@@ -42,8 +42,8 @@ class Candidate(NamedTuple):
 
 
 def _is_part(typed: str) -> bool:
-    """Return whether a typed text is looked for within words: a number is only the beginning of
-    one.
+    """Return whether a typed text is looked for inside words as well: numbers and short texts are
+    not.
     """
     return len(typed) >= _PART_LENGTH and not typed.isdecimal()
 

@@ -30,9 +30,7 @@ STDOUT: Final = "-"
 """The name of standard output where a command takes an output file."""
 
 Inputs: TypeAlias = Callable[[], Iterable[str]]
-"""Returns the paths of the files that are read, more of them once the target is open, and of source
-trees.
-"""
+"""Returns the paths of the files and source trees that are read; an open target adds its own."""
 # Of the languages in the kernel's debug info.
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 

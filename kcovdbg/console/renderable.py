@@ -82,7 +82,7 @@ class Table:
 
 @dataclass(slots=True)
 class Drawing:
-    """Lines that are drawn of rows, for those who want few of them."""
+    """Lines that are drawn from rows: from all, or from as many as the user wants."""
 
     count: int
     """The number of all rows."""

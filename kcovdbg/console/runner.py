@@ -122,7 +122,7 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
     try:
         return _run_words_of(workspace, line, terminal)
     except WordError as error:
-        # Of the parser as well as of the command.
+        # The parser raises it, or the command.
         pointed = LineError(
             str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint
         )
@@ -376,8 +376,8 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 def _say_unread(context: Context, part: Renderable) -> Renderable:
-    """Return a part of an answer about state; without rows it says that these are unknown where
-    what they rest on is unread.
+    """Return a part of an answer. A table about state that has no rows says that they are unknown
+    if a part of the state that they rest on was not read.
 
     The exit status then says whether anything could be read.
     """

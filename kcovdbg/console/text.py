@@ -173,7 +173,7 @@ _CONTEXT: Final = 3
 def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
     """Iterate over the first and last line of each part to show.
 
-    :param lines: those with points, ascending.
+    :param lines: the lines with points, ascending.
     :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds
         the lines.
     """

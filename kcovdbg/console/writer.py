@@ -146,7 +146,7 @@ class _Limited:
         self._has_more = next(rows, self) is not self
 
     def remarks(self) -> Iterator[str]:
-        """Yield that there are more, after they were read."""
+        """Yield how many more there are, which is known after the first ones were read."""
         if self._has_more:
             number = ""
             if isinstance(self._rows, Sized):

@@ -186,10 +186,9 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
             remarks.append(("remark", f"{label}: {error}"))
             continue
         words = record.pc_words(buffer.words, buffer.encoding)
-        distinct = record.pcs_of_words(set(words), buffer.encoding)
-        pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
+        pcs = record.pcs_in_order(words[: buffer.count], buffer.encoding)
         names = context.names
-        names.prefetch(distinct.values())
+        names.prefetch({*pcs} - {0})
         ending = find_crash_point(
             pcs, names.symbol, stack.frames, is_crashed=is_crashed, is_stuck=is_stuck
         )

@@ -4,10 +4,10 @@ file that is answered.
 
 Two things keep a log from being run.
 
-What decides is the start that is there: a file's first megabyte, or what the first reads of a pipe
-return, up to the first whole line that says anything. A program that writes a command and waits for
-its answer is served, since its command is all that is there. :mod:`.script_lines` tells a script
-from a log that begins as one.
+The decision rests on the start that is there: a file's first megabyte, or what the first reads of
+a pipe return, up to the first whole line that is not blank or a comment. A program that writes a
+command and waits for its answer is served, since its command is all that is there.
+:mod:`.script_lines` tells a script from a log that begins as one.
 
 That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a
 script that nobody named only read and print (:attr:`Workspace.reads_only`), and the first that

@@ -356,7 +356,7 @@ class Activity:
         return found
 
     def _add_gain(self, gains: _Gains, now: float, amount: int, *, is_least: bool) -> _Gains:
-        """Return the gains of the last seconds, with that since the latest sample."""
+        """Return the gains of the last seconds, with the one since the latest sample."""
         if self.sample is None:
             return ()
         recent = [old for old in gains if now - old.start <= _WINDOW]

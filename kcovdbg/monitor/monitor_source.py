@@ -183,8 +183,8 @@ class LiveSource:
         self.activity = Activity()
         self.problem: str | None = None
         self._is_over = False
-        # The latest look: its start, the processor time before what counts for its pause, and how
-        # long it stopped the machine.
+        # Of the latest look: its start, the processor time until then, and the seconds for which
+        # it stopped the machine.
         self._began = time.monotonic()
         self._used = self._stopped = 0.0
         self._next_whole = 0.0

@@ -260,12 +260,11 @@ def _decode(value: Any, column: Column) -> Any:
 
 @contextlib.contextmanager
 def open_recording(path: str, inputs: Inputs = tuple) -> Iterator[Callable[[Sample], None]]:
-    """Open a recording; yield what adds a sample to it.
+    """Open a recording; yield the function that adds a sample to it.
 
-    The file gets its name when the block ends. C-c and what ends the process in order end the
-    block; what was recorded is kept.
+    The file gets its name when the block ends, also by C-c or by a signal that ends the process.
 
-    :param inputs: what must not be overwritten.
+    :param inputs: returns the files that must not be overwritten.
     :raises KcovdbgError: when it cannot be written.
     """
     end: BaseException | None = None

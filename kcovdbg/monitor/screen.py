@@ -162,7 +162,7 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
 def show_monitor(source: LiveSource, view: Callable[[str], str | None]) -> None:
     """Show a monitor on the process's terminal until the user leaves it.
 
-    :param source: of what it shows.
+    :param source: takes the looks that are shown.
     :param view: views a buffer until the user leaves that, and returns why it could not.
     """
     state = MonitorState(source)

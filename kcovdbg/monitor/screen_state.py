@@ -356,7 +356,7 @@ def cost_line(activity: Activity, limit: float) -> list[Fragment]:
 class MonitorState(RowCursor):
     """The state of a monitor on the screen.
 
-    :param source: of what it shows.
+    :param source: takes the looks that are shown.
     """
 
     def __init__(self, source: LiveSource) -> None:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from kcovdbg.model.task import TaskFields
     from kcovdbg.target.drgn.target import DrgnTarget
 
-# They start GDB, serve other programs, list work in the background, which GDB does
-# not have, or let a machine go on, which GDB controls.
+# Commands that start GDB, serve other programs, list work in the background, which GDB does not
+# have, or let a machine go on, which GDB controls.
 _NOT_INSIDE: Final = frozenset({"gdb", "mcp", "jobs", "resume"})
 _PIECE: Final = 1 << 15
 _PREFIX: Final = "kcov-show"

@@ -136,23 +136,12 @@ def _fit(
             row = {**row, longest: row[longest][: len(row[longest]) // 2]}
         elif most > _LEAST_TEXT:
             most //= 2
-            row = _shorten(row, most)
+            row, _ = _clean(row, most)
         else:
             # Keys, numbers and the beginnings of texts stay.
             break
         size = _size_of(row)
     return row, size, is_cut
-
-
-def _shorten(value: Any, most: int) -> Any:
-    """Return a value with its text cut."""
-    if isinstance(value, str) and len(value) > most:
-        return f"{value[: most - 1]}…"
-    if isinstance(value, dict):
-        return {key: _shorten(item, most) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_shorten(item, most) for item in value]
-    return value
 
 
 def _limit_remarks(remarks: Sequence[str], most: int, room: int) -> list[str]:
@@ -164,7 +153,7 @@ def _limit_remarks(remarks: Sequence[str], most: int, room: int) -> list[str]:
     kept: list[str] = []
     for remark in reversed(remarks):
         while not kept and _size_of(remark) > room:
-            remark = _shorten(remark, len(remark) // 2)
+            remark, _ = _clean(remark, len(remark) // 2)
         room -= _size_of(remark) + len(", ")
         if kept and (room < 0 or len(kept) == most):
             break
@@ -184,19 +173,22 @@ def _size_of(value: object) -> int:
     return len(json.dumps(value))
 
 
-def _clean(value: Any) -> tuple[Any, bool]:
-    """Return a value with its text escaped and cut, and whether any was cut."""
+def _clean(value: Any, most: int = MAX_TEXT) -> tuple[Any, bool]:
+    """Return a value with its text escaped and cut, and whether any was cut.
+
+    :param most: number of characters of a text.
+    """
     if isinstance(value, str):
         # Tabs begin lines of source text.
         text = "\t".join(map(escape, value.split("\t")))
-        if len(text) <= MAX_TEXT:
+        if len(text) <= most:
             return text, False
-        return f"{text[: MAX_TEXT - 1]}…", True
+        return f"{text[: most - 1]}…", True
     if isinstance(value, dict):
-        cleaned, is_cut = _clean([*value.values()])
+        cleaned, is_cut = _clean([*value.values()], most)
         return dict(zip(value, cleaned, strict=True)), is_cut
     if isinstance(value, list):
-        items = [_clean(item) for item in value]
+        items = [_clean(item, most) for item in value]
         return [item for item, _ in items], any(cut for _, cut in items)
     return value, False
 
