@@ -58,7 +58,10 @@ static inline uint64_t load(const struct kcovdbg_architecture *architecture, con
 {
 	uint64_t word = 0;
 
-	memcpy(&word, text + i, size - i < sizeof(word) ? size - i : sizeof(word));
+	if (size - i >= sizeof(word))
+		memcpy(&word, text + i, sizeof(word));
+	else
+		memcpy(&word, text + i, size - i);
 	return architecture->is_big_endian ? be64toh(word) : le64toh(word);
 }
 
@@ -138,53 +141,148 @@ void kcovdbg_searches_free(struct kcovdbg_search *searches, size_t count)
 	}
 }
 
-int kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, uint64_t address,
-		     size_t start, size_t stop, struct kcovdbg_search *searches, size_t count)
-{
-	size_t step = architecture->step, i, k, form, byte;
-	uint32_t kinds = 0;
-	/* By the first byte: the forms that can begin with it, 0 if none is of a wanted kind; and the bits that the wanted ones share. */
-	uint64_t candidates[256], masks[256], values[256] = { 0 };
+/* Of many first bytes that begin several forms the second byte is looked at as well. */
+#define MAX_NARROW 4
+#define MAX_FORMS 64
 
-	for (i = 0; i < count; i++)
-		kinds |= searches[i].kinds;
+/* What begins a branch of some kinds. */
+struct beginnings {
+	/* By the first byte: the forms that can begin with it, 0 if none is of a wanted kind; and the bits that the wanted ones share. */
+	uint64_t candidates[256], masks[256], values[256];
+	bool may_begin[256];
+	int only; /* The only first byte; -1 if there are several. */
+	/* For some first bytes, by the second one: the forms of those that the two can begin. */
+	uint8_t narrow[256]; /* The number of the table, 0 for none. */
+	size_t narrow_count;
+	uint64_t by_second[MAX_NARROW + 1][256];
+};
+
+static uint64_t byte_of(uint64_t word, unsigned int index)
+{
+	return word >> 8 * index & 0xff;
+}
+
+static void look_at_second(const struct kcovdbg_architecture *architecture, struct beginnings *beginnings, size_t byte)
+{
+	uint64_t *forms = beginnings->by_second[++beginnings->narrow_count];
+	size_t second;
+
+	beginnings->narrow[byte] = beginnings->narrow_count;
+	for (second = 0; second < 256; second++) {
+		uint64_t left = beginnings->candidates[byte];
+
+		forms[second] = 0;
+		for (; left; left &= left - 1) {
+			size_t i = __builtin_ctzll(left);
+			const struct kcovdbg_form *form = &architecture->forms[i];
+
+			if ((second & byte_of(form->mask, 1)) == byte_of(form->value, 1))
+				forms[second] |= 1ULL << i;
+		}
+	}
+}
+
+static void list_beginnings(const struct kcovdbg_architecture *architecture, uint32_t kinds, struct beginnings *beginnings)
+{
+	size_t form, byte, count = 0;
+
+	memset(beginnings, 0, sizeof(*beginnings));
+	beginnings->only = -1;
 	for (byte = 0; byte < 256; byte++) {
 		bool found = false;
 
-		candidates[byte] = 0;
-		masks[byte] = architecture->is_big_endian ? 0 : UINT64_MAX;
-		for (form = 0; form < architecture->form_count && form < 64; form++) {
+		beginnings->masks[byte] = architecture->is_big_endian ? 0 : UINT64_MAX;
+		for (form = 0; form < architecture->form_count && form < MAX_FORMS; form++) {
 			const struct kcovdbg_form *of = &architecture->forms[form];
-			unsigned int shift = architecture->is_big_endian ? 8 * (of->length - 1) : 0;
+			unsigned int first = architecture->is_big_endian ? of->length - 1 : 0;
+			uint64_t *value = &beginnings->values[byte];
 
-			if ((byte & of->mask >> shift & 0xff) == (of->value >> shift & 0xff)) {
-				candidates[byte] |= 1ULL << form;
-				if (!(of->kind & kinds))
-					continue;
-				masks[byte] &= of->mask & ~(found ? values[byte] ^ of->value : 0);
-				values[byte] = of->value & masks[byte];
-				found = true;
-			}
+			if ((byte & byte_of(of->mask, first)) != byte_of(of->value, first))
+				continue;
+			beginnings->candidates[byte] |= 1ULL << form;
+			if (!(of->kind & kinds))
+				continue;
+			beginnings->masks[byte] &= of->mask & ~(found ? *value ^ of->value : 0);
+			*value = of->value & beginnings->masks[byte];
+			found = true;
 		}
 		if (!found)
-			candidates[byte] = 0;
+			beginnings->candidates[byte] = 0;
+		beginnings->may_begin[byte] = found;
+		if (found)
+			beginnings->only = ++count == 1 ? (int)byte : -1;
+		if (!architecture->is_big_endian && beginnings->narrow_count < MAX_NARROW &&
+		    __builtin_popcountll(beginnings->candidates[byte]) > 2)
+			look_at_second(architecture, beginnings, byte);
 	}
+}
+
+/* Put for each form the searches that may find it, as bits. */
+static void list_searches(const struct kcovdbg_architecture *architecture, const struct kcovdbg_search *searches, size_t count,
+			  uint64_t *searches_of)
+{
+	size_t form, k;
+
+	for (form = 0; form < architecture->form_count && form < MAX_FORMS; form++) {
+		const struct kcovdbg_form *of = &architecture->forms[form];
+
+		searches_of[form] = 0;
+		for (k = 0; k < count && k < 64; k++) {
+			bool is_empty = of->piece_count && searches[k].targets && !searches[k].targets->size;
+
+			if (of->kind & searches[k].kinds && !is_empty)
+				searches_of[form] |= 1ULL << k;
+		}
+	}
+}
+
+/* Return the next place at which a branch may begin; stop if there is none. */
+static size_t find_beginning(const struct beginnings *beginnings, const unsigned char *text, size_t i, size_t stop, size_t step)
+{
+	if (beginnings->only >= 0 && step == 1) {
+		const unsigned char *next = i < stop ? memchr(text + i, beginnings->only, stop - i) : NULL;
+
+		return next ? (size_t)(next - text) : stop;
+	}
+	while (i < stop && !beginnings->may_begin[text[i]])
+		i += step;
+	return i;
+}
+
+int kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, uint64_t address,
+		     size_t start, size_t stop, struct kcovdbg_search *searches, size_t count)
+{
+	size_t step = architecture->step, i, k;
+	struct beginnings beginnings;
+	uint64_t searches_of[MAX_FORMS];
+	uint32_t kinds = 0;
+
+	for (k = 0; k < count; k++)
+		kinds |= searches[k].kinds;
+	list_beginnings(architecture, kinds, &beginnings);
+	list_searches(architecture, searches, count, searches_of);
 	stop = stop < size ? stop : size;
-	for (i = (start + step - 1) / step * step; i < stop; i += step) {
+	i = (start + step - 1) / step * step;
+	for (; (i = find_beginning(&beginnings, text, i, stop, step)) < stop; i += step) {
 		const struct kcovdbg_form *found;
-		uint64_t word, target = 0;
+		uint64_t word, target = 0, candidates, left;
+		unsigned char byte = text[i];
 
-		byte = text[i];
-		if (!candidates[byte] || (load(architecture, text, size, i) & masks[byte]) != values[byte] ||
-		    !(found = form_at(architecture, candidates[byte], text, size, i, kinds, &word)))
+		candidates = beginnings.candidates[byte];
+		if (beginnings.narrow[byte] && i + 1 < size)
+			candidates = beginnings.by_second[beginnings.narrow[byte]][text[i + 1]];
+		if ((load(architecture, text, size, i) & beginnings.masks[byte]) != beginnings.values[byte] ||
+		    !(found = form_at(architecture, candidates, text, size, i, kinds, &word)))
 			continue;
-		if (found->piece_count)
+		left = searches_of[found - architecture->forms];
+		if (left && found->piece_count)
 			target = address + i + (architecture->is_from_end ? found->length : 0) + displacement(found, word);
-		for (k = 0; k < count; k++) {
-			const struct kcovdbg_targets *targets = found->piece_count ? searches[k].targets : NULL;
+		for (; left; left &= left - 1) {
+			struct kcovdbg_search *search = &searches[__builtin_ctzll(left)];
+			const struct kcovdbg_targets *targets = found->piece_count ? search->targets : NULL;
 
-			if (found->kind & searches[k].kinds && (!targets || is_target(targets, target)) &&
-			    !add_branch(&searches[k], address + i + found->length, target))
+			if ((!targets || is_target(targets, target)) &&
+			    !add_branch(search, address + i + found->length, target))
 				return -1;
 		}
 	}

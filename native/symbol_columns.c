@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdlib.h>
 #include <string.h>
 
 #include "symbol_columns.h"
@@ -29,6 +30,36 @@ size_t kcovdbg_find_flagged(const uint32_t *values, size_t count, const uint8_t 
 		if (values[i] < flag_count && flags[values[i]])
 			found[total++] = i;
 	return total;
+}
+
+struct ordered {
+	uint64_t value;
+	uint32_t index;
+};
+
+static int compare_ordered(const void *left, const void *right)
+{
+	const struct ordered *a = left, *b = right;
+
+	if (a->value != b->value)
+		return a->value < b->value ? -1 : 1;
+	return (a->index > b->index) - (a->index < b->index);
+}
+
+int kcovdbg_order(const uint64_t *values, size_t count, uint32_t *order)
+{
+	struct ordered *items = malloc((count + 1) * sizeof(*items));
+	size_t i;
+
+	if (!items)
+		return -1;
+	for (i = 0; i < count; i++)
+		items[i] = (struct ordered){ values[i], i };
+	qsort(items, count, sizeof(*items), compare_ordered);
+	for (i = 0; i < count; i++)
+		order[i] = items[i].index;
+	free(items);
+	return 0;
 }
 
 void kcovdbg_find_before(const uint64_t *starts, const uint8_t *flags, size_t symbol_count, const uint64_t *addresses,

@@ -105,6 +105,17 @@ class FunctionColumns(NamedTuple):
         return self.by_address[first : bisect_left(self.by_address, end, key=key)]
 
 
+def _order(numbers: Sequence[int]) -> list[int]:
+    """Return the indexes of numbers of 64 bits, ascending by them."""
+    _, lib = load_native()
+    count = len(numbers)
+    order = zeros("I", count)
+    given = column("Q", array("Q", numbers), count)
+    if lib.kcovdbg_order(given, count, column("I", order, count)):
+        raise MemoryError
+    return order.tolist()
+
+
 class _Layout(NamedTuple):
     """Size of an entry, and where its members are, counted in their own sizes."""
 
@@ -221,9 +232,7 @@ class SymbolTable:
             for column in (self._names, self._addresses, self._sizes)
         )
         names = self._names_at(array("I", offsets))
-        # Sorting numbers takes a fraction of sorting rows.
-        order = sorted(range(len(names)), key=addresses.__getitem__)
-        return FunctionColumns(names, addresses, sizes, order)
+        return FunctionColumns(names, addresses, sizes, _order(addresses))
 
     def _names_at(self, offsets: array[int]) -> list[str]:
         """Return the names at offsets of the string table."""

@@ -128,16 +128,25 @@ def find_branches(
     return found
 
 
-def _describe_search(search: BranchSearch) -> tuple[BranchKind, Any]:
-    """Return the first members of the C structure; what it points at lives as long as they do."""
+def _make_targets(addresses: Collection[int]) -> Any:
+    """Return a set of addresses for C."""
     ffi, lib = load_native()
-    if search.targets is None:
-        return search.kinds, ffi.NULL
-    wanted = array("Q", search.targets)
+    wanted = array("Q", addresses)
     targets = lib.kcovdbg_targets_new(column("Q", wanted), len(wanted))
     if targets == ffi.NULL:
         raise MemoryError
-    return search.kinds, ffi.gc(targets, lib.kcovdbg_targets_free)
+    return ffi.gc(targets, lib.kcovdbg_targets_free)
+
+
+def _describe_searches(searches: Sequence[BranchSearch]) -> list[tuple[BranchKind, Any]]:
+    """Return the first members of the C structures; what they point at lives as long as they do."""
+    ffi, _ = load_native()
+    # Some look for the same targets.
+    made = {id(None): ffi.NULL}
+    for search in searches:
+        if search.targets is not None and id(search.targets) not in made:
+            made[id(search.targets)] = _make_targets(search.targets)
+    return [(search.kinds, made[id(search.targets)]) for search in searches]
 
 
 def _copy(items: Any, count: int) -> array[int]:
@@ -162,7 +171,7 @@ def search_branches(
     ffi, lib = load_native()
     architecture = describe_architecture(machine)
     number = len(searches)
-    given = [_describe_search(search) for search in searches]
+    given = _describe_searches(searches)
 
     def find(part: tuple[int, Any, int]) -> list[BranchColumns]:
         address, text, first = part

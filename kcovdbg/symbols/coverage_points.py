@@ -124,7 +124,9 @@ class Functions:
         sizes = list(filter(None, columns.sizes))[::-1]
         self._sizes = dict(zip(self._addresses, sizes, strict=True))
         # A list, because an array makes a new number for each comparison.
-        self._starts = sorted(self._sizes)
+        ascending = columns.by_address
+        with_size = compress(ascending, map(columns.sizes.__getitem__, ascending))
+        self._starts = list(dict.fromkeys(map(columns.addresses.__getitem__, with_size)))
         self._whole = self._find_owners()
 
     @cached_property
@@ -293,15 +295,16 @@ def _list_searches(
     has_thunks: bool,
 ) -> list[BranchSearch]:
     """Return what points are found by: calls of each kind of callback, jumps to callbacks and
-    functions, those that look like short ones, indirect jumps, and indirect calls.
+    functions, those that look like short ones, jumps to thunks, indirect jumps, and indirect calls.
     """
-    ends = callbacks.keys() | functions.starts
+    ends = [*callbacks, *functions.starts]
     searches = [
         BranchSearch(BranchKind.CALL, [to for to, of in callbacks.items() if of is kind])
         for kind in (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
     ]
-    searches.append(BranchSearch(BranchKind.JUMP, ends | thunks))
+    searches.append(BranchSearch(BranchKind.JUMP, ends))
     searches.append(BranchSearch(BranchKind.SHORT_JUMP, ends))
+    searches.append(BranchSearch(BranchKind.JUMP, thunks))
     jump, call = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP, BranchKind.INDIRECT_CALL
     if has_thunks:
         jump = call = BranchKind(0)
@@ -335,11 +338,11 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # If all indirect branches lead to thunks, bytes that look like another one are something else.
     has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
     searches = _list_searches(callbacks, functions, thunks, has_thunks)
-    *points, jumps, short_jumps, leaving, calling = search_branches(texts, machine, searches)
+    *points, jumps, short_jumps, to_thunks, leaving, calling = search_branches(
+        texts, machine, searches
+    )
     pc, cmp, entry, leave = (found.back for found in points)
-    indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
-    indirect_jumps += [back - 1 for back in leaving.back]
-    open_ended = functions.sources(indirect_jumps)
+    open_ended = functions.sources(back - 1 for back in (*to_thunks.back, *leaving.back))
     tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions, open_ended)
     if not tail_calls.functions:
         return Points(pc, cmp, array("Q"), entry, leave, {})
