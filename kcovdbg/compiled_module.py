@@ -49,6 +49,16 @@ def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int | Non
     return pointer
 
 
+def make_room(code: Literal["B", "I", "Q"], count: int) -> Any:
+    """Return C's array with room for so many items, which it does not set.
+
+    :raises LimitError: when it takes more memory than a command may.
+    """
+    ffi, _ = load_native()
+    need_memory(array(code).itemsize * count, f"an array of {count:,} items")
+    return ffi.new_allocator(should_clear_after_alloc=False)(_C_TYPES[code], count)
+
+
 def zeros(code: str, count: int) -> array[int]:
     """Return an array of zeros.
 

@@ -21,7 +21,7 @@
 
 /* Part of the hash is beside the number: most items that differ are not looked at. */
 struct slot {
-	uint32_t next_id; /* The number + 1, 0 where there is none. */
+	uint32_t number; /* NO_ID where there is none. */
 	uint32_t hash;
 };
 
@@ -57,7 +57,7 @@ static void put_slot(struct slot *slots, size_t mask, struct slot item)
 {
 	size_t slot = item.hash & mask;
 
-	while (slots[slot].next_id)
+	while (slots[slot].number != NO_ID)
 		slot = (slot + 1) & mask;
 	slots[slot] = item;
 }
@@ -65,12 +65,13 @@ static void put_slot(struct slot *slots, size_t mask, struct slot item)
 static bool grow_table(struct table *table)
 {
 	size_t count = table->slots ? table->mask + 1 : 0, grown_count = count ? 2 * count : 256, i;
-	struct slot *grown = calloc(grown_count, sizeof(*grown));
+	struct slot *grown = malloc(grown_count * sizeof(*grown));
 
 	if (!grown)
 		return false;
+	memset(grown, 0xff, grown_count * sizeof(*grown));
 	for (i = 0; i < count; i++)
-		if (table->slots[i].next_id)
+		if (table->slots[i].number != NO_ID)
 			put_slot(grown, grown_count - 1, table->slots[i]);
 	free(table->slots);
 	table->slots = grown;
@@ -80,14 +81,14 @@ static bool grow_table(struct table *table)
 
 /* Iterate over the numbers of the items that may have a hash. */
 #define FOR_EACH_SAME(locations, table, wanted, slot, id) \
-	for (size_t slot = (wanted) & (table)->mask; (table)->slots[slot].next_id; \
+	for (size_t slot = (wanted) & (table)->mask; (table)->slots[slot].number != NO_ID; \
 	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \
-		for (uint32_t id = (table)->slots[slot].next_id - 1, once = 1; once && (table)->slots[slot].hash == (wanted); \
+		for (uint32_t id = (table)->slots[slot].number, once = 1; once && (table)->slots[slot].hash == (wanted); \
 		     once = 0)
 
 static void add_hash(struct table *table, uint32_t hash, uint32_t id)
 {
-	put_slot(table->slots, table->mask, (struct slot){ id + 1, hash });
+	put_slot(table->slots, table->mask, (struct slot){ id, hash });
 	table->count++;
 }
 

@@ -110,17 +110,18 @@ def _find_outermost(locations: LocationArrays) -> array[int]:
     return gather(frames, locations.frames[0::4], 1)
 
 
-def _demangle(locations: LocationArrays) -> LocationArrays:
+def _demangle(locations: Locations) -> Locations:
     """Return locations with the names of Rust functions as LLVM's tools print them; two may become
     equal.
     """
-    if not any(
-        prefix in locations.text or locations.text.startswith(prefix[1:])
-        for prefix in (b"\0_R", b"\0_ZN")
-    ):
+    text = locations.text()
+    if not any(prefix in text or text.startswith(prefix[1:]) for prefix in (b"\0_R", b"\0_ZN")):
         return locations
-    text = "".join(f"{demangle(string)}\0" for string in locations.strings())
-    return locations._replace(text=text.encode("utf-8", "replace"))
+    mangled = locations.arrays()
+    names = "".join(f"{demangle(string)}\0" for string in mangled.strings())
+    demangled = Locations()
+    demangled.add(mangled._replace(text=names.encode("utf-8", "replace")), are_new=True)
+    return demangled
 
 
 def join_spellings(locations: LocationArrays) -> LocationArrays:
@@ -147,7 +148,7 @@ class LocatedAddresses(NamedTuple):
     """The location of each address, by its number."""
     rows: Sequence[FoundRows]
     """Those of line tables, in parts."""
-    definitions: Sequence[LocationArrays]
+    definitions: Sequence[Locations]
     """As frames, in parts."""
 
 
@@ -192,10 +193,10 @@ class AddressLocator:
         chains = self.locations.add_frames([()]) * len(self._addresses)
         located = array("I")
         rows: list[FoundRows] = []
-        definitions: list[LocationArrays] = []
+        definitions: list[Locations] = []
         with self._pool:
             for done, part in enumerate(self._made, 1):
-                located += gather(part.chains, self.locations.add(part.locations, are_new=True), 0)
+                located += gather(part.chains, self.locations.add_all(part.locations), 0)
                 rows.append(part.rows)
                 definitions.append(part.definitions)
                 self._report(Progress(done, len(self._parts)))

@@ -21,7 +21,7 @@ from itertools import chain, count
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.compiled_module import column, load_native, make_room, zeros
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_X86_64
 from kcovdbg.elf.placed_module import PlacedModule
@@ -410,10 +410,10 @@ def _struct_rows(layout: str, data: bytes) -> Iterable[tuple[Any, ...]]:
 class SourceRows(NamedTuple):
     """The line table of an image, by address."""
 
-    addresses: array[int]
-    files: array[int]
-    """Numbers of files; 0xFFFFFFFF for none."""
-    lines: array[int]
+    columns: Any
+    """C's structure."""
+    kept: Any
+    """What it points at."""
     names: tuple[str, ...]
     """Of the files."""
 
@@ -437,16 +437,14 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
         one.addresses, one.files, one.lines = columns.addresses, columns.files, columns.lines
         one.count, one.numbers, one.number_count = columns.count, kept[-1], len(own)
     room = sum(found.columns.count for found in parts) + _CUT_SEQUENCES
-    rows = SourceRows(zeros("Q", room), zeros("I", room), zeros("I", room), tuple(numbers))
-    pointers = column("Q", rows.addresses), column("I", rows.files), column("I", rows.lines)
-    total = lib.kcovdbg_rows_order(given, len(parts), *pointers, room)
+    columns = make_room("Q", room), make_room("I", room), make_room("I", room)
+    total = lib.kcovdbg_rows_order(given, len(parts), *columns, room)
     if total > room:
         raise MemoryError
-    # Arrays that C has pointers to cannot be shortened.
-    del pointers
-    for values in (rows.addresses, rows.files, rows.lines):
-        del values[total:]
-    return rows
+    rows = ffi.new("struct kcovdbg_rows *")
+    rows.addresses, rows.files, rows.lines = columns
+    rows.count = total
+    return SourceRows(rows, columns, tuple(numbers))
 
 
 class NativeImage:
@@ -552,19 +550,11 @@ class BlockMaker:
     def encode(self, rows: SourceRows, first: int, end: int) -> tuple[bytes, array[int]]:
         """Return the blocks of functions, by number, and where the bytes of each of them end."""
         ffi, lib = load_native()
-        count = len(rows.addresses)
-        kept = [
-            column("Q", rows.addresses, count),
-            column("I", rows.files, count),
-            column("I", rows.lines, count),
-        ]
-        given = ffi.new("struct kcovdbg_rows *")
-        given.addresses, given.files, given.lines, given.count = *kept, count
         out = ffi.new("struct kcovdbg_bytes_out *")
         ends = zeros("Q", end - first)
         try:
             if lib.kcovdbg_code_encode(
-                self._code, given, first, end, out, column("Q", ends, end - first)
+                self._code, rows.columns, first, end, out, column("Q", ends, end - first)
             ):
                 raise MemoryError
             return bytes(ffi.buffer(out.data, out.size)) if out.size else b"", ends

@@ -11,7 +11,7 @@ from itertools import count
 from posixpath import normpath
 from typing import Final, NamedTuple
 
-from kcovdbg.symbols.table_rows import LocationArrays, Locations, sort_rows
+from kcovdbg.symbols.table_rows import Locations, sort_rows
 
 # Function, file, line, column.
 _FRAME_ITEMS: Final = 4
@@ -43,14 +43,14 @@ class DefinitionColumns(NamedTuple):
 NO_DEFINITIONS: Final = DefinitionColumns((), (), array("I"), array("I"), array("I"))
 
 
-def list_definitions(parts: Iterable[LocationArrays]) -> DefinitionColumns:
+def list_definitions(parts: Iterable[Locations]) -> DefinitionColumns:
     """Return the functions that an image has code of.
 
     :param parts: frames where they are defined, as units have them.
     """
     merged = Locations()
     for part in parts:
-        merged.add(part)
+        merged.add_all(part)
     found = merged.arrays()
     strings = found.strings()
     names, files, lines = (found.frames[item::_FRAME_ITEMS] for item in range(3))

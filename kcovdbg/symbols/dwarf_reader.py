@@ -19,7 +19,7 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import CapabilityError
 from kcovdbg.limits import MEMORY, over_limit
-from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
+from kcovdbg.symbols.table_rows import Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be
@@ -252,7 +252,7 @@ class DwarfReader:
         )
         check_status(status)
         found = FoundRows(rows, row_files.arrays().strings())
-        return UnitContents(chains, locations.arrays(), found, definitions.arrays())
+        return UnitContents(chains, locations, found, definitions)
 
 
 class FoundRows(NamedTuple):
@@ -269,9 +269,9 @@ class UnitContents(NamedTuple):
 
     chains: array[int]
     """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""
-    locations: LocationArrays
+    locations: Locations
     rows: FoundRows
-    definitions: LocationArrays
+    definitions: Locations
     """Functions that have code, inlined or not: of each a frame where it is defined.
 
     Functions inside other entries, as Rust has them, are left out.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import os
 import sys
 import time
@@ -438,6 +439,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = f"{error.filename}: {error.strerror}"
         sys.stderr.write(f"{message}\n  {hint}\n")
         return 1
+    # The process ends: there is nothing to collect.
+    gc.freeze()
     return 0
 
 

@@ -64,11 +64,17 @@ class Locations:
             raise MemoryError
         self.pointer = ffi.gc(self.pointer, lib.kcovdbg_locations_free)
 
-    def arrays(self) -> LocationArrays:
-        """Return a copy of what there is."""
+    def _describe(self) -> Any:
+        """Return C's structure, which is valid until something is added."""
         ffi, lib = load_native()
         found = ffi.new("struct kcovdbg_location_arrays *")
         lib.kcovdbg_locations_arrays(self.pointer, found)
+        return found
+
+    def arrays(self) -> LocationArrays:
+        """Return a copy of what there is."""
+        ffi, _ = load_native()
+        found = self._describe()
 
         def copy(pointer: Any, count: int) -> array[int]:
             numbers = array("I")
@@ -76,9 +82,8 @@ class Locations:
                 numbers.frombytes(ffi.buffer(pointer, 4 * count))
             return numbers
 
-        text = bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
         return LocationArrays(
-            text,
+            self.text(),
             copy(found.frames, 4 * found.frame_count),
             copy(found.chain_ends, found.chain_count),
             copy(found.chain_frames, found.chain_frame_count),
@@ -87,10 +92,17 @@ class Locations:
     @property
     def probes(self) -> int:
         """How many slots of hash tables were in use by others: few for each location."""
-        ffi, lib = load_native()
-        found = ffi.new("struct kcovdbg_location_arrays *")
-        lib.kcovdbg_locations_arrays(self.pointer, found)
-        return int(found.probes)
+        return int(self._describe().probes)
+
+    def text(self) -> bytes:
+        """Return :attr:`LocationArrays.text`."""
+        ffi, _ = load_native()
+        found = self._describe()
+        return bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
+
+    def add_all(self, more: Locations) -> array[int]:
+        """Add the locations of another set, as :meth:`add` does those that are new."""
+        return self._add(more._describe(), are_new=True)
 
     def add(self, more: LocationArrays, *, are_new: bool = False) -> array[int]:
         """Add locations; return the number that each of them has here.
@@ -99,7 +111,7 @@ class Locations:
             units, one in a thousand is.
         :raises LocationError: when they are damaged.
         """
-        ffi, lib = load_native()
+        ffi, _ = load_native()
         given = ffi.new("struct kcovdbg_location_arrays *")
         text = ffi.from_buffer(more.text)
         if len(more.frames) % 4:
@@ -109,7 +121,11 @@ class Locations:
         given.frames, given.frame_count = pointers[0], len(more.frames) // 4
         given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
         given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
-        numbers = zeros("I", len(more.chain_ends))
+        return self._add(given, are_new=are_new)
+
+    def _add(self, given: Any, *, are_new: bool) -> array[int]:
+        _, lib = load_native()
+        numbers = zeros("I", given.chain_count)
         check_status(
             lib.kcovdbg_locations_add(
                 self.pointer, given, are_new, column("I", numbers, len(numbers))

@@ -435,7 +435,7 @@ class ImageInstructions:
             places = [index for index, of in enumerate(units) if of == unit]
             chosen = array("Q", [addresses[index] for index in places])
             contents = self._reader.read([unit], [len(places)], chosen, everything=False)
-            chains, found = contents.chains, contents.locations
+            chains, found = contents.chains, contents.locations.arrays()
             strings = ["", *found.strings()]
             for place, chain in zip(places, chains, strict=True):
                 start = found.chain_ends[chain - 1] if chain else 0

@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
-from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
+from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, order_rows, read_linked
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from tests.support.compiled_image import run
 
@@ -57,7 +57,7 @@ class Function:
             self.labels = {symbol.name: symbol.address for symbol in elf.symbols if symbol.section}
             base = min(section.address for section in image.sections)
             points = array("I", [point - base for point in find_points(elf).pc])
-            nothing = SourceRows(array("Q"), array("I"), array("I"), ())
+            nothing = order_rows([])
             blocks = BlockMaker(image).make(nothing, base)
         finder = StateFinder(blocks, points, array("Q", bytes(8 * len(points))))
         number = finder.find_function(self.labels["f"])

@@ -12,7 +12,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.line_states import WHOLE, BlockState, StateFinder, TraceRecords
-from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
+from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, order_rows, read_linked
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from tests.support.compiled_image import run
@@ -72,7 +72,7 @@ class Image:
             self.base = min(section.address for section in image.sections)
             maker = BlockMaker(image)
             points = array("I", [point - self.base for point in find_points(elf).pc])
-        nothing = SourceRows(array("Q"), array("I"), array("I"), ())
+        nothing = order_rows([])
         kinds = array("Q", bytes(8 * len(points)))
         self.finder = StateFinder(maker.make(nothing, self.base), points, kinds)
 

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import re
-from array import array
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.blocks import BlockMaker, SourceRows, read_linked
+from kcovdbg.symbols.blocks import BlockMaker, order_rows, read_linked
 from kcovdbg.symbols.call_graph import CallGraph
 from tests.support.compiled_image import run
 from tests.support.objdump import disassemble
@@ -85,9 +84,7 @@ class Calls:
             }
             self.graph = CallGraph(self.image)
             self.base = min(section.address for section in self.image.sections)
-            self.blocks = BlockMaker(self.image).make(
-                SourceRows(array("Q"), array("I"), array("I"), ()), self.base
-            )
+            self.blocks = BlockMaker(self.image).make(order_rows([]), self.base)
         self.names = {address: name for name, address in self.labels.items()}
 
     def number(self, name):
