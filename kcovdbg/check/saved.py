@@ -323,10 +323,11 @@ def _check_lock(state: State) -> Violations:
         task = state.task_by_address.get(owner)
         if task is None:
             problem = f"{owner:#x}, which is not a task"
-        elif (stack := state.stacks[owner]) and find_kcov_function(stack) is None:
-            problem = f"{name_task(task)}, which is not inside a function of KCOV"
         else:
-            continue
+            stack = state.stacks[owner]
+            if not stack or find_kcov_function(stack) is not None:
+                continue
+            problem = f"{name_task(task)}, which is not inside a function of KCOV"
         yield Violation(
             f"CPU {cpu}",
             f"the lock of its KCOV state is held by {problem}",

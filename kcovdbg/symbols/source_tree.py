@@ -126,8 +126,9 @@ class SourceTree:
         return self._places[file]
 
     def _root_of(self, path: Path) -> Path | None:
+        """Return the root that a file is below once links are followed, None if there is none."""
         try:
-            # Thousands of files are in few folders.
+            # Folders are few, and each is resolved once; a file only if it is a link itself.
             real = self._resolve_folder(path.parent) / path.name
             if path.name == ".." or is_link(real):
                 real = _resolve(path)
@@ -215,8 +216,8 @@ def _is_source_name(name: str) -> bool:
 
 
 def _is_literal(folder: str) -> bool:
-    """Return whether a directory is named by its own path: by no link, and none of /proc, which
-    leads wherever it is used.
+    """Return whether a path is that of a folder itself: not through a link, nor in /proc, where a
+    path has another meaning in each process.
     """
     try:
         is_own = is_folder(folder) and os.path.realpath(folder) == folder

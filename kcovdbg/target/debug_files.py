@@ -134,7 +134,7 @@ def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
             else:
                 found = _check_debug_file(str(debug_file), debug_file)
             files.append(found)
-        files = [file._replace(code=str(path)) if file is found else file for file in files]
+        files[files.index(found)] = found._replace(code=str(path))
         notes.append(
             f"debug info: {found.name}; {name} has none, its code is read for coverage points"
         )

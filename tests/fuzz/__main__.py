@@ -16,7 +16,7 @@ def main() -> int:
         description="Run kcovdbg on damaged memory of the demo, and on damaged files, and count "
         "failures.",
     )
-    parser.add_argument("--cases", type=int, default=1000, help="of damaged memory")
+    parser.add_argument("--cases", type=int, default=1000, help="cases of damaged memory")
     parser.add_argument("--files", type=int, default=0, help="cases of damaged files")
     parser.add_argument(
         "--kind", action="append", default=[], help="kinds of damaged files, by default all"
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the first case; each next one has the next number"
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes")
     parser.add_argument(
         "--seconds",
         type=float,

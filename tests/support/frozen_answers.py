@@ -8,6 +8,7 @@ GDB and addr2line. A change of the code that changes an answer on purpose comes 
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -130,6 +131,7 @@ def _without_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description="Write the answers about kept dumps anew.").parse_args()
     ANSWERS.mkdir(exist_ok=True)
     dumps = list_kept_dumps()
     with ThreadPoolExecutor(2) as pool:
