@@ -210,6 +210,18 @@ class _PcCodec(Codec):
         return all(low <= word <= high for word in words[: min(count, GUESS_WORDS)])
 
 
+def find_wrapped_place(count: int, size: int) -> int | None:
+    """Return the offset at which kernels before autumn 2026 write a comparison behind an impossible
+    count, as their bound wraps (kcov-abi.md 12); None if they drop it.
+
+    A negative one is in front of the buffer.
+
+    :param size: bytes of the buffer.
+    """
+    end = (1 + CMP_WORDS * (count + 1)) * 8 % (1 << 64)
+    return end - CMP_WORDS * 8 if end <= size else None
+
+
 class _CmpCodec(Codec):
     __slots__ = ()
 

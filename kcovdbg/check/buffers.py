@@ -58,13 +58,20 @@ def _check_count(state: State) -> Violations:
         # The last mode of an object that is not enabled is unknown: more PCs than comparisons fit.
         capacity = kcov.capacity if kcov.capacity is not None else fields.size - 1
         if kcov.count > capacity:
+            size = state.kernel.bytes_of(fields.size)
+            reason = (
+                "user space can write it, and the kernel does when it takes the buffer for a free "
+                "area (K10)"
+            )
+            if record.find_wrapped_place(kcov.count - 1, size) is not None:
+                # Where the last comparison would be.
+                reason = "a kernel before autumn 2026 goes on behind an impossible count (B2)"
             yield kcov_violation(
                 fields.address,
                 f"its buffer's count is {kcov.count:#x}, but {capacity} records fit",
                 values(count=Hex(kcov.count), capacity=capacity),
                 Certainty.LIKELY,
-                "user space can write it, and the kernel does when it takes the buffer for a "
-                "free area (K10)",
+                reason,
             )
 
 
@@ -74,8 +81,8 @@ def _check_count(state: State) -> Violations:
     severity=Severity.WARNING,
     guaranteed_by="write_comp_data(), kcov_move_area()",
     consequence=(
-        "Nothing is recorded until user space resets the count; kernels before autumn 2026 may "
-        "write outside of the buffer."
+        "Nothing is recorded until user space resets the count; kernels before autumn 2026 may go "
+        "on, in the buffer or in front of it."
     ),
     needs=Part.OBJECTS,
     rests_on=(Source.COUNTS,),
@@ -90,18 +97,19 @@ def _check_comparison_count(state: State) -> Violations:
         size = state.kernel.bytes_of(fields.size or 0)
         message = f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
         severity = None
-        # The bound of kernels before autumn 2026, (1 + 4 * count + 4) * 8 bytes, wraps.
-        end = (1 + record.CMP_WORDS * kcov.count + record.CMP_WORDS) * 8 % _WORD
-        if end <= size:
-            message += ": kernels up to autumn 2026 write outside of the buffer then"
+        place = record.find_wrapped_place(kcov.count, size)
+        if place is not None and place < 0:
+            message += ": kernels before autumn 2026 write the next one in front of the buffer"
             severity = Severity.ERROR
+        elif place is not None:
+            message += f": kernels before autumn 2026 write the next one at offset {place:#x}"
         reason = "user space can write it; then the kernel is not at fault yet"
         # write_comp_data() leaves a count alone that KCOV_ENABLE found: user space resets it.
         if kcov.count < (fields.size or 0):
             reason = (
                 "so many PCs fit: user space may have changed the mode without resetting the count"
             )
-        shown = values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size)
+        shown = values(count=Hex(kcov.count), capacity=kcov.capacity, bytes=size)
         yield kcov_violation(
             fields.address, message, shown, Certainty.LIKELY, reason, severity=severity
         )

@@ -12,13 +12,14 @@ from typing import Final, Literal, NamedTuple, ParamSpec, TypeAlias
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
-from kcovdbg.abi.record import Comparison
+from kcovdbg.abi.record import Comparison, find_wrapped_place
 from kcovdbg.model.interrupt_frames import find_interrupt_frames
 from kcovdbg.model.kcov import Kcov, KcovFields, amount_text, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, Session, Task, TaskFields, TaskFiles
+from kcovdbg.series.table import codec_of_trace
 
 _P = ParamSpec("_P")
 
@@ -349,12 +350,16 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
             "count-unreadable", f"the count of {what} is unreadable", named=named, notes=kcov.errors
         )
     elif kcov.capacity is not None and kcov.count > kcov.capacity:
+        effect = "nothing is recorded until user space resets it to 0"
+        place = None
+        if codec_of_trace(kcov.mode).has_operands and kcov.fields is not None:
+            size = state.kernel.bytes_of(kcov.fields.size or 0)
+            place = find_wrapped_place(kcov.count, size)
+        if place is not None:
+            where = "in front of the buffer" if place < 0 else f"at offset {place:#x}"
+            effect += f", but kernels before autumn 2026 write the next comparison {where}"
         yield Answer(
-            "count-impossible",
-            f"the count of {what} is impossible: nothing is recorded until user space resets "
-            f"it to 0",
-            shown,
-            named,
+            "count-impossible", f"the count of {what} is impossible: {effect}", shown, named
         )
     elif kcov.full_because is not None:
         yield Answer(

@@ -426,7 +426,8 @@ def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
     with guest.paused():
         rows, tasks, areas = look("check", "tasks -a", "areas")
         assert rows == []
-        (stuck,) = [row for row in tasks if row["pid"] == told["workers"][0]]
+        # A kernel thread before v6.4, a thread of the owner since then.
+        (stuck,) = [row for row in tasks if row["comm"] == f"vhost-{told['pid']}"]
         idle = next(row for row in tasks if row["comm"] == "kc-none")
         used, first = int(stuck["kcov_area"], 16), int.from_bytes(read(guest, heads, 8), "little")
         # An area in use is put on the list of free areas.
@@ -436,7 +437,7 @@ def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
             (first + 8, word(used)),
         )
         assert "A3" in found
-        assert str(told["workers"][0]) in found["A3"]["message"]
+        assert str(stuck["pid"]) in found["A3"]["message"]
         if (member := layout.task_offset("kcov_saved_kcov")) is not None:
             # The list of areas for tasks continues in the one for softirqs: their areas are on
             # both.
@@ -462,6 +463,33 @@ def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
         sequence = int(stuck["task"], 16) + (layout.task_offset("kcov_sequence") or 0)
         assert damage((sequence, (7).to_bytes(4, "little"))).keys() == {"T6"}
         assert look("check") == [[]]
+
+
+def test_count_of_comparisons_that_wraps(guest: Guest, look: Look) -> None:
+    """The next comparison of an enabled task would be written in front of its buffer: kernels
+    before autumn 2026, as that of KCOVDBG_LAB_RECIPE=6.1, do that when the task goes on.
+    """
+    told = guest.make("puzzle wrap")
+    tid = told["enabled_tid"]
+    (row,), (task,), objects, why = look("check", f"tasks {tid}", "objects", f"why {tid}")
+    assert (row["rule"], row["severity"], row["certainty"]) == ("B2", "error", "likely")
+    assert row["object"] == f"kcov {task['kcov']}"
+    assert (task["kcov_mode"], task["count"], task["full"]) == ("TRACE_CMP", told["count"], True)
+    (kcov,) = [row for row in objects if row["kcov"] == task["kcov"]]
+    assert (kcov["count"], kcov["capacity"]) == (task["count"], task["capacity"])
+    assert {"count-impossible", "known-bug"} <= {row["code"] for row in why}
+    before = len(guest.console())
+    guest.ask("stop")
+    fault = re.search(r"page fault for address: (\w+)", guest.console()[before:])
+    (rows,) = look("check")
+    if fault is None:
+        # A bound that does not wrap.
+        assert rows == []
+        return
+    assert int(fault[1], 16) == int(task["kcov_area"], 16) - 3 * 8
+    assert "RIP: 0010:write_comp_data+" in guest.console()[before:]
+    # It went on in the buffer. The task may be gone.
+    assert all(row["rule"] in ("B1", "B2") and "autumn 2026" in str(row) for row in rows)
 
 
 def read(guest: Guest, address: int, size: int) -> bytes:

@@ -346,6 +346,34 @@ static void st_nested(struct slot *s)
 	slot_call(s, "kcov_remote_start() and kcov_remote_stop() in its context");
 }
 
+/*
+ * A count of comparisons by which the bound of kernels before autumn 2026 computes a small end: the next comparison is written
+ * in front of the buffer. A process sleeps enabled meanwhile, and dies with the one that writes the count.
+ */
+static void st_wrap(struct slot *s)
+{
+	struct slot scratch = { 0 };
+	struct kc k;
+	pid_t pid;
+
+	if (kc_setup(s, &k, 58 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 2, 1);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (kc_enable(&scratch, &k, TRACE_CMP))
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	/* Until it sleeps: its own comparisons are counted before. */
+	msleep(500);
+	k.area[0] = (1UL << 59) - 1;
+	slot_call(s, "count word overwritten");
+	slot_extra(s, ", \"enabled_tid\": %d", pid);
+}
+
 static const struct {
 	const char *name, *state;
 	void (*fn)(struct slot *s);
@@ -364,6 +392,7 @@ static const struct {
 	{ "stale", "kc-stale", vhost_stale },
 	{ "lost", "kc-lostowner", st_lost },
 	{ "nested", "kc-nested", st_nested },
+	{ "wrap", "kc-wrap", st_wrap },
 };
 
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)))

@@ -1383,6 +1383,18 @@ def test_legal_oddities_are_never_reported(name):
     assert found == []
 
 
+def test_a_count_that_comparisons_went_on_behind_is_told_from_one_that_nothing_explains():
+    """The object is not enabled any more: its last mode is unknown."""
+
+    def say(count):
+        findings = look(apply(E9A, [word(a_buffer("stopped"), 0, count)])).findings
+        (found,) = [finding for finding in findings if finding.rule == "B1"]
+        return found.reason
+
+    assert say(CMP_WRAPS + 1) == say(CMP_WRAPS + 100) != say(CMP_WRAPS)
+    assert say(CMP_WRAPS) == say(CMP_WRAPS + 100_000) == say(1 << 40)
+
+
 def test_a_count_that_pcs_left_is_told_from_one_that_nothing_explains():
     """Of 512 words, 127 comparisons fit, and 511 PCs."""
 
@@ -1394,6 +1406,9 @@ def test_a_count_that_pcs_left_is_told_from_one_that_nothing_explains():
     assert say(128) == say(511)
     assert say(511)[:2] == say(512)[:2]
     assert say(511)[2] != say(512)[2]
+    # Where the bound of older kernels wraps, they go on inside the buffer.
+    assert say(CMP_WRAPS)[0] is Severity.ERROR
+    assert say(CMP_WRAPS + 1)[0] is say(CMP_WRAPS + 127)[0] is Severity.WARNING
 
 
 def test_only_records_that_are_asked_about_are_compared(monkeypatch):

@@ -113,6 +113,8 @@ CHANGED = {
     "KASLR": (E9A, lambda kernel: setattr(kernel.target, "kaslr_offset", 1 << 24), "40", "minus the KASLR offset"),
     "empty": (E9A, write("local", 0), "40", "its buffer is empty"),
     "impossible": (E9A, write("local", 1 << 40), "40", "is impossible", "check: its buffer's count is " "0x10000000000"),
+    "wraps": (E9A, write("compared", (1 << 59) - 1), "compared", "in front of the buffer"),
+    "wrapped": (E9A, write("compared", 1 << 59), "compared", "the next comparison at offset 0x8"),
     "never looked up": (E7, change("idle remote", remote_size=77), "52", "looked up its handles"),
     "outlives a disable": (
         E9A, DISABLED, "remote", "(6 sessions ended)", "still open in task 7 (kworker/0:1)", "will be discarded",
