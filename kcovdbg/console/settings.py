@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,11 @@ DEFAULT: Final = "default"
 _TABLES: Final = frozenset(("substitute-paths", "columns", "limits"))
 KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
+
+
+# Lines before that of an error, where its cause is looked for.
+_MAX_DISTANCE: Final = 100
+_TOML_ERROR: Final = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
 class Problem(NamedTuple):
@@ -76,17 +83,44 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
         return Settings(path, problems=(Problem(problem),))
+    parsed, problems = _parse_good_lines(text.splitlines())
+    return _read(path, parsed, problems, commands)
+
+
+def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem]]:
+    """Return what the lines of a file say without those that are wrong, and these."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    try:
-        return _read(path, tomllib.loads(text), commands)
-    except tomllib.TOMLDecodeError as error:
-        return Settings(path, problems=(Problem(str(error)),))
+    good = list(lines)
+    problems: list[Problem] = []
+
+    def is_wrong_without(number: int) -> bool:
+        try:
+            tomllib.loads("\n".join((*good[: number - 1], "", *good[number:])))
+        except tomllib.TOMLDecodeError:
+            return True
+        return False
+
+    while True:
+        try:
+            return tomllib.loads("\n".join(good)), problems
+        except tomllib.TOMLDecodeError as error:
+            located = _TOML_ERROR.fullmatch(str(error))
+            last = max(number for number, line in enumerate(good, 1) if line.strip())
+            # Otherwise it is at the end of the document.
+            found = last if located is None else min(int(located[2]), last)
+            # A bracket or a quote that is not closed is found in a later line.
+            before = range(found, max(found - _MAX_DISTANCE, 0), -1)
+            number = next(itertools.filterfalse(is_wrong_without, before), found)
+            good[number - 1] = ""
+            problems.append(Problem(f"line {number}: {error if located is None else located[1]}"))
 
 
-def _read(path: Path, parsed: Mapping[str, Any], commands: CommandTable) -> Settings:
+def _read(
+    path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable
+) -> Settings:
     readers: Mapping[str, Callable[[str, str, Any], Any]] = {
         "color": lambda name, _, value: Color(_choice(name, value, [one.value for one in Color])),
         "pager": _text,
@@ -108,7 +142,7 @@ def _read(path: Path, parsed: Mapping[str, Any], commands: CommandTable) -> Sett
         return readers[name](f"{name}.{key}".removesuffix("."), key, value)
 
     values: dict[str, Any] = {}
-    wrong: list[Problem] = []
+    wrong = list(problems)
     for name, value in parsed.items():
         attribute = name.replace("-", "_")
         is_table = name in _TABLES and isinstance(value, dict)

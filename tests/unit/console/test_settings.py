@@ -92,6 +92,7 @@ def test_the_pager_goes_before_the_environment(tmp_path):
         ('columns = ["pid"]\n', "columns"),
         ('[columns]\ntasks = ["pid"]\ntaks = ["pid"]\n', "'taks'"),
         ('[aliases]\na = "info"\n', "'aliases'"),
+        ("pager = [\n", "line 1"),
     ],
 )
 def test_a_wrong_setting_is_told_and_not_used(write, capsys, text, named):
@@ -106,15 +107,23 @@ def test_a_wrong_setting_is_told_and_not_used(write, capsys, text, named):
     assert [row["value"] for row in rows if row["setting"] == "limits.reply-time"] == ["7"]
 
 
-@pytest.mark.parametrize("text", ["pager = [\n", "pager = less\n", 'keys = "vi"\nkeys = "emacs"\n'])
-def test_a_file_that_is_not_toml_is_not_used(write, capsys, text):
-    path = write(f'color = "always"\n{text}')
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('pager = [\nkeys = "vi"\n', [1]),
+        ('keys = "vi"\npager = less\n', [2]),
+        ('source-dirs = ["/a",\nkeys = "vi"\n', [1]),
+        ('pager = less\nkeys = "vi"\nkeys = "emacs"\n', [1, 3]),
+    ],
+)
+def test_lines_that_are_not_toml_are_left_out(write, text, wrong):
+    write(text)
     settings = read_settings(COMMANDS, os.environ)
-    assert (settings.path, len(settings.problems)) == (path, 1)
-    assert (settings.color.value, settings.keys, settings.limits) == ("auto", "auto", {})
-    assert main(["-e", "help"]) == 0
-    (told,) = capsys.readouterr().err.splitlines()
-    assert str(path) in told
+    assert settings.keys == "vi"
+    assert (
+        sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems)
+        == wrong
+    )
 
 
 def test_a_file_that_cannot_be_read(write):
