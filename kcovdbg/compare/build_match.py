@@ -383,17 +383,36 @@ _REASONS: Final = {
 }
 
 
+class MatchSide(NamedTuple):
+    """One of two builds that were matched."""
+
+    numbers: Mapping[int, int]
+    """PC -> number of the point; numbers begin with 1."""
+    recorded: int
+    """How many points were recorded in it."""
+    unmatched: Mapping[int, Unmatched]
+    """PC of a recorded point -> why the other build lacks it."""
+    reached: Collection[Function]
+    """The functions of recorded points, as the left build has them."""
+    renamed: Mapping[Function, str]
+    """Function of this build alone -> name of the one that has its text in the other build."""
+    homes: Mapping[Function, Function]
+    """Function with a file that only some of its code is in -> the same with its own file."""
+    unrecorded: Mapping[Function, FunctionSpan]
+    """Functions of recorded points of the other build, as the left build has them, whose points
+    were not recorded in this one.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class BuildMatch:
-    """Points recorded in either build, matched with those of the other; pairs are (left, right)."""
+    """Points recorded in either build, matched with those of the other."""
 
-    numbers: tuple[Mapping[int, int], Mapping[int, int]]
-    """PC -> number of the point; numbers begin with 1."""
+    sides: Sequence[MatchSide]
+    """The left one first."""
     pcs: Sequence[tuple[int, int]]
     """The first PC of each point in both builds, by its number; 0 where there is none."""
     pairs: FunctionPairs
-    unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
-    """PC -> why the other build lacks it."""
     moved: Sequence[tuple[str, str, str]]
     """Name, old file and new file of each function that was executed and moved."""
     same: int
@@ -402,18 +421,6 @@ class BuildMatch:
     """Functions whose lines were paired by a diff of their sources."""
     by_order: int
     """Functions whose lines were paired by their order."""
-    recorded: tuple[int, int]
-    """How many points were recorded in each build."""
-    reached: tuple[Collection[Function], Collection[Function]]
-    """The functions of recorded points, as the left build has them."""
-    renamed: tuple[Mapping[Function, str], Mapping[Function, str]]
-    """Function of one build alone -> name of the one that has its text in the other build."""
-    homes: tuple[Mapping[Function, Function], Mapping[Function, Function]]
-    """Function with a file that only some of its code is in -> the same with its own file."""
-    unrecorded: tuple[Mapping[Function, FunctionSpan], Mapping[Function, FunctionSpan]]
-    """Functions of recorded points of the other build, as the left build has them, whose points
-    were not recorded in this one.
-    """
 
     def function(self, function: Function, side: int) -> Function:
         """Return the left build's name for a function, as :meth:`FunctionPairs.name` does."""
@@ -438,17 +445,15 @@ class BuildMatch:
                 "lines are paired by their order: no sources of both builds; --other-source and "
                 "--source-dir name them"
             )
-        for side, unmatched, total in zip(
-            ("left", "right"), self.unmatched, self.recorded, strict=True
-        ):
-            counts = Counter(unmatched.values())
+        for name, side in zip(("left", "right"), self.sides, strict=True):
+            counts = Counter(side.unmatched.values())
             why = [
                 f"{counts[reason]} {text}" for reason, text in _REASONS.items() if counts[reason]
             ]
             if why:
                 yield (
-                    f"{len(unmatched)} of {total} points on the {side} have no counterpart in the "
-                    f"other build: {', '.join(why)}"
+                    f"{len(side.unmatched)} of {side.recorded} points on the {name} have no "
+                    f"counterpart in the other build: {', '.join(why)}"
                 )
 
 
@@ -457,8 +462,22 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
     builds, pairs = (left, right), _pair_functions(left, right)
     matcher = _PointMatcher(builds, pairs)
     matcher.match()
-    reached = frozenset(left.find_named()), _name_all(right.find_named(), 1, pairs)
     homes = _find_homes(left), _find_homes(right)
+    reached = _name_all(left.find_named(), 0, pairs), _name_all(right.find_named(), 1, pairs)
+    sides = []
+    for side, build in enumerate(builds):
+        other = 1 - side
+        wanted = reached[other] | _name_all(homes[other].values(), other, pairs)
+        found = MatchSide(
+            matcher.numbers[side],
+            len(build.recorded),
+            matcher.find_unmatched(side),
+            reached[side],
+            _find_renamed(builds, pairs, side),
+            homes[side],
+            _find_unrecorded(build, side, pairs, wanted - reached[side]),
+        )
+        sides.append(found)
     moved: list[tuple[str, str, str]] = []
     same = by_source = 0
     for old in pairs.to_right.keys() & (reached[0] | reached[1]):
@@ -468,26 +487,8 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
         else:
             same += 1
         by_source += matcher.is_paired_by_source(new)
-    return BuildMatch(
-        numbers=matcher.numbers,
-        pcs=matcher.pcs,
-        pairs=pairs,
-        unmatched=(matcher.find_unmatched(0), matcher.find_unmatched(1)),
-        moved=sorted(moved),
-        same=same,
-        by_source=by_source,
-        by_order=same + len(moved) - by_source,
-        recorded=(len(left.recorded), len(right.recorded)),
-        reached=reached,
-        renamed=(_find_renamed(builds, pairs, 0), _find_renamed(builds, pairs, 1)),
-        homes=homes,
-        unrecorded=(
-            _find_unrecorded(
-                left, 0, pairs, _name_all(homes[1].values(), 1, pairs) | reached[1], reached[0]
-            ),
-            _find_unrecorded(right, 1, pairs, reached[0].union(homes[0].values()), reached[1]),
-        ),
-    )
+    by_order = same + len(moved) - by_source
+    return BuildMatch(sides, matcher.pcs, pairs, sorted(moved), same, by_source, by_order)
 
 
 def _name_all(
@@ -508,21 +509,16 @@ def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
 
 
 def _find_unrecorded(
-    build: BuildFunctions,
-    side: int,
-    pairs: FunctionPairs,
-    wanted: Collection[Function],
-    reached: Collection[Function],
+    build: BuildFunctions, side: int, pairs: FunctionPairs, wanted: Collection[Function]
 ) -> Mapping[Function, FunctionSpan]:
-    """Return the functions of a build of which the other one alone recorded points.
+    """Return where the functions of a build are of which the other one alone recorded points.
 
-    :param wanted: of recorded points of the other one, as the left build has them.
-    :param reached: of those of this one.
+    :param wanted: these, as the left build has them; only some are in this one.
     """
     found: dict[Function, FunctionSpan] = {}
     for name in wanted:
         own = pairs.find(name, side)
-        if own is not None and name not in reached and build.lines(own):
+        if own is not None and build.lines(own):
             found[name] = build.span(own)
     return found
 
@@ -786,7 +782,7 @@ class BuildComparison:
             return counts
         found: dict[int, int] = defaultdict(int)
         for pc, records in counts.items():
-            found[self.match.numbers[side][pc]] += records
+            found[self.match.sides[side].numbers[pc]] += records
         return dict(found)
 
     def number_records(self, side: int, pcs: array[int]) -> array[int]:
@@ -797,7 +793,7 @@ class BuildComparison:
         if self.match is None:
             return pcs
         numbering = make_numbering(pcs)
-        known = self.match.numbers[side]
+        known = self.match.sides[side].numbers
         numbers = array("I", [known.get(pc, _NO_NUMBER) for pc in numbering.number(pcs)])
         return array("Q", gather(numbering.ids(pcs), numbers, _NO_NUMBER))
 
@@ -809,13 +805,14 @@ class BuildComparison:
         """Return the PC of the same point in the other build, None where that has none."""
         if self.match is None or not pc:
             return None
-        return self.pc(self.match.numbers[side][pc], 1 - side)
+        return self.pc(self.match.sides[side].numbers[pc], 1 - side)
 
     def missing(self, pc: int, side: int) -> str | None:
         """Return what the other build lacks of a PC, None where it has a counterpart."""
-        if self.match is None or pc not in self.match.unmatched[side]:
+        if self.match is None:
             return None
-        return self.match.unmatched[side][pc].value
+        reason = self.match.sides[side].unmatched.get(pc)
+        return None if reason is None else reason.value
 
     def function(self, frame: Frame, side: int) -> Function:
         """Return name and file of a frame's function, the left build's where both have it."""

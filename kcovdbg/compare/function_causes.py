@@ -106,14 +106,15 @@ class CauseFinder:
 
     def _find_cause(self, own: Function, side: int) -> FunctionCause | None:
         assert self._match is not None
-        own = self._match.homes[side].get(own, own)
+        here, there = self._match.sides[side], self._match.sides[1 - side]
+        own = here.homes.get(own, own)
         function = self._match.function(own, side)
-        if function in self._match.reached[1 - side]:
+        if function in there.reached:
             return None
-        span = self._match.unrecorded[1 - side].get(function)
+        span = there.unrecorded.get(function)
         if span is not None:
             return FunctionCause(self._builds[1 - side].judge(span))
-        new_name = self._match.renamed[side].get(own)
+        new_name = here.renamed.get(own)
         if new_name is not None:
             return FunctionCause(Absence.RENAMED, new_name)
         found = self._builds[1 - side].find_cause(own)

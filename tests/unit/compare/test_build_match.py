@@ -68,7 +68,7 @@ def match(left, right, texts=(None, None)):
 
 def same(found, left, right):
     """Return whether two PCs have one number."""
-    return found.numbers[0][left] == found.numbers[1][right]
+    return found.sides[0].numbers[left] == found.sides[1].numbers[right]
 
 
 def test_shifted_lines_are_paired_by_their_distances(sides):
@@ -78,8 +78,8 @@ def test_shifted_lines_are_paired_by_their_distances(sides):
     found = match(left, right)
     for here, there in ((10, 30), (12, 32), (20, 40), (21, 41)):
         assert same(found, left.points["f", here][0], right.points["f", there][0])
-    assert list(found.unmatched[1].values()) == [Unmatched.NO_POINT]
-    assert not found.unmatched[0]
+    assert list(found.sides[1].unmatched.values()) == [Unmatched.NO_POINT]
+    assert not found.sides[0].unmatched
     assert (found.by_order, found.by_source) == (1, 0)
 
 
@@ -89,7 +89,9 @@ def test_distances_that_agree_by_chance_pair_nothing(sides):
     left.add("f", "a.c", 1, 3, 6, 8, 11, 13, 14)
     right.add("f", "a.c", 1, 3, 8, 10, 12, 17)
     found = match(left, right)
-    paired = {line for (_, line), (pc,) in left.points.items() if pc not in found.unmatched[0]}
+    paired = {
+        line for (_, line), (pc,) in left.points.items() if pc not in found.sides[0].unmatched
+    }
     assert paired == {1, 3}
 
 
@@ -103,8 +105,8 @@ def test_functions_without_debug_info_in_one_build(sides):
     assert not found.moved
     first, second = right.points["f", 10][0], right.points["f", 12][0]
     assert same(found, left.points["f", None][0], first)
-    assert found.unmatched[1] == {second: Unmatched.NO_LINES}
-    assert found.unmatched[0] == {left.points["f", None][1]: Unmatched.NO_LINES}
+    assert found.sides[1].unmatched == {second: Unmatched.NO_LINES}
+    assert found.sides[0].unmatched == {left.points["f", None][1]: Unmatched.NO_LINES}
 
 
 def test_sources_decide_where_they_are_at_hand(sides):
@@ -117,7 +119,7 @@ def test_sources_decide_where_they_are_at_hand(sides):
     assert found.by_source == 1
     assert same(found, left.points["f", 2][0], right.points["f", 4][0])
     assert same(found, left.points["f", 4][0], right.points["f", 6][0])
-    assert found.unmatched[1] == {right.points["f", 2][0]: Unmatched.NO_POINT}
+    assert found.sides[1].unmatched == {right.points["f", 2][0]: Unmatched.NO_POINT}
 
 
 def test_text_that_does_not_fit_the_build_is_not_used(sides):
@@ -126,7 +128,7 @@ def test_text_that_does_not_fit_the_build_is_not_used(sides):
     right.add("f", "a.c", 20, 22)
     found = match(left, right, ({"a.c": ["too short"]}, {"a.c": ["too short"]}))
     assert (found.by_order, found.by_source) == (1, 0)
-    assert not found.unmatched[0]
+    assert not found.sides[0].unmatched
 
 
 def test_one_text_of_two_compilers(sides):
@@ -137,7 +139,7 @@ def test_one_text_of_two_compilers(sides):
     found = match(left, right, (text, text))
     assert found.by_source == 1
     assert same(found, left.points["f", 15][0], right.points["f", 15][0])
-    assert set(found.unmatched[0]) == {left.points["f", 12][0], left.points["f", 17][0]}
+    assert set(found.sides[0].unmatched) == {left.points["f", 12][0], left.points["f", 17][0]}
 
 
 def test_functions_that_went_elsewhere(sides):
@@ -150,15 +152,15 @@ def test_functions_that_went_elsewhere(sides):
     found = match(left, right)
     assert found.moved == [("moved", "a.c", "b.c")]
     assert found.same == 1
-    assert found.unmatched[0] == {left.points["gone", 40][0]: Unmatched.FUNCTION}
-    assert not found.unmatched[1]
+    assert found.sides[0].unmatched == {left.points["gone", 40][0]: Unmatched.FUNCTION}
+    assert not found.sides[1].unmatched
 
 
 def test_stubs_are_not_moved_functions(sides):
     left, right = sides
     left.add("__x64_sys_swapon", "mm/swapfile.c", 10)
     right.add("__x64_sys_swapon", "kernel/sys_ni.c", 20)
-    assert set(match(left, right).unmatched[0].values()) == {Unmatched.FUNCTION}
+    assert set(match(left, right).sides[0].unmatched.values()) == {Unmatched.FUNCTION}
 
 
 def test_points_of_one_line(sides):
@@ -168,13 +170,13 @@ def test_points_of_one_line(sides):
     found = match(left, right)
     one, two = left.points["f", 11]
     # As many in the same order: one by one.
-    assert found.numbers[0][one] != found.numbers[0][two]
-    assert [found.numbers[0][pc] for pc in (one, two)] == [
-        found.numbers[1][pc] for pc in right.points["f", 11]
+    assert found.sides[0].numbers[one] != found.sides[0].numbers[two]
+    assert [found.sides[0].numbers[pc] for pc in (one, two)] == [
+        found.sides[1].numbers[pc] for pc in right.points["f", 11]
     ]
     # Otherwise as one.
-    assert {found.numbers[0][pc] for pc in left.points["g", 21]} == {
-        found.numbers[1][right.points["g", 21][0]]
+    assert {found.sides[0].numbers[pc] for pc in left.points["g", 21]} == {
+        found.sides[1].numbers[right.points["g", 21][0]]
     }
 
 
@@ -205,8 +207,10 @@ def test_comparisons_that_are_not_recorded_change_nothing(sides):
             image.writer.add_frames(pc, PointKind.CMP, (Frame("f", "a.c", 12, 1),))
     blocks = [image.points["f", 11] for image in (left, right)]
     found = match_builds(left.functions(blocks[0]), right.functions(blocks[1]))
-    assert [found.numbers[0][pc] for pc in blocks[0]] == [found.numbers[1][pc] for pc in blocks[1]]
-    assert len({found.numbers[0][pc] for pc in blocks[0]}) == 2
+    assert [found.sides[0].numbers[pc] for pc in blocks[0]] == [
+        found.sides[1].numbers[pc] for pc in blocks[1]
+    ]
+    assert len({found.sides[0].numbers[pc] for pc in blocks[0]}) == 2
 
 
 def test_the_first_pc_of_inlined_copies_is_found(sides):
@@ -219,7 +223,7 @@ def test_the_first_pc_of_inlined_copies_is_found(sides):
     )
     inlined = left.points["f", 12][0]
     found = match_builds(left.functions([inlined]), right.functions(right.all()))
-    assert found.pcs[found.numbers[0][inlined]][1] == right.points["f", 12][0]
+    assert found.pcs[found.sides[0].numbers[inlined]][1] == right.points["f", 12][0]
 
 
 def test_inlining_differs(sides):
@@ -236,7 +240,7 @@ def test_inlining_differs(sides):
         left.functions([inlined]),
         Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]),
     )
-    assert alone.unmatched[0] == {inlined: Unmatched.FUNCTION}
+    assert alone.sides[0].unmatched == {inlined: Unmatched.FUNCTION}
 
 
 def test_entries_are_the_same_whatever_line_a_compiler_gives_them(sides):
@@ -254,12 +258,12 @@ def test_unknown_pcs_stay_apart(sides):
     wild = BASE + 0x900000
     found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
     assert not same(found, wild, wild)
-    assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
+    assert found.sides[0].unmatched == found.sides[1].unmatched == {wild: Unmatched.LOCATION}
     assert list(BuildComparison(found).number_records(0, array("Q", [0, wild]))) == [
         0,
-        found.numbers[0][wild],
+        found.sides[0].numbers[wild],
     ]
-    assert BuildComparison(found).count(0, {wild: 3}) == {found.numbers[0][wild]: 3}
+    assert BuildComparison(found).count(0, {wild: 3}) == {found.sides[0].numbers[wild]: 3}
 
 
 def test_the_first_pc_of_a_point_need_not_be_recorded(sides):
@@ -268,7 +272,7 @@ def test_the_first_pc_of_a_point_need_not_be_recorded(sides):
     right.add("f", "a.c", 10, 11)
     first, second = left.points["f", 11]
     found = match_builds(left.functions([second]), right.functions(right.points["f", 11]))
-    assert found.pcs[found.numbers[0][second]][0] == first
+    assert found.pcs[found.sides[0].numbers[second]][0] == first
     assert BuildComparison(found).counterpart(first, 0) == right.points["f", 11][0]
 
 
@@ -280,11 +284,16 @@ def test_lines_of_a_macro_are_no_function_of_its_header(sides):
     left.add("f", "a.c", 10, 12, 14, (Frame("f", "macro.h", 3, 1), 15))
     right.add("f", "a.c", 10, 12, 14, (Frame("f", "other.h", 7, 1), 15))
     found = match(left, right)
-    assert found.homes == ({("f", "macro.h"): ("f", "a.c")}, {("f", "other.h"): ("f", "a.c")})
+    assert tuple(side.homes for side in found.sides) == (
+        {("f", "macro.h"): ("f", "a.c")},
+        {("f", "other.h"): ("f", "a.c")},
+    )
     assert not found.moved
-    assert found.unrecorded == ({}, {})
+    assert not any(side.unrecorded for side in found.sides)
     # Each has a point on the line of a header that the other one has not.
-    assert {*found.unmatched[0].values(), *found.unmatched[1].values()} <= {Unmatched.NO_POINT}
+    assert {*found.sides[0].unmatched.values(), *found.sides[1].unmatched.values()} <= {
+        Unmatched.NO_POINT
+    }
 
 
 def test_a_function_of_the_header_is_one_where_the_source_has_its_name(sides):
@@ -292,7 +301,7 @@ def test_a_function_of_the_header_is_one_where_the_source_has_its_name(sides):
     left.add("f", "a.c", 10, 12, 14).add("g", "a.c", (Frame("f", "b.h", 3, 1), 20))
     right.add("f", "a.c", 10, 12, 14).add("g", "a.c", 20)
     texts = {"a.c": ["f()"] * 30, "b.h": ["", "", "static inline int f(void)"]}
-    assert match(left, right, (texts, texts)).homes == ({}, {})
+    assert not any(side.homes for side in match(left, right, (texts, texts)).sides)
 
 
 @pytest.mark.parametrize("is_inlined", [False, True])
@@ -305,8 +314,8 @@ def test_functions_of_both_builds_that_one_did_not_record(sides, is_inlined):
     )
     recorded = right.points["g", 40][-1:]
     found = match_builds(left.functions(left.all()), right.functions(recorded))
-    assert not found.unrecorded[0]
-    span = found.unrecorded[1]["f", "a.c"]
+    assert not found.sides[0].unrecorded
+    span = found.sides[1].unrecorded["f", "a.c"]
     assert (span.name, span.file, span.lines, span.is_inlined) == (
         "f",
         "a.c",
