@@ -49,7 +49,6 @@ from kcovdbg.records.function_trace import (
     find_runs,
     group_by_function,
     list_functions,
-    select_largest,
 )
 from kcovdbg.records.located_records import PcFilter, find_indices
 from kcovdbg.records.native_loops import find_chains
@@ -389,7 +388,9 @@ def _choose(
             return steps, ()
         left_out = len(steps) - _LINES
         remark = f"{left_out} more lines, with fewer records; -n {len(steps)} shows all"
-        return select_largest(steps, _LINES), (remark,)
+        # What is above a line has its records as well, and stays with it.
+        ranked = sorted(range(len(steps)), key=lambda at: -steps[at].total)
+        return [steps[at] for at in sorted(ranked[:_LINES])], (remark,)
     shown = _slice(args, steps)
     left_out = len(steps) - len(shown)
     if context.format is not Format.TEXT or not left_out:

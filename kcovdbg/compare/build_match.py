@@ -27,6 +27,7 @@ from itertools import compress, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.model.kcov import name_some
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frames_of_chain
 from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
@@ -430,10 +431,8 @@ class BuildMatch:
         """Yield remarks on what was matched, and how, and on what was not."""
         parts = [f"{self.same} functions in both"]
         if self.moved:
-            named = ", ".join(f"{name} ({old} → {new})" for name, old, new in self.moved[:_NAMED])
-            parts.append(f"{len(self.moved)} moved: {named}")
-        if len(self.moved) > _NAMED:
-            parts[-1] += f" and {len(self.moved) - _NAMED} more"
+            named = (f"{name} ({old} → {new})" for name, old, new in self.moved)
+            parts.append(f"{len(self.moved)} moved: {name_some(named, _NAMED)}")
         yield f"two builds: {'; '.join(parts)}"
         if self.by_source and self.by_order:
             yield (

@@ -10,6 +10,7 @@ from typing import Final
 
 from kcovdbg.errors import UsageError, WordError, suggest
 from kcovdbg.inputs.user_inputs import CommandInputs
+from kcovdbg.model.kcov import name_some
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
 
@@ -57,10 +58,7 @@ def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int |
     """
     found = [task.pid for task in _list_tasks(inputs, is_any=is_any) if task.comm == comm]
     if len(found) > 1:
-        named = list(map(str, found[:_NAMED]))
-        if len(found) > _NAMED:
-            named.append("…")
-        hint = f"use a thread id: {', '.join(named)}"
+        hint = f"use a thread id: {name_some(map(str, found), _NAMED)}"
         raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
     return next(iter(found), None)
 

@@ -9,7 +9,6 @@ from functools import partial
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
-from kcovdbg.records.pc_convention import PointSet, find_module_sets
 from kcovdbg.records.side_file import TraceHeader
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.symbolizer import Fallback
@@ -49,10 +48,6 @@ class TraceModules(SourceLines):
             if path is not None:
                 points |= points_of_loaded(module, path)
         return points
-
-    def find_sets(self) -> Sequence[PointSet]:
-        """Return the same, by module."""
-        return tuple(find_module_sets(self.loaded, self._files))
 
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""

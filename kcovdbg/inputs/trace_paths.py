@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.kcov import name_some
 from kcovdbg.records.pc_locations import is_pattern
 from kcovdbg.records.side_file import SUFFIX, find_traces, side_path
 from kcovdbg.user_folder import expand_user
@@ -102,9 +103,7 @@ class FileConfinement:
         names.sort()
         if not names:
             return "kcovdbg mcp -o DIR TRACE… names a directory and trace files"
-        if len(names) > _NAMED:
-            names[_NAMED:] = ["…"]
-        return f"one of {', '.join(names)}"
+        return f"one of {name_some(names, _NAMED)}"
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import matches_path
@@ -255,27 +255,6 @@ def chain_functions(
     for step in reversed(steps):
         step.total = step.records + sum(below.total for below in step.below.values())
     return Chain(steps[1:], end)
-
-
-class HasTotal(Protocol):
-    """A line of a trace."""
-
-    @property
-    def total(self) -> int:
-        """Its records, with those of the lines below it."""
-
-
-_Line = TypeVar("_Line", bound=HasTotal)
-
-
-def select_largest(steps: list[_Line], limit: int) -> list[_Line]:
-    """Return the lines with the most records, those below included, in their order; what is above a
-    line stays with it.
-    """
-    if len(steps) <= limit:
-        return steps
-    ranked = sorted(range(len(steps)), key=lambda at: (-steps[at].total, at))
-    return [steps[at] for at in sorted(ranked[:limit])]
 
 
 class FunctionClass(NamedTuple):
