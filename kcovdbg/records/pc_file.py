@@ -732,41 +732,34 @@ def _make_exact(file: _Text, what: str, addresses: Iterable[int], others: int = 
     :param others: how many were left out before.
     :raises NotATraceError: when there are no addresses of a kernel.
     """
-    words = array("Q")
-    for address in addresses:
-        if file.is_address(address):
-            words.append(address)
-        else:
-            others += 1
+    every = array("Q", addresses)
+    words = array("Q", filter(file.is_address, every))
+    if words and max(words) >= _HALF:
+        # Firmware is below 4 GiB.
+        words = array("Q", filter(_HALF.__le__, words))
+    others += len(every) - len(words)
     if not words:
         detail = "it has no address"
         if others:
             detail = f"none of its {others} addresses can be of a kernel"
         raise NotATraceError(file.path, what, detail=detail)
-    if max(words) >= _HALF:
-        # Firmware is below 4 GiB.
-        kernel = array("Q", [word for word in words if word >= _HALF])
-        others += len(words) - len(kernel)
-        words = kernel
     return PcFile(words, is_exact=True, others=others)
 
 
 def _read_qemu_blocks(file: _Text) -> PcFile:
     """Read QEMU's log of executed translation blocks: where each begins."""
     words = array("Q")
-    others = 0
     cpus = set()
     for match in chain.from_iterable(map(_QEMU_BLOCK.finditer, _pieces(file.data))):
         address = int(match[2] or match[3], 16)
-        if not file.is_address(address):
-            others += match[2] is not None
-        elif match[2] is not None:
-            cpus.add(match[1])
-            words.append(address)
-        else:
+        if match[2] is None:
             # It was logged, and then an interrupt came first.
             _remove_last(words, address)
-    found = _make_exact(file, "QEMU's log of blocks", words, others)
+            continue
+        words.append(address)
+        if file.is_address(address):
+            cpus.add(match[1])
+    found = _make_exact(file, "QEMU's log of blocks", words)
     return found._replace(disorder="several CPUs wrote it" if len(cpus) > 1 else "")
 
 
