@@ -107,7 +107,9 @@ class LineFinder:
         :return: for each trace, all with the same lines.
         """
         # None stands for all functions.
-        functions = None if has_unexecuted else self._find_functions(traces, place)
+        functions: list[int] | None = None
+        if self._finder is not None and not has_unexecuted:
+            functions = _find_executed(self._finder, self._table, traces, place)
         starts: Mapping[str, Collection[int]] = {}
         if self._finder is not None:
             starts = find_starts(self._table)
@@ -176,12 +178,6 @@ class LineFinder:
         code = find_code_columns(self._finder.find_columns(trace, functions), {file})
         code = self._add_modules(code, trace, [trace], None, {file})
         return {line.line: line for line in code.rows().get(file, ())}
-
-    def _find_functions(self, traces: Sequence[TraceRecords], place: str | None) -> list[int]:
-        """Return the numbers of the functions that any of the traces executed, of a place."""
-        if self._finder is None:
-            return []
-        return _find_executed(self._finder, self._table, traces, place)
 
     def _find_points(
         self,

@@ -136,11 +136,9 @@ class _BuiltCode:
     def __init__(self, build: Kernel, trace: TraceRecords) -> None:
         self._build = build
         self._trace = trace
-        self._read: Callable[[], tuple[frozenset[str], Mapping[str, set[str]]]] = cache(
-            self._read_table
-        )
 
-    def _read_table(self) -> tuple[frozenset[str], Mapping[str, set[str]]]:
+    @cached_property
+    def _code(self) -> tuple[frozenset[str], Mapping[str, set[str]]]:
         """Return the files with code, and the compilation units of functions by name."""
         table = self._build.points.require_table(needs_points=False)
         names = {*table.files(), *table.units()}
@@ -199,7 +197,7 @@ class _BuiltCode:
     def find_cause(self, function: Function) -> FunctionCause:
         """Return why the build has no point of a function."""
         name, file = function
-        files, units = self._read()
+        files, units = self._code
         is_source = file.endswith(_CODE_SUFFIXES)
         its_units = units.get(name, set())
         # The unit of a function that a header defines is any file.

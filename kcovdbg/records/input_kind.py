@@ -120,18 +120,14 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
             return _found(
                 InputKind.OTHER, "data compressed twice", f"decompress it: {packing.program} -d"
             )
-    found = _find_plain_kind(start)
+    dump = identify_start(start[:18])
+    if dump is not FileKind.OTHER:
+        return _of_dump_file(dump)
+    found = _find_text_kind(decode_utf16(start), start)
     if packing is not None and found.kind in (InputKind.SCRIPT, InputKind.TEXT):
         hint = f"decompress it first: {packing.program} -d"
         return _found(InputKind.OTHER, "compressed text", hint)
     return found
-
-
-def _find_plain_kind(start: bytes) -> FoundKind:
-    dump = identify_start(start[:18])
-    if dump is not FileKind.OTHER:
-        return _of_dump_file(dump)
-    return _find_text_kind(decode_utf16(start), start)
 
 
 def _unpack_start(packing: Packing, file: Any) -> bytes:

@@ -88,23 +88,24 @@ class WordLookup:
         starts = self._functions.find(word.function, word.module)
         fitting = [start for start in starts if word.size is None or start.may_have_size(word.size)]
         is_other = bool(starts) and not fitting
-        for start in fitting or starts:
+        chosen = fitting or starts
+        for start in chosen:
             errors = []
+            is_cut = False
             if is_other:
                 size = start.size if start.room is None else start.room
                 errors.append(
                     f"its size is {size:#x} here, not {word.size:#x}: the vmlinux is another "
                     f"build's"
                 )
+                is_cut = word.is_at_end and f"{start.room or 0:x}".startswith(f"{word.size:x}")
             elif start.room is not None and word.offset > start.room:
                 errors.append(f"the function ends at +{start.size:#x} here")
-            if len(fitting or starts) > 1:
-                errors.append(f"{len(fitting or starts)} functions have this name")
-            found = self._make_start(word, start, tuple(errors), is_other_build=is_other)
-            is_cut = word.size is None and start.room is not None and word.offset > start.room
-            if is_other and word.is_at_end:
-                is_cut = f"{start.room or 0:x}".startswith(f"{word.size:x}")
-            yield found._replace(is_cut=is_cut)
+                is_cut = word.size is None
+            if len(chosen) > 1:
+                errors.append(f"{len(chosen)} functions have this name")
+            found = self._make_start(word, start)
+            yield found._replace(errors=tuple(errors), is_other_build=is_other, is_cut=is_cut)
         if not starts:
             yield WrittenLocation(
                 word, None, None, Location(0, ()), (self._explain_missing(word),), is_missing=True
@@ -148,19 +149,15 @@ class WordLookup:
             return pc_of(address, self._target.kaslr_offset)
         return address
 
-    def _make_start(
-        self, word: CodeWord, start: FunctionStart, errors: tuple[str, ...], *, is_other_build: bool
-    ) -> WrittenLocation:
+    def _make_start(self, word: CodeWord, start: FunctionStart) -> WrittenLocation:
         if start.pc is not None:
-            return self._make(word, start.pc + word.offset, errors, is_other_build=is_other_build)
+            return self._make(word, start.pc + word.offset)
         frames: tuple[Frame, ...] = ()
         if start.place is not None and self._target.lines is not None:
             path, section, offset = start.place
             instruction = offset + word.offset - (not word.is_exact)
             frames = tuple(self._target.lines.frames_in_section(path, section, instruction))
-        return WrittenLocation(
-            word, None, None, demangle_location(Location(0, frames)), errors, is_other_build
-        )
+        return WrittenLocation(word, None, None, demangle_location(Location(0, frames)))
 
     def _find_address(self, word: CodeWord, address: int) -> WrittenLocation:
         offset = self._target.kaslr_offset
@@ -174,9 +171,7 @@ class WordLookup:
             pc = pc_of(address, offset)
         return self._make(word, pc)
 
-    def _make(
-        self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False
-    ) -> WrittenLocation:
+    def _make(self, word: CodeWord, pc: int) -> WrittenLocation:
         address = address_of(pc, self._target.kaslr_offset)
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
         lines = self._target.lines
@@ -193,9 +188,7 @@ class WordLookup:
             # Where WARN() is no trap but a call, its place is a return address.
             called = tuple(lines.frames_at(address - 1))
             if _has_line(called, word.said_line):
-                return self._make(
-                    word._replace(is_exact=False), pc, errors, is_other_build=is_other_build
-                )
+                return self._make(word._replace(is_exact=False), pc)
         if frames:
             location = demangle_location(Location(address, frames))
         else:
@@ -204,7 +197,7 @@ class WordLookup:
         if location.frames and not is_recorded:
             # It need not be a coverage point.
             location = location._replace(remark=None, approximate=False)
-        return WrittenLocation(word, pc, address, location, errors, is_other_build)
+        return WrittenLocation(word, pc, address, location)
 
     def _explain_missing(self, word: CodeWord) -> str:
         if word.module is None:
