@@ -205,3 +205,18 @@ out:
 	free(starts);
 	return found;
 }
+
+void kcovdbg_mark_parts(uint64_t base, const uint32_t *starts, const uint32_t *sizes, size_t count, const uint64_t *pcs,
+			size_t pc_count, uint8_t *marks)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t start = base + starts[i];
+
+		/* A PC is behind its call. */
+		while (at < pc_count && pcs[at] <= start)
+			at++;
+		marks[i] = at < pc_count && pcs[at] - start <= sizes[i];
+	}
+}

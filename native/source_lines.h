@@ -52,6 +52,9 @@ struct kcovdbg_joined_lines {
  */
 size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t count, size_t file_count, uint32_t *lines,
 			    uint32_t *ends, uint32_t *of_frame);
+/* Put for each part of a function, with offsets from a base that ascend, whether it has the call of one of some ascending PCs. */
+void kcovdbg_mark_parts(uint64_t base, const uint32_t *starts, const uint32_t *sizes, size_t count, const uint64_t *pcs,
+			size_t pc_count, uint8_t *marks);
 /*
  * Join the lines of files, and put where those of each end. A line at which code without a record was inlined, and which has no
  * code of its own, was not executed if nothing of its function was.

@@ -19,7 +19,6 @@ from kcovdbg.records.coverage import (
     fill_lines,
     find_code_columns,
     find_lines,
-    find_starts,
     join_code,
     join_code_columns,
 )
@@ -112,7 +111,7 @@ class LineFinder:
             functions = _find_executed(self._finder, self._table, traces, place)
         starts: Mapping[str, Collection[int]] = {}
         if self._finder is not None:
-            starts = find_starts(self._table)
+            starts = self._table.definition_lines()
         joined: list[list[FileCoverage]] = []
         all_remarks = []
         about_modules = self._points.explain_modules(self._points.find_outside(traces))

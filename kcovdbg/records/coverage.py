@@ -18,7 +18,7 @@ from kcovdbg.records.line_states import CodeLine, LineState, StateColumns, join_
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableColumns
+from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 from kcovdbg.symbols.table_rows import INVERTED, gather, select_words
 
 
@@ -174,19 +174,6 @@ class JoinedLines(NamedTuple):
             others = (column[part] for column in columns)
             found.append(FileCoverage(name, self.lines[part], states, *others))
         return found
-
-
-def find_starts(table: LocationTable) -> dict[str, dict[int, list[str]]]:
-    """Return the functions that begin on each line of each file, by path.
-
-    A function has the lines from that of its name to the one in front of the next function.
-    """
-    found: dict[str, dict[int, list[str]]] = {}
-    for path, definitions in table.definitions.items():
-        lines = found[path] = {}
-        for definition in definitions:
-            lines.setdefault(definition.line, []).append(definition.name)
-    return found
 
 
 # enum kcovdbg_function_lines.

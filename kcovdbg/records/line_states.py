@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -464,20 +465,21 @@ class StateFinder:
 
     def find_executed(self, pcs: Iterable[int]) -> list[int]:
         """Return the numbers of the functions that have a point among PCs, ascending."""
-        starts, base = self._blocks.part_start, self._blocks.base
-        ordered = pcs.pcs if isinstance(pcs, PcCounts) else sorted(pcs)
-        found: set[int] = set()
-        at = 0
-        while at < len(ordered):
-            function = self.find_function(ordered[at] - 1)
-            if function is not None:
-                found.add(function)
-            # Others in front of the next part are in the same one, or in none.
-            part = bisect_left(starts, ordered[at] - base)
-            if part == len(starts):
-                break
-            at = bisect_left(ordered, base + starts[part] + 1, at)
-        return sorted(found)
+        _, lib = load_native()
+        ordered = pcs.pcs if isinstance(pcs, PcCounts) else array("Q", sorted(pcs))
+        blocks = self._blocks
+        count = len(blocks.part_start)
+        marks = bytearray(count)
+        lib.kcovdbg_mark_parts(
+            blocks.base,
+            column("I", blocks.part_start),
+            column("I", blocks.part_size, count),
+            count,
+            column("Q", ordered),
+            len(ordered),
+            column("B", marks),
+        )
+        return sorted(set(compress(blocks.part_function, marks)))
 
     def find_starts(self) -> array[int]:
         """Return where the blocks of all functions begin, ascending: offsets from the base of the

@@ -168,7 +168,7 @@ def narrow(words: array[int]) -> array[int]:
     count, size = len(words), words.itemsize
     given = ffi.from_buffer(words)
     width = lib.kcovdbg_width(given, count, size)
-    narrowed = zeros(_CODES[width], count)
+    narrowed = array(_CODES[width], bytes(width * count))
     lib.kcovdbg_narrow(given, count, size, ffi.from_buffer(narrowed), width)
     return narrowed
 

@@ -107,16 +107,17 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     # Static functions in different files may share a name. What a tail call recorded is in a callee
     # of the function.
     frames = columns.groups
-    named = array("I", range(len(frames)))
+    frame_count = len(frames)
+    named = array("I", range(frame_count))
     for number in compress(count(), map(operator.not_, frames.function)):
         named[number] = NO_ID
     groups = gather(columns.innermost_groups(), named, NO_ID)
     for index in compress(count(), columns.approximate):
         if groups[index] != NO_ID:
-            groups[index] += len(frames)
+            groups[index] += frame_count
     if NO_ID not in groups:
         return groups
-    free = count(2 * len(frames))
+    free = count(2 * frame_count)
     return array("I", [next(free) if group == NO_ID else group for group in groups])
 
 

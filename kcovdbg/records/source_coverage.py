@@ -26,7 +26,6 @@ from kcovdbg.records.coverage import (
     JoinedLines,
     PointLines,
     find_code_columns,
-    find_starts,
     join_code,
     join_code_columns,
     number_lines,
@@ -234,7 +233,7 @@ def _find_coverage(
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else None for name in columns.names]
     code = _join_spellings(find_code_columns(columns, None))
-    starts = find_starts(table)
+    starts = _find_starts(table)
     entries = _find_entries(table, columns, paths, starts)
     points = NO_POINT_LINES
     if not trace.quality & Quality.EXACT:
@@ -423,6 +422,19 @@ class _Lines(NamedTuple):
     numbers: array[int]
     hits: array[int]
     unknown: array[int]
+
+
+def _find_starts(table: LocationTable) -> dict[str, dict[int, list[str]]]:
+    """Return the functions that begin on each line of each file, by path.
+
+    A function has the lines from that of its name to the one in front of the next function.
+    """
+    found: dict[str, dict[int, list[str]]] = {}
+    for path, definitions in table.definitions.items():
+        lines = found[path] = {}
+        for definition in definitions:
+            lines.setdefault(definition.line, []).append(definition.name)
+    return found
 
 
 def _join_spellings(code: CodeColumns) -> CodeColumns:

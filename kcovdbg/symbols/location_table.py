@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from io import BytesIO
-from itertools import compress, count
+from itertools import compress, count, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -44,6 +44,7 @@ from kcovdbg.symbols.table_rows import (
     Locations,
     check_table,
     combine_flags,
+    find_run_starts,
     gather,
     join_numbers,
     make_columns,
@@ -446,6 +447,16 @@ class LocationTable:
         for file, line, name in zip(*columns, strict=True):
             definition = Definition(self._strings[file] or "", line, self._strings[name] or "")
             found[definition.file].append(definition)
+        return found
+
+    def definition_lines(self) -> dict[str, Sequence[int]]:
+        """Return the lines where functions with code are defined, ascending, by the normal path of
+        the file.
+        """
+        files, lines = self._parts["definition_file"], self._parts["definition_line"]
+        found: dict[str, Sequence[int]] = {}
+        for start, end in pairwise([*find_run_starts(files), len(files)]):
+            found[self._strings[files[start]] or ""] = lines[start:end]
         return found
 
     def _function(self, index: int) -> FunctionSymbol:

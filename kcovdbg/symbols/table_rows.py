@@ -336,7 +336,7 @@ def sort_rows(
     return first, second, third
 
 
-def find_run_starts(values: array[int]) -> array[int]:
+def find_run_starts(values: Sequence[int]) -> array[int]:
     """Return where runs of equal numbers of 32 bits begin."""
     _, lib = load_native()
     starts = zeros("I", len(values))
