@@ -20,6 +20,7 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape, escape_surrogates
 from kcovdbg.records.native_loops import narrow
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 # In a script element only end tags and comments are markup, and all of them begin with "<".
 _IN_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -49,7 +50,7 @@ def json_text(value: object) -> str:
 
 def packed_text(value: object) -> str:
     """Return JSON for a chunk."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:

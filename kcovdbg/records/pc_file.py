@@ -305,9 +305,14 @@ def read_pc_file(
     return _read_text(_Text(path, text, is_address), wanted)
 
 
+def upper_half(bits: int) -> range:
+    """Return the numbers that may be addresses in the upper half of an address space."""
+    return range(1 << bits - 1, (1 << bits) - _ERRORS)
+
+
 def is_upper(value: int, bits: int) -> bool:
-    """Return whether a number may be an address in the upper half of an address space."""
-    return 1 << bits - 1 <= value < (1 << bits) - _ERRORS
+    """Return whether a number is one of them."""
+    return value in upper_half(bits)
 
 
 def _is_text(start: bytes) -> bool:
@@ -891,13 +896,13 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     """
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
-    tops: Counter[int] = Counter()
-    for word in sample:
-        top = word >> (32 if word_size == 8 else 24)
+    upper = upper_half(8 * word_size)
+    low_bits = 32 if word_size == 8 else 24
+    tops = Counter(word >> low_bits for word in sample if word in upper)
+    for top in list(tops):
         # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
-        is_kernel = word_size == 4 or top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)
-        if is_kernel and is_upper(word, 8 * word_size):
-            tops[top] += 1
+        if word_size == 8 and top >> 24 != 0xFF and top >> 16 not in (0xC000, 0x9000):
+            del tops[top]
     most = max((count + tops[top + 1] for top, count in tops.items()), default=0)
     return max(inside, most) / len(sample)
 

@@ -138,7 +138,7 @@ class PcColumns:
     @property
     def located(self) -> bytes:
         """Whether each PC has frames, approximate ones included: 0 or 1."""
-        return bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
+        return combine_flags(self.frames, self.chains, b"\1" * len(self.frames.line))
 
     def symbols(self) -> array[int]:
         """Return the number of the name of the function that each PC was compiled into, 0 where it

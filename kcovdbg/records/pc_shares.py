@@ -115,10 +115,10 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     for index in compress(count(), columns.approximate):
         if groups[index] != NO_ID:
             groups[index] += frame_count
-    if NO_ID not in groups:
-        return groups
     free = count(2 * frame_count)
-    return array("I", [next(free) if group == NO_ID else group for group in groups])
+    for index in compress(count(), map(NO_ID.__eq__, groups)):
+        groups[index] = next(free)
+    return groups
 
 
 def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
