@@ -56,6 +56,11 @@ class CommandLine:
     script: Word | None = None
     """A file whose lines to run."""
 
+    @property
+    def texts(self) -> list[str]:
+        """The words alone."""
+        return [word.text for word in self.words]
+
 
 # With quotes that the end of the line leaves open, for a line that is still being typed.
 _TOKEN: Final = re.compile(

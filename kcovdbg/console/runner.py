@@ -180,10 +180,10 @@ def _refuse_acting(command: Command, args: Namespace) -> None:
 
 
 def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -> int:
-    command, args = find_command(workspace, [word.text for word in line.words])
+    command, args = find_command(workspace, line.texts)
     if line.is_background:
         source = line.source.rstrip()
-        start, words = command.start, [word.text for word in line.words[1:]]
+        start, words = command.start, line.texts[1:]
         if start is None:
             raise LineError(
                 f"{command.name}: cannot run in the background",

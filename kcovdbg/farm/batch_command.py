@@ -80,7 +80,7 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
                 f"batch: cannot run '{source}'",
                 hint="use one command without pipes and redirections",
             )
-        command, _ = find_command(context.workspace, [word.text for word in line.words])
+        command, _ = find_command(context.workspace, line.texts)
         if command.acts or command.endless or command.name in _REFUSED:
             raise UsageError(
                 f"batch: cannot run {command.name}",

@@ -339,9 +339,8 @@ def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
 
     :raises KcovdbgError: when one cannot be read.
     """
-    files = (file for _, path in symbols for file in list_contents(path))
     try:
-        return tuple(find_digest(file) for file in files)
+        return tuple(find_digest(file) for _, path in symbols for file in list_contents(path))
     except OSError as error:
         raise KcovdbgError(
             f"could not read '{error.filename}': {error.strerror or error}"

@@ -267,10 +267,8 @@ def _write_rows(
     """Run a command and put its rows into the data set; return its status, and how many they
     are.
     """
-    words = [
-        word.text for word in parse_line(line.replace("{}", quote(f"file:{opened.path}"))).words
-    ]
-    command, args = find_command(workspace, words)
+    parsed = parse_line(line.replace("{}", quote(f"file:{opened.path}")))
+    command, args = find_command(workspace, parsed.texts)
     context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
     damage = "; ".join(opened.damage) or None
     constants = {
@@ -279,8 +277,7 @@ def _write_rows(
         "dump_damage": damage,
         "command_line": line,
     }
-    parts = map(find_data, answer(context, args))
-    tables = (data for data in parts if data is not None)
+    tables = filter(None, map(find_data, answer(context, args)))
     rows = write_parquet(output / f"command={command.name}" / f"{name}.parquet", tables, constants)
     return context.status, rows
 
@@ -293,7 +290,7 @@ def _write_text(
     """
     task, missing, status = crashed.task, None, 0
     # Whole words alone: a path may have any name.
-    words = [word.text for word in parse_line(line).words]
+    words = parse_line(line).texts
     if task is None and (CRASHED in words or COVERED in words):
         missing = "no task crashed"
         if crashed.error:
@@ -309,11 +306,11 @@ def _write_text(
                 sys.stdin = io.TextIOWrapper(stack.enter_context(dumpfile.open_file(opened.path)))
             command = " ".join(map(quote, words))
             status = run_line(workspace, f"{command} > {quote(path)}")
-    notes = [f"note: {note}" for note in opened.damage]
-    if missing is not None:
-        notes.insert(0, missing)
     with open_text(path, append=missing is None) as stream:
-        stream.writelines(f"{escape(note)}\n" for note in notes)
+        if missing is not None:
+            stream.write(f"{escape(missing)}\n")
+        for note in opened.damage:
+            stream.write(f"note: {escape(note)}\n")
     return status
 
 

@@ -295,28 +295,32 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
         _find_output(manager, args.output),
         [manager.workdir, *(crash.path for crash in crashes)],
     )
-    found: list[tuple[Crash, Dump, Path]] = []
-    others: list[tuple[Crash, Path]] = []
+    found: list[tuple[Crash, Dump | None, Path]] = []
     for crash in crashes:
         answers = output / "crashes" / crash.path.name
         found += [(crash, dump, answers / dump.path.name) for dump in crash.dumps]
         if not crash.dumps:
-            others.append((crash, answers))
+            found.append((crash, None, answers))
+    # Those with a dump first.
+    found.sort(key=lambda item: item[1] is None)
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
     shared = (output, symbols, find_digests(symbols), args.timeout)
-    jobs = [_make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
     # A report does not say which kernel it is of.
-    if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
-        for crash, answers in others:
-            if crash.report is not None:
-                jobs.append(_make_job(crash.report, answers, *shared, is_dump=False))
+    has_one_kernel = len({build_id for build_id, _ in symbols if build_id is not None}) == 1
+    jobs = []
+    for crash, one, answers in found:
+        if one is not None:
+            jobs.append(_make_job(one.path, answers, *shared, is_dump=True))
+        elif crash.report is not None and has_one_kernel:
+            jobs.append(_make_job(crash.report, answers, *shared, is_dump=False))
     outcomes, earlier = run_batch(context, jobs, args)
-    of_path = {outcome.path: outcome for outcome in outcomes}
+    by_path = {outcome.path: outcome for outcome in outcomes}
     rows = []
-    for crash, dump, answers in found:
-        rows.append(_make_dump_row(reader, crash, dump, answers, of_path[str(dump.path)]))
-    for crash, answers in others:
-        rows.append(_make_row(reader, crash, answers, of_path.get(str(crash.report))))
+    for crash, one, answers in found:
+        if one is not None:
+            rows.append(_make_dump_row(reader, crash, one, answers, by_path[str(one.path)]))
+        else:
+            rows.append(_make_row(reader, crash, answers, by_path.get(str(crash.report))))
     if any(row.outcome.failed for row in rows):
         context.status = 1
     return Table(

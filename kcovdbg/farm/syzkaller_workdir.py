@@ -321,9 +321,14 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     """
     names = _list_names(path)
     logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
-    found = [path / name for name in names if DUMP_NAME.fullmatch(name) and is_file(path / name)]
-    dumps = [dump for dump in found if _is_inside(dump, workdir)]
-    outside = [dump for dump in found if dump not in dumps]
+    dumps: list[Dump] = []
+    remarks: list[str] = []
+    for name in filter(DUMP_NAME.fullmatch, names):
+        dump = path / name
+        if is_file(dump) and _is_inside(dump, workdir):
+            dumps.append(Dump(dump, _find_log(dump, logs)))
+        elif is_file(dump):
+            remarks.append(f"{name}: a link out of the working directory, not read")
     c_reproducer = None
     if _C_REPRODUCER in names:
         c_reproducer = path / _C_REPRODUCER
@@ -336,13 +341,13 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
     return Crash(
         path,
         title,
-        tuple(Dump(dump, _find_log(dump, logs)) for dump in dumps),
+        tuple(dumps),
         logs,
         reports,
         next(iter(_sort(path, REPRODUCER_NAME, names)), None),
         c_reproducer,
         next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
-        tuple(f"{dump.name}: a link out of the working directory, not read" for dump in outside),
+        tuple(remarks),
     )
 
 
@@ -383,19 +388,21 @@ def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
     dump is complete.
     """
     number = _number(DUMP_NAME, dump.name)
-    numbered = [log for log in logs if _number(LOG_NAME, log.name) is not None]
+    times: dict[Path, float] = {}
     try:
         complete = dump.stat().st_mtime
-        times = {log: log.stat().st_mtime for log in numbered}
+        for log in logs:
+            found = _number(LOG_NAME, log.name)
+            if found is not None and found == number:
+                return log
+            if found is not None:
+                times[log] = log.stat().st_mtime
     except OSError:
         return None
-    for log in numbered:
-        if _number(LOG_NAME, log.name) == number:
-            return log
-    later = [log for log in numbered if times[log] >= complete]
+    later = [log for log in times if times[log] >= complete]
     if later:
         return min(later, key=times.__getitem__)
-    return next(iter(numbered), None)
+    return next(iter(times), None)
 
 
 def _nearby(workdir: Path) -> Iterator[Path]:

@@ -274,7 +274,7 @@ def _is_endless(workspace: Workspace, line: str) -> bool:
     # Running the line reports its errors.
     with contextlib.suppress(KcovdbgError):
         for command in split_commands(line):
-            words = [word.text for word in parse_line(command).words]
+            words = parse_line(command).texts
             if words and workspace.commands.find(words[0]).endless:
                 return True
     return False
