@@ -59,7 +59,7 @@ class BackgroundJob:
         """Whether its end was reported."""
         self._folder = Path(tempfile.mkdtemp(prefix="kcovdbg-job-"))
         self._is_ending = False
-        to = str(self._folder / "trace.kcov") if output is None else output
+        to = output or str(self._folder / "trace.kcov")
         try:
             with (self._folder / "answer").open("wb") as answer, self.log.open("wb") as log:
                 # In a session of its own, C-c at the terminal does not reach it.

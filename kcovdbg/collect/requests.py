@@ -317,21 +317,9 @@ _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
         "{path}: not permitted, even for root: the kernel is locked down",
         "see /sys/kernel/security/lockdown; boot without Secure Boot, or with lockdown=none",
     ),
-    (Step.OPEN, errno.ENOMEM): (
-        "{path}: the kernel has no memory for another object",
-        "free some memory",
-    ),
     (Step.OPEN, errno.EMFILE): (
         "too many open files in this process",
         "raise the limit: ulimit -n 65536",
-    ),
-    (Step.OPEN, errno.ENFILE): (
-        "too many open files in the system",
-        "see the limit: sysctl fs.file-max",
-    ),
-    (Step.INIT, errno.EBUSY): (
-        "KCOV_INIT_TRACE: EBUSY: this descriptor has a buffer already",
-        "a buffer cannot be resized; open {path} again for another one",
     ),
     (Step.INIT, errno.EINVAL): (
         "buffer size {size}: out of range",
@@ -361,10 +349,6 @@ _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
         "KCOV_ENABLE: ENOTSUPP (524): this kernel was built without that mode",
         _COMPARISONS,
     ),
-    (Step.ENABLE, errno.EOPNOTSUPP): (
-        "KCOV_ENABLE: EOPNOTSUPP: this kernel was built without that mode",
-        _COMPARISONS,
-    ),
     (Step.ENABLE, errno.ENOTTY): (
         "request to enable: ENOTTY: unknown to this kernel",
         "kcovdbg info shows what this kernel supports",
@@ -392,10 +376,6 @@ _EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
     (Step.REMOTE_ENABLE, ENOTSUPP): (
         "KCOV_REMOTE_ENABLE: ENOTSUPP (524): this kernel was built without comparisons",
         _COMPARISONS,
-    ),
-    (Step.REMOTE_ENABLE, errno.ENOMEM): (
-        "the kernel has no memory for the handles",
-        "free some memory",
     ),
     (Step.SEIZE, errno.EPERM): (
         "the command cannot be followed: ptrace is not permitted",

@@ -208,11 +208,9 @@ class Trace:
     def edges(self) -> Buffer | None:
         """The edges, in a mode that collects some."""
         second = self._mode.second
-        return (
-            None
-            if second is None
-            else second.decode("edges", self._edges, self._size, self._pid or None)
-        )
+        if second is None:
+            return None
+        return second.decode("edges", self._edges, self._size, self._pid or None)
 
     @property
     def pcs(self) -> array[int]:

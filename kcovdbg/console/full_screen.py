@@ -70,13 +70,10 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
     """
     fitted: list[Fragment] = []
     room = width
-    last = len(line) - 1
-    for index, (style, text) in enumerate(line):
+    for index, (style, text) in enumerate(line, 1):
         text = escape(text)
         taken = text_width(text)
-        if taken < room or (
-            taken == room and (index == last or not any(part for _, part in line[index + 1 :]))
-        ):
+        if taken < room or (taken == room and not any(part for _, part in line[index:])):
             fitted.append((style, text))
             room -= taken
         else:
