@@ -79,6 +79,7 @@ class SessionWalk:
         return task
 
     def _settle(self, fields: TaskFields) -> Task:
+        """Return a task with its sessions; in a live kernel, read it again while it has errors."""
         task = self.interpret(fields)
         retries = _RETRIES if self._target.live else 0
         for _ in range(retries):
@@ -249,6 +250,10 @@ class SessionWalk:
         return found._replace(is_certain=not errors, errors=errors)
 
     def _decide(self, session: Session, softirq: int | None) -> Session:
+        """Return a session with its role by mode, area and object, as if no section were one of a
+        softirq.
+        """
+
         def decide(role: Role | None, *errors: str) -> Session:
             return session._replace(role=role, is_certain=not errors, errors=errors)
 
@@ -308,6 +313,7 @@ class SessionWalk:
             return None, None, ()
         own_member = self._generation.has(Feature.OWNER_MEMBER)
         own_pointer = fields.kcov_remote if own_member else fields.kcov
+        # Where the object may be; `unknown` says whether it may be elsewhere, or is unreadable.
         pointers = [fields.kcov_remote, fields.kcov]
         if interrupted is not None:
             marked = modes.REMOTE in (session.mode, interrupted.mode)
