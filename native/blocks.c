@@ -682,6 +682,7 @@ static bool read_switch(struct builder *builder, size_t index)
 	const struct instruction *jump = &builder->instructions[index];
 	const struct kcovdbg_area *text = area_at(image->texts, image->text_count, jump->address), *data;
 	struct kcovdbg_arm64_switch found;
+	uint64_t end = jump->address;
 	size_t at;
 
 	builder->target_count = 0;
@@ -697,7 +698,8 @@ static bool read_switch(struct builder *builder, size_t index)
 	for (at = found.table - data->address; at + found.entry_size <= data->size; at += found.entry_size) {
 		uint64_t target = found.base + 4 * read_entry(data->data + at, found.entry_size);
 
-		if (index_of(builder, target) == NONE)
+		/* What leads between these instructions is no entry: it is behind the table's end. */
+		if (index_of(builder, target) == NONE || (target > text->address + found.first && target <= end))
 			break;
 		if (!grow(&builder->targets, &builder->target_room, builder->target_count + 1, sizeof(*builder->targets)))
 			return false;

@@ -74,7 +74,7 @@ class Function:
         return {self.found.blocks[index].address for index in jump.successors}
 
 
-def assemble(folder, pieces, before="", case="nop"):
+def assemble(folder, pieces, before="", case="nop", behind=127):
     text = f"""
 .text
 .globl f
@@ -93,7 +93,7 @@ case2:
 	ret
 .size f, . - f
 .section .rodata
-table: .byte 0, (case1 - base) / 4, (case2 - base) / 4, 127
+table: .byte 0, (case1 - base) / 4, (case2 - base) / 4, {behind}
 """
     return Function(folder, **{"code.s": text})
 
@@ -120,6 +120,14 @@ def test_switch_that_gcc_compiles(tmp_path):
 )
 def test_targets(tmp_path, changed):
     function = assemble(tmp_path, {**PIECES, **changed})
+    assert not function.is_void
+    labels = function.labels
+    assert function.targets() == {labels["base"], labels["case1"], labels["case2"]}
+
+
+def test_what_is_behind_the_table(tmp_path):
+    """No entry leads between the instructions that find it, but the next bytes of data may."""
+    function = assemble(tmp_path, PIECES, behind=-1)
     assert not function.is_void
     labels = function.labels
     assert function.targets() == {labels["base"], labels["case1"], labels["case2"]}
