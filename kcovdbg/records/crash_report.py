@@ -164,23 +164,16 @@ def find_report(records: Sequence[LogRecord]) -> CrashReport:
 def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     """Return what a log says about the crash that ended the kernel; nothing where none did."""
     texts = [line.message[:_MAX_LINE] for line in lines]
-    panic = next(
-        (
-            (index, match[1])
-            for index, match in enumerate(map(_PANIC.match, texts))
-            if match is not None
-        ),
-        None,
-    )
-    end, reason = panic or (len(texts), None)
+    died, panic = _find_first(_PANIC, texts)
+    reason = None if panic is None else panic[1]
     if reason is not None and not _CONSEQUENCE.match(reason):
         return CrashReport(None, reason)
-    # Of several CPUs that report something, the crash is that of the one that died.
-    died: int | None = end
+    end = died
     if panic is None:
-        died = next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
-    if died is None:
-        return CrashReport()
+        died, oops = _find_first(_DIE, texts)
+        if oops is None:
+            return CrashReport()
+    # Of several CPUs that report something, the crash is that of the one that died.
     every = [index for index in range(end) if TITLE.match(texts[index])]
     titles = [index for index in every if lines[index].caller == lines[died].caller] or every
     if not titles:
@@ -194,6 +187,17 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
         first = titles[-2] if between <= _ADJACENT else first
     own = [texts[index] for index in range(first, end) if lines[index].caller == caller]
     return CrashReport(texts[first], reason, *_find_subject(own))
+
+
+def _find_first(pattern: re.Pattern[str], texts: Sequence[str]) -> tuple[int, re.Match[str] | None]:
+    """Return the index and the match of the first text that matches; the number of texts and None
+    where none does.
+    """
+    for index, text in enumerate(texts):
+        match = pattern.match(text)
+        if match is not None:
+            return index, match
+    return len(texts), None
 
 
 def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int]:
@@ -225,8 +229,11 @@ def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
 
 def find_tasks(text: str) -> list[ReportedTask]:
     """Return the tasks that the reports in a log name, in order."""
-    found = (_find_task(line.message[:_MAX_LINE]) for line in split_log(text))
-    return list(filter(None, found))
+    return list(filter(None, map(_find_task, _read_messages(text))))
+
+
+def _read_messages(text: str) -> list[str]:
+    return [line.message[:_MAX_LINE] for line in split_log(text)]
 
 
 # Of a report that syzkaller's tools print.
@@ -235,9 +242,11 @@ _NAMED_TITLE: Final = "TITLE: "
 
 def find_title(text: str) -> str | None:
     """Return the first line of the first report in a log, None where there is none."""
-    messages = (line.message[:_MAX_LINE].removeprefix(_NAMED_TITLE) for line in split_log(text))
-    titles = (text.strip() for text in messages if TITLE.match(text) or _PANIC.match(text))
-    return next(titles, None)
+    for message in _read_messages(text):
+        title = message.removeprefix(_NAMED_TITLE)
+        if TITLE.match(title) or _PANIC.match(title):
+            return title.strip()
+    return None
 
 
 def _find_task(message: str) -> ReportedTask | None:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kcovdbg.records.line_states import StateFinder
+from kcovdbg.records.pc_convention import find_span
 from kcovdbg.symbols.location_table import LocationTable
 
 # CONFIG_PHYSICAL_ALIGN of x86-64 and MIN_KIMG_ALIGN of arm64 are at least this.
@@ -82,9 +83,7 @@ def table_code(table: LocationTable) -> KernelCode | None:
     if blocks is None or not texts:
         return None
     starts = StateFinder(blocks, array("I"), array("Q")).find_starts()
-    return KernelCode(
-        blocks.base, starts, (min(text.start for text in texts), max(text.end for text in texts))
-    )
+    return KernelCode(blocks.base, starts, find_span(texts))
 
 
 def read_exactly(
@@ -138,7 +137,7 @@ def _list_offsets(sample: Sequence[int], code: KernelCode) -> Sequence[int]:
 
 
 def _judge(sample: Sequence[int], code: KernelCode, offset: int) -> ExactReading:
-    moved = [word - offset for word in sample]
+    moved = list(map((-offset).__add__, sample))
     inside = sum(map(code.has_code, moved))
     return ExactReading(offset, sum(map(code.has_start, moved)), inside, len(sample), False)
 

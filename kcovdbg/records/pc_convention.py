@@ -481,14 +481,17 @@ class _Search:
         """Yield words that may be in a module: those near where it is, then those outside of the
         image.
         """
-        start, end = (address - main.correction for address in module.code)
-        first = bisect_left(self.distinct, start - _SLACK)
-        last = bisect_left(self.distinct, end + _SLACK)
+        start, end = module.code
+        first = bisect_left(self.distinct, start - main.correction - _SLACK)
+        last = bisect_left(self.distinct, end - main.correction + _SLACK)
         # By chance, some of them are points where they are.
         if any(first <= index < last for index in rest):
             yield array("I", range(first, last))
-        start, end = (address - main.correction for address in self.points[0].code)
-        far = array("I", (index for index in rest if not start <= self.distinct[index] <= end))
+        start, end = self.points[0].code
+        far = array("I")
+        for index in rest:
+            if not start <= self.distinct[index] + main.correction <= end:
+                far.append(index)
         if far:
             yield far
 
@@ -539,15 +542,12 @@ class _Search:
         loose = [(start, end) for name, start, end in self.modules if name not in known]
         # Then modules may be anywhere near the image.
         is_alone = not self.modules and len(self.points) == 1
-
-        def is_in_unknown_module(pc: int) -> bool:
-            return any(start <= pc <= end for start, end in loose)
-
         unjudged, damaged = array("I"), array("I")
         for index in rest:
             pc = self.distinct[index] + main.correction
             is_near_text = not text[0] <= pc <= text[1] and abs(pc - text[0]) < _REACH
-            if is_in_unknown_module(pc) or (is_alone and is_near_text):
+            is_loose = any(start <= pc <= end for start, end in loose)
+            if is_loose or (is_alone and is_near_text):
                 unjudged.append(index)
             else:
                 damaged.append(index)
