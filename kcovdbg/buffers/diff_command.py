@@ -269,15 +269,21 @@ def _read_runs(
         yield word, latest._replace(remarks=(*latest.remarks, *left_out))
 
 
+class _Side(NamedTuple):
+    """The runs of one side."""
+
+    runs: RunCounts
+    trace: TraceRecords
+    """What they recorded together."""
+    remarks: Sequence[str]
+    is_incomplete: bool
+    """Whether some of their records could not be read."""
+
+
 def _count_side(
-    context: Context,
-    words: Sequence[str],
-    build: Kernel,
-    side: int,
-    comparison: BuildComparison,
-) -> tuple[RunCounts, TraceRecords, list[str], bool]:
-    """Count the runs of one side, and return what they recorded together, remarks on them, and
-    whether some of their records could not be read.
+    context: Context, comparison: BuildComparison, side: int, words: Sequence[str], build: Kernel
+) -> _Side:
+    """Count the runs of one side.
 
     :param build: of its traces.
     :param side: 0 for the left one.
@@ -301,7 +307,7 @@ def _count_side(
     for word, counts in remark_counts.items():
         remarks += name_remarks(word, sum_up_remarks(counts, traces[word], "traces"))
     assert recorded is not None
-    return runs, recorded, remarks, is_incomplete
+    return _Side(runs, recorded, remarks, is_incomplete)
 
 
 def _find_pcs(context: Context, words: Sequence[str], build: Kernel) -> Iterator[int]:
@@ -323,20 +329,15 @@ def _unordered(
     # Traces of two builds are read twice, since all PCs must be known first.
     pcs = map(partial(_find_pcs, context), sides, builds.kernels)
     comparison = compare_builds(context, builds.kernels, pcs)
-    (
-        (left, left_trace, left_remarks, lacks_left),
-        (right, right_trace, right_remarks, lacks_right),
-    ) = (
-        _count_side(context, words, build, side, comparison)
-        for side, (words, build) in enumerate(zip(sides, builds.kernels, strict=True))
-    )
-    every = (*builds.remarks, *left_remarks, *right_remarks, *comparison.remarks())
+    count_side = partial(_count_side, context, comparison)
+    left, right = map(count_side, (0, 1), sides, builds.kernels)
+    every = (*builds.remarks, *left.remarks, *right.remarks, *comparison.remarks())
     remarks = list(dict.fromkeys(every))
-    difference = compare_runs(left, right)
-    causes = CauseFinder(builds.kernels, comparison, (left_trace, right_trace))
+    difference = compare_runs(left.runs, right.runs)
+    causes = CauseFinder(builds.kernels, comparison, (left.trace, right.trace))
     rows = _find_rows(args, builds.kernels, comparison, causes, difference)
     real = any(row.side is not DiffSide.FLICKER for row in rows)
-    context.status = 1 if real else 0
+    context.status = int(real)
     if real and not _is_of_several(difference):
         remarks.append(
             f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files"
@@ -344,8 +345,8 @@ def _unordered(
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     doubts: dict[DiffSide, tuple[str, ...]] = {}
     for side, other, lacks in (
-        (DiffSide.RIGHT, DiffSide.LEFT, lacks_left),
-        (DiffSide.LEFT, DiffSide.RIGHT, lacks_right),
+        (DiffSide.RIGHT, DiffSide.LEFT, left.is_incomplete),
+        (DiffSide.LEFT, DiffSide.RIGHT, right.is_incomplete),
     ):
         if lacks:
             problem = f"the {other.value} side could not be read whole"

@@ -514,11 +514,8 @@ def read_both_views(inputs: CommandInputs, what: str) -> ViewComparison:
     if kernel.kcov is None:
         raise KcovdbgError(f"{what} has no struct kcov")
     mapping = find_mapping(inputs.target, inputs.state(Part.TASKS).task_fields, pid, kernel.kcov)
-    first: list[Buffer] = [kernel]
 
     def read_kernel() -> Buffer:
-        if first:
-            return first.pop()
         # The object may have been freed and reused: read all of it again.
         return read_buffer(inputs.target, inputs.layout, inputs.reader.renew(), what)
 

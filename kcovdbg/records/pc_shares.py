@@ -69,9 +69,8 @@ def rank(
     pcs = columns.pcs
     groups = array("I", range(len(pcs))) if by == "pc" else _groups(columns, by)
     if wanted is not None:
-        pcs = array("Q", compress(pcs, wanted))
-        counts = array("Q", compress(counts, wanted))
-        repeats = array("Q", compress(repeats, wanted))
+        columns_of_pcs = pcs, counts, repeats
+        pcs, counts, repeats = (array("Q", compress(one, wanted)) for one in columns_of_pcs)
         groups = array("I", compress(groups, wanted))
     size = max(groups, default=-1) + 1
     # Of each group: its records, its PCs, the index of the first PC with the most records, and its
