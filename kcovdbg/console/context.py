@@ -235,7 +235,7 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
         value = getattr(args, argument.attribute, None)
         given = value if isinstance(value, list) else [value]
         words = [word for word in given if isinstance(word, str)]
-        if argument.value is Value.BUFFER:
+        if argument.value is Value.BUFFER and words:
             from kcovdbg.inputs.trace_paths import find_input_traces
 
             for word in words:

@@ -46,7 +46,7 @@ class RemoteCalls:
         # The functions that announce a handle.
         self._targets = {
             symbol.address + kaslr_offset: _SUFFIX.sub("", symbol.name)
-            for symbol in elf.symbols
+            for symbol in elf.symbols.find_containing(START)
             if symbol.name.startswith(START) and symbol.is_function and symbol.section
         }
 
@@ -78,13 +78,6 @@ class RemoteCalls:
         ]
         return self._find(texts), len(gaps)
 
-    def symbol_of(self, address: int) -> str | None:
-        """Return the name of the function of the image that an address of the running kernel is
-        in.
-        """
-        symbol = self._elf.symbols.find_at(address - self._offset)
-        return None if symbol is None else symbol.name
-
 
 class RemoteSites(NamedTuple):
     """The sites of a kernel."""
@@ -103,16 +96,12 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
     """
     image = open_code(None if lines is None else lines.image, code, target.build_id)
     calls = RemoteCalls(image, target.kaslr_offset)
-    found = [
-        _locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image()
-    ]
+    found = [_locate(target, lines, call, None) for call in calls.of_image()]
     remarks: list[str] = []
     modules = () if lines is None else lines.code_ranges()
     for name, start, end in modules:
         in_module, missing = calls.of_module(start, end, target)
-        found += [
-            _locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module
-        ]
+        found += [_locate(target, lines, call, name) for call in in_module]
         if missing:
             pages = amount_text(missing, "page")
             remarks.append(
@@ -126,9 +115,10 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
 
 
 def _locate(
-    lines: SourceLines | None, call: RemoteCall, symbol: str | None, module: str | None
+    target: Target, lines: SourceLines | None, call: RemoteCall, module: str | None
 ) -> RemoteSite:
     """Return the site of a call: the innermost function that is no wrapper."""
+    symbol = target.symbol_name(call.back - 1)
     frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name
     errors: tuple[str, ...] = ()
