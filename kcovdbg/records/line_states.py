@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
+from functools import cache
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -253,6 +254,11 @@ class CodeBlock(NamedTuple):
     """Indexes of blocks."""
     lines: Sequence[tuple[str, int]]
     """File and line of its code; the last one is that of its branch, where it has one."""
+
+
+# Converting numbers of C to the same few members takes longer than finding them again.
+_make_flags: Final = cache(BlockFlag)
+_make_state: Final = cache(BlockState)
 
 
 class FunctionBlocks(NamedTuple):
@@ -513,32 +519,52 @@ class StateFinder:
         found = ffi.new("struct kcovdbg_function_blocks *")
         if lib.kcovdbg_states_blocks(states, function, found):
             raise MemoryError
-        blocks = []
+        count = found.block_count
+        rows = zip(
+            _list_numbers(found.starts, 0, count),
+            _list_numbers(found.sizes, 0, count),
+            _list_numbers(found.block_flags, 0, count),
+            _list_numbers(found.states, 0, count),
+            _list_numbers(found.records, 0, count),
+            _list_numbers(found.edge_ends, 0, count),
+            _list_numbers(found.line_ends, 0, count),
+            strict=True,
+        )
+        base, files = self._blocks.base, self._blocks.files
+        blocks: list[CodeBlock] = []
         edge = line = 0
-        for index in range(found.block_count):
-            edge_end, line_end = found.edge_ends[index], found.line_ends[index]
+        for start, size, flags, state, records, edge_end, line_end in rows:
             # A branch's line is there twice, where it is last as well.
             lines: dict[tuple[str, int], None] = {}
-            for at in range(line, line_end):
-                name = self._file(found.line_files[at])
-                if name is not None and found.lines[at] & _HAS_CODE:
-                    key = name, found.lines[at] & _LINE
+            numbers = _list_numbers(found.line_files, line, line_end)
+            words = _list_numbers(found.lines, line, line_end)
+            for number, word in zip(numbers, words, strict=True):
+                if word & _HAS_CODE and number < len(files):
+                    key = files[number], word & _LINE
                     lines.pop(key, None)
                     lines[key] = None
-            records = found.records[index]
             blocks.append(
                 CodeBlock(
-                    self._blocks.base + found.starts[index],
-                    found.sizes[index],
-                    BlockFlag(found.block_flags[index]),
-                    BlockState(found.states[index]),
+                    base + start,
+                    size,
+                    _make_flags(flags),
+                    _make_state(state),
                     None if records == _NONE else records,
-                    tuple(found.edges[at] for at in range(edge, edge_end)),
+                    tuple(_list_numbers(found.edges, edge, edge_end)),
                     tuple(lines),
                 )
             )
             edge, line = edge_end, line_end
         return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))
+
+
+def _list_numbers(values: Any, first: int, end: int) -> Sequence[int]:
+    """Return numbers of an array in C, which is NULL where it has none."""
+    if first == end:
+        return ()
+    ffi, _ = load_native()
+    numbers: list[int] = ffi.unpack(values + first, end - first)
+    return numbers
 
 
 def quality_of(buffer: Buffer) -> Quality:

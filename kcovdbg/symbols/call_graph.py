@@ -45,6 +45,10 @@ class _Reference(IntEnum):
     """A word of the data is its address."""
 
 
+_TAIL_CALL: Final = int(_Reference.JUMP)
+_CALLS: Final = frozenset({int(_Reference.DIRECT), _TAIL_CALL})
+
+
 class CallSite(NamedTuple):
     """A direct call, or a tail call."""
 
@@ -182,14 +186,15 @@ class CallGraph:
 
     def find_callers(self, function: int) -> Iterator[CallSite]:
         """Yield the direct calls and tail calls of a function."""
+        function_at = self._parts.function_at
         for index in self._span(function):
             kind = self._kinds[index]
-            if kind not in (_Reference.DIRECT, _Reference.JUMP):
+            if kind not in _CALLS:
                 continue
             address = self._places[index]
-            caller = self.function_at(address)
+            caller = function_at(address)
             assert caller is not None
-            yield CallSite(address, caller, kind == _Reference.JUMP)
+            yield CallSite(address, caller, kind == _TAIL_CALL)
 
     def find_pointers(self, function: int) -> Iterator[PointerPlace]:
         """Yield the places that have the address of a function: words of the data first."""

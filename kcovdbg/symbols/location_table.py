@@ -318,7 +318,7 @@ class LocationTable:
                 # Inlined everywhere.
                 function = demangle(function)
             wanted = self.find_frames("frame_function", {function})
-            symbols = self.find_functions(lambda text: function in (text, demangle(text)))
+            symbols = self.find_functions(self._list_symbols(function).__contains__)
         flags = bytearray(len(columns.frames.function))
         for frame in wanted:
             flags[frame] = 1
@@ -409,22 +409,25 @@ class LocationTable:
         """Return the symbols of a function, in either form of its name, and of its clones, whose
         symbols have suffixes.
         """
-        return self.find_functions(
-            lambda text: (
-                demangle(text) == name
-                or (text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
-            )
-        )
+        symbols, clones = self._list_symbols(name), f"{name}."
+        return self.find_functions(lambda text: text in symbols or text.startswith(clones))
+
+    def _list_symbols(self, function: str) -> Collection[str]:
+        """Return the names that the symbol of a function may have: its own, or a mangled one."""
+        if "::" not in function:
+            return (function,)
+        mangled = (text for text in self._strings if text and demangle(text) == function)
+        return {function, *mangled}
 
     def find_functions(self, wants: Callable[[str], bool]) -> list[FunctionSymbol]:
         """Return the symbols of functions whose names, or aliases, are wanted."""
         ids = {
             index for index, text in enumerate(self._strings) if text is not None and wants(text)
         }
-        columns = zip(self._parts["function_name"], self._parts["function_alias"], strict=True)
-        return [
-            self._function(index) for index, pair in enumerate(columns) if not ids.isdisjoint(pair)
-        ]
+        found: set[int] = set()
+        for column in ("function_name", "function_alias"):
+            found.update(compress(count(), map(ids.__contains__, self._parts[column])))
+        return [self._function(index) for index in sorted(found)]
 
     def function_names(self) -> set[str]:
         """Return the names of all functions: those of symbols, and those in DWARF, which are not

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from kcovdbg.console.column import (
     ADDRESS,
@@ -28,6 +28,9 @@ from kcovdbg.console.column import (
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Compared, Reason
+
+if TYPE_CHECKING:
+    from kcovdbg.why.code_question import UncoveredAnswers
 
 # Evidence names a value by its title here, or by its key: "KASLR offset=0x23000000".
 _VALUES: Final = (
@@ -219,7 +222,28 @@ class AnswerRow:
     operands: Sequence[Compared] | None
 
 
-def make_row(question: str, answer: Answer) -> AnswerRow:
+@dataclass(frozen=True, slots=True)
+class AnswerRows:
+    """Answers as rows, each made when it is read."""
+
+    question: str
+    answers: Sequence[Answer]
+    uncovered: UncoveredAnswers | None
+    """Further answers."""
+
+    def __len__(self) -> int:
+        count = len(self.answers)
+        return count if self.uncovered is None else count + len(self.uncovered.places)
+
+    def __iter__(self) -> Iterator[AnswerRow]:
+        for answer in self.answers:
+            yield _make_row(self.question, answer)
+        if self.uncovered is not None:
+            for place in self.uncovered.places:
+                yield _make_row(self.question, self.uncovered.explain(place))
+
+
+def _make_row(question: str, answer: Answer) -> AnswerRow:
     values = {
         key: value for key, value in {**answer.values, **answer.named}.items() if value is not None
     }
@@ -252,7 +276,7 @@ def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
         yield f"{_TITLES[key]}={item}"
 
 
-def draw_rows(question: str, rows: Sequence[AnswerRow]) -> Iterator[Line]:
+def draw_rows(question: str, rows: Iterable[AnswerRow]) -> Iterator[Line]:
     yield (("header", escape(question)),)
     for row in rows:
         yield (("", escape(f"- {row.answer}")),)

@@ -141,8 +141,8 @@ class CodeQuestion:
         points = self._table.find(self._trace.kinds, function=subject.function)
         return {"points": len(points), "covered": count_covered(points, self._trace)}
 
-    def explain_uncovered(self, pattern: str) -> Iterator[Answer]:
-        """Yield what stands before the lines of files that no trace ran, that with most lines
+    def rank_uncovered(self, pattern: str) -> Sequence[UncoveredCode]:
+        """Return what stands before the lines of files that no trace ran, that with most lines
         first.
 
         :param pattern: a file, a directory or a pattern.
@@ -156,10 +156,9 @@ class CodeQuestion:
             lacks_modules = self._context.kernel.points.lacks_modules
             raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
         ranking = UncoveredRanking(self._table, self._graph, self._finder, self._trace)
-        for one in ranking.rank(files):
-            yield self._explain_obstacle(one)
+        return list(ranking.rank(files))
 
-    def _explain_obstacle(self, code: UncoveredCode) -> Answer:
+    def explain_uncovered(self, code: UncoveredCode) -> Answer:
         lines = amount_text(code.lines, "line")
         values: dict[str, int] = {"lines": code.lines, "functions": code.functions}
         if code.obstacle is Obstacle.SEVERAL and not code.functions:
@@ -183,12 +182,15 @@ class CodeQuestion:
         if code.obstacle is Obstacle.NOTHING:
             said = f"{lines}: neither calls nor pointers of the image lead to {name}()"
             return Answer("never-called-directly", said, values, named)
-        if code.guard is None:
+        guard = None
+        if code.block is not None:
+            guard = self._ways.find_guard(code.function, code.block)
+        if guard is None:
             said = f"{lines}: several ways lead to {name}(), none of which ran"
             return Answer("several-ways", said, values, named, path=path)
-        branch = self._name_branch(code.guard.branches[0])
-        values["branches"] = len(code.guard.branches)
-        place = self._place_of_first(code.guard)
+        branch = self._name_branch(guard.branches[0])
+        values["branches"] = len(guard.branches)
+        place = self._place_of_first(guard)
         said = f"{lines}: in {name}(), {branch}"
         return Answer("branch-never-taken", said, values, named, guard=place, path=path)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -22,6 +22,7 @@ from kcovdbg.why.code_name import LINE, CodeName
 from kcovdbg.why.function_answers import explain_function
 from kcovdbg.why.joined_code import CodePart, WholeCode, join_parts
 from kcovdbg.why.missing_coverage import Answer
+from kcovdbg.why.uncovered_code import UncoveredCode
 
 # Limit for traces that are named.
 _NAMED: Final = 3
@@ -62,6 +63,14 @@ def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
     return _Traces(merged, notes, comparisons, remarks)
 
 
+class UncoveredAnswers(NamedTuple):
+    """What stands before lines that did not run, that with most lines first."""
+
+    places: Sequence[UncoveredCode]
+    explain: Callable[[UncoveredCode], Answer]
+    """Returns the answer on a place: there may be thousands, of which text shows some."""
+
+
 class ExplainedCode(NamedTuple):
     """What is said about code."""
 
@@ -69,10 +78,14 @@ class ExplainedCode(NamedTuple):
     """Of the code, in sentences."""
     answers: Sequence[Answer]
     remarks: Sequence[str] = ()
+    uncovered: UncoveredAnswers | None = None
+    """For all code of files."""
 
     @property
     def is_unknown(self) -> bool:
         """Whether nothing of it is known."""
+        if self.uncovered is not None:
+            return not self.uncovered.places
         return all(answer.code == "unknown" for answer in self.answers)
 
     @property
@@ -149,7 +162,8 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
             remarks.append(f"what stands before {text}() is unknown: {error}")
         else:
             if question.is_all:
-                return ExplainedCode(text, list(about.explain_uncovered(text)), remarks)
+                uncovered = UncoveredAnswers(about.rank_uncovered(text), about.explain_uncovered)
+                return ExplainedCode(text, (), remarks, uncovered)
             subject = about.find_subject(text, question.pc)
             answers = list(about.explain(subject))
             if points.lacks_modules and not _have_ended(answers):

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -26,7 +26,7 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
-from kcovdbg.why.answer_rows import COLUMNS, MEANINGS, draw_rows, make_row
+from kcovdbg.why.answer_rows import COLUMNS, MEANINGS, AnswerRows, draw_rows
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.code_name import CodeName, find_address, find_pc, is_line
 from kcovdbg.why.device_answers import (
@@ -42,6 +42,9 @@ from kcovdbg.why.missing_coverage import (
     explain_kcov,
     explain_task,
 )
+
+if TYPE_CHECKING:
+    from kcovdbg.why.code_question import UncoveredAnswers
 
 # Names of buffers that no state explains.
 _BUFFER_NAME: Final = re.compile(r"@|all$|(file|area|fd|saved|user):")
@@ -281,7 +284,7 @@ def _answer_code(context: Context, question: CodeName) -> Lines:
         asked = f"what stands before the lines of {explained.name} that did not run?"
     elif question.names:
         asked = f"why did {explained.name} not run?"
-    return _show(context, asked, answers, subjects, explained.remarks, is_all=question.is_all)
+    return _show(context, asked, answers, subjects, explained.remarks, explained.uncovered)
 
 
 def _explain_others(
@@ -317,11 +320,12 @@ def _show(
     answers: Iterable[Answer],
     subjects: Sequence[_Subject],
     remarks: Iterable[str],
-    *,
-    is_all: bool = False,
+    uncovered: UncoveredAnswers | None = None,
 ) -> Lines:
     """Return answers, with what `check` finds about subjects and what of their work can be
     recorded.
+
+    :param uncovered: further answers.
     """
     answers, remarks = list(answers), list(remarks)
     if subjects:
@@ -338,16 +342,21 @@ def _show(
         answers += _name_bugs(report.findings)
         if report.unjudged:
             remarks.append(f"rules of check: {report.unjudged_text}")
-    if answers and all(answer.code == "unknown" for answer in answers):
+    places = () if uncovered is None else uncovered.places
+    if answers and not places and all(answer.code == "unknown" for answer in answers):
         context.status = 2
-    rows = [make_row(asked, answer) for answer in answers]
-    shown = rows[:_MOST_OBSTACLES] if is_all else rows
-    if len(shown) < len(rows):
-        left = rows[len(shown) :]
-        lines = sum(row.values["lines"] for row in left)
+    shown = places[:_MOST_OBSTACLES]
+    left = places[_MOST_OBSTACLES:]
+    if left:
+        lines = sum(place.lines for place in left)
         remarks.append(f"{len(left)} more places, with {lines} lines: --json shows all")
+
+    rows = AnswerRows(asked, answers, uncovered)
     return Lines(
-        Drawing(len(shown), lambda most: draw_rows(asked, shown[:most])),
+        Drawing(
+            len(answers) + len(shown),
+            lambda most: draw_rows(asked, islice(rows, most)),
+        ),
         data=Table(COLUMNS, rows),
         remarks=tuple(dict.fromkeys(remarks)),
         is_prose=True,

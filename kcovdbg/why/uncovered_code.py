@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag
-from kcovdbg.why.call_ways import Guard, WayFinder, find_block
+from kcovdbg.why.call_ways import WayFinder, find_block
 from kcovdbg.why.dominators import DominatorTree
 from kcovdbg.why.joined_code import AnyFinder, AnyGraph, AnyTable
 
@@ -41,8 +41,8 @@ class UncoveredCode(NamedTuple):
     lines: int
     functions: int
     """Number of functions with some of the lines, none of which ran."""
-    guard: Guard | None = None
-    """For a branch."""
+    block: int | None = None
+    """For a branch: the address of the block that it never went to."""
 
 
 class BlockNode(NamedTuple):
@@ -119,9 +119,8 @@ class UncoveredRanking:
             if node == _START:
                 yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), counts[node])
             elif isinstance(node, BlockNode):
-                block = self._ways.find_blocks(node.function).blocks[node.number]
-                guard = self._ways.find_guard(node.function, block.address)
-                yield UncoveredCode(Obstacle.BRANCH, node.function, len(lines), counts[node], guard)
+                block = self._ways.find_blocks(node.function).blocks[node.number].address
+                yield UncoveredCode(Obstacle.BRANCH, node.function, len(lines), counts[node], block)
             else:
                 obstacle = self._name_obstacle(node)
                 yield UncoveredCode(obstacle, node, len(lines), counts[node])

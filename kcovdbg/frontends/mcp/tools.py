@@ -11,7 +11,7 @@ import io
 import json
 import traceback
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -79,7 +79,7 @@ def read_page(
         data = find_data(part)
         if data is not None:
             every = rows_of(data)
-            count = len(every) if isinstance(every, Sequence) else None
+            count = len(every) if isinstance(every, Sized) else None
             if following is None:
                 encode = row_encoder(data)
                 start = index
