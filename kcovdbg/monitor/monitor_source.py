@@ -40,7 +40,7 @@ from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 from kcovdbg.walk.buffers import read_window
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
-from kcovdbg.walk.tasks import find_current_tasks, read_task
+from kcovdbg.walk.tasks import read_current_tasks, read_task
 
 SHARE: Final = 0.04
 """The share of one core's time that looking may take by default."""
@@ -367,7 +367,7 @@ class LiveSource:
     def _find_near(self) -> Sequence[TaskFields]:
         """Return the tasks that a near look reads."""
         found = dict(self._known)
-        for address in find_current_tasks(self.target).values():
+        for address in read_current_tasks(self.target).found.values():
             if address not in found:
                 try:
                     found[address] = read_task(self.target, self._layout, address)

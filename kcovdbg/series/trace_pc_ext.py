@@ -2,9 +2,9 @@
 """KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md
 7).
 
-The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In
-the second one, of 18 March, KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records
-are the same.
+Both postings have the same records. That records have a type is in a member of one bit of tasks,
+objects and CPUs' saved states in the first posting, of 11 March, and in a bit of the mode,
+KCOV_EXT_FORMAT, in the second, of 18 March.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kcovdbg.target.target import Target
 EXT_RECORDS: Final = "ext-records"
 """Records have a type: entry, exit or normal."""
 EXT_MEMBER: Final = "ext-member"
-"""Members beside the mode say so, as in the first posting."""
+"""A member beside the mode says so, as in the first posting."""
 
 # include/uapi/linux/kcov.h of "kcov: introduce extended PC coverage collection mode".
 _TYPE_SHIFT: Final = 60
@@ -77,8 +77,8 @@ PC_EXT: Final[Codec] = _ExtCodec(
 
 
 def _has_type(word: int) -> bool:
-    """Return whether a word can be a record with a type: below the type are zeros, and then a
-    kernel address.
+    """Return whether a word can be a record with a type: of its uppermost byte, the type takes the
+    upper half and the lower half is zero, or all of it is the start of an address.
     """
     return word >> _TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)
 
@@ -103,10 +103,10 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
 
 
 def _has_mode(target: Target) -> bool:
-    """Return whether a kernel has the mode: by its number for user space, or by the hooks if debug
-    info lacks such numbers.
+    """Return whether a kernel has the mode: by its number for user space, or, if debug info has no
+    such numbers, by the callbacks.
 
-    The hooks alone come with an earlier patch of the series.
+    An earlier patch of the series has the callbacks without the mode.
     """
     if target.has_name("KCOV_TRACE_PC_EXT"):
         return True
@@ -175,7 +175,7 @@ def _check_copies(state: State) -> Violations:
     for session in state.sessions:
         kcov = state.kcovs.get(session.kcov or 0)
         if kcov is None or not session.is_tracing or session.sequence != kcov.sequence:
-            # The object was enabled for something else when a section of an earlier sequence began.
+            # A section of an earlier sequence has the format that the object had then.
             continue
         of_session = flags.of_session(state, session)
         of_object = flags.kcovs.get(kcov.address)
@@ -192,7 +192,7 @@ def _check_copies(state: State) -> Violations:
         yield session_violation(state, session, message, shown)
 
 
-# The uppermost byte of a record: a block's address has all ones there.
+# The uppermost byte of a record; of a block, it is part of the address.
 _TYPE_BYTES: Final = frozenset({0xFF, 0x00, 0x10})
 # Modules are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
@@ -237,9 +237,7 @@ def _check_types(state: State) -> Violations:
 def _encode(
     target: Target, facts: BufferFacts, encoding: Encoding
 ) -> tuple[Encoding, Sequence[str]]:
-    """Find the format of an object that is not enabled any more: it keeps the member of its last
-    session.
-    """
+    """Return the format of an object's last session if it is not enabled: it keeps the member."""
     is_enabled = facts.mode is not None and is_tracing(facts.mode)
     if is_enabled or facts.owner is None or not read_flag(target, *facts.owner):
         return encoding, ()

@@ -3,9 +3,9 @@
 (kcov-abi.md 6).
 
 ``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved
-state. In the unique mode a bitmap of guards, one bit for each edge of the kernel, comes before the
-trace in the buffer. The first version keeps most of the state in a further member ``s`` of ``struct
-kcov_state``.
+state. In the unique mode a buffer starts with a bitmap, in which each edge of the kernel that was
+ever met has a bit; the trace follows. In the first version, a member ``s`` of ``struct kcov_state``
+has most of the others.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _read_bitmap(target: Target, state: State, found: KcovState, address: int) -
     return int.from_bytes(data, "little")
 
 
-class _Found(NamedTuple):
+class _OwnedState(NamedTuple):
     """A state and its owner."""
 
     about: str
@@ -177,19 +177,19 @@ def _unique(state: State) -> UniqueState:
     return found
 
 
-def _states(state: State) -> Iterator[_Found]:
+def _states(state: State) -> Iterator[_OwnedState]:
     """Iterate over the states of all objects and of all sessions that record."""
     found = _unique(state).states
     for address, kcov in found.kcovs.items():
         task = state.kcovs[address].task
         mode = state.objects[address].mode or DISABLED
-        yield _Found(name_kcov(address), mode, kcov, (address,), (task,) if task else ())
+        yield _OwnedState(name_kcov(address), mode, kcov, (address,), (task,) if task else ())
     for session in state.sessions:
         read = found.of_session(state, session) if session.is_tracing else None
         fields = state.task_by_address.get(session.task or 0)
         if read is not None and fields is not None and session.mode is not None and session.kcov:
             about = name_task(fields) + (": its saved session" if session.is_saved else "")
-            yield _Found(about, session.mode, read, (session.kcov,), (fields.address,))
+            yield _OwnedState(about, session.mode, read, (session.kcov,), (fields.address,))
 
 
 _rule = partial(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: records each address, edge or comparison once, by Jiao Joey,
-January 2025.
+"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: the kernel records each address, edge or comparison once. By
+Jiao Joey, January 2025 (kcov-abi.md 5).
 
-kcov-abi.md 5 describes it. An object has a hash map for addresses and comparisons and one for
-edges, ``kcov->map`` and ``kcov->map_edge``. A map has 32768 buckets of ``struct kcov_entry``, which
-come from a pool over memory of its own, and the buffer that they are recorded in.
+An object has two hash maps: ``kcov->map`` for addresses and comparisons, ``kcov->map_edge`` for
+edges. A map has 32768 buckets of ``struct kcov_entry``, a pool that takes the entries from memory
+of the map, and the buffer that its entries are recorded in.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ UNIQUE_MAPS: Final = "unique-maps"
 MAP: Final = "struct kcov_map"
 ENTRY: Final = "struct kcov_entry"
 MEMBERS: Final = ("map", "map_edge")
-"""Members of an object: the map of addresses and comparisons, and that of edges."""
+"""Members of an object: the map of addresses and comparisons, and the map of edges."""
 UNIQ_EDGE: Final = "TRACE_UNIQ_EDGE"
 UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
 """The only modes that can be combined."""
@@ -95,7 +95,7 @@ class _EdgeCodec(Codec):
 EDGE: Final[Codec] = _EdgeCodec(
     "uniq-edge", "edges", kind=RecordKind.EDGE, has_plain_pcs=False, has_addresses=False
 )
-"""One word per record: an address, its low 12 bits mixed with a hash of the previous one's."""
+"""One word per record: an address whose low 12 bits are mixed with a hash of the previous one."""
 
 
 class KcovMap(NamedTuple):
@@ -190,11 +190,10 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
 
 
 def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
-    """Return whether a mode's map has no entry left: then no address, edge or comparison that is
-    new is recorded.
+    """Return whether a mode's map has no entry left: then nothing new is recorded.
 
     A pool gives out the first free piece of its memory, and no piece is given back before the
-    object is freed. So its last piece is an entry of the map exactly when all are.
+    object is freed: its last piece is an entry of the map exactly when all pieces are.
     """
     if not mode.startswith(PREFIX):
         return False
@@ -215,9 +214,9 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
 
 
 def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
-    """Return whether the links back from an entry's memory lead to a bucket of a map.
+    """Return whether the memory of an entry is in a map: whether its links back lead to a bucket.
 
-    If they do not, another map left the entry there.
+    If they do not, the entry is left over from another map.
     """
     buckets, word = target.member(MAP, "buckets"), target.word_size
     first = found.address + buckets.offset
@@ -268,11 +267,10 @@ _EDGE_FIELDS: Final = (
 
 
 def _read_edges(target: Target, kcov: KcovFields) -> tuple[Mapping[str, int | None], Sequence[str]]:
-    """Read the buffer for edges of an object, and its count."""
-    area, count = kcov.area, None
-    if not area:
-        return {"edge_area": area, "edge_count": count}, ()
-    area = None
+    """Read the address of an object's buffer for edges, and its count."""
+    if not kcov.area:
+        return {"edge_area": kcov.area, "edge_count": None}, ()
+    area = count = None
     problems = []
     try:
         area = _find_edges(target, kcov.address)
@@ -284,7 +282,7 @@ def _read_edges(target: Target, kcov: KcovFields) -> tuple[Mapping[str, int | No
 
 
 def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
-    """Return a buffer and the memory of entries for each map, as far as they can be read."""
+    """Return the buffers and the memory of entries of both maps, as far as they can be read."""
     maps = read_known(lambda member: read_map(target, kcov, member), MEMBERS)
     return frozenset(address for found in maps.values() for address in (found.mem, found.area))
 

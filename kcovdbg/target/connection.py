@@ -239,7 +239,7 @@ def write_record(address: SocketAddress, reason: str = "") -> None:
 
 
 def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
-    """Write the record of the machine at an address as it was read before."""
+    """Write a record of the machine at an address, or remove it where there is none."""
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:

@@ -408,7 +408,7 @@ def unpack_dump(path: PathName) -> UnpackedFile:
 
 
 def _refuse_memory_image(file: BinaryIO, path: PathName) -> None:
-    """Refuse memory in a format that is not read by its name."""
+    """Refuse a memory image in a format that is not read; the error names the format."""
     # Nearly all files that are named are dumps.
     from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
 

@@ -26,8 +26,9 @@ def running_build_id(path: str | Path = "/sys/kernel/notes") -> str | None:
 
 
 def has_loaded_module(build_id: str | None, folder: str | Path = "/sys/module") -> bool:
-    """Return whether the running kernel has loaded the module with a build ID, hexadecimal; an
-    unknown one it has not.
+    """Return whether the running kernel has loaded the module with a build ID.
+
+    :param build_id: hexadecimal; no module has an unknown one.
     """
     notes = Path(folder).glob("*/notes/.note.gnu.build-id")
     return build_id is not None and any(running_build_id(path) == build_id for path in notes)

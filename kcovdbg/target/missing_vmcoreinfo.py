@@ -7,8 +7,8 @@ user space has page tables without the kernel. On x86-64 the image is found by t
 descriptor table; arm64_kernel.py finds arm64's. Other stubs: by virtual address. s390x's
 VMCOREINFO is found by its lowcore.
 
-Memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from
-where a target lacks memory.
+Functions take a reader of the target's memory. It must not answer from the vmlinux file, as
+debuggers do where a target lacks memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def find_release(banner: bytes) -> str | None:
 
 
 def read_banner(image: ElfFile) -> tuple[int, bytes]:
-    """Return address and bytes of ``linux_banner`` of a vmlinux; none when it has none."""
+    """Return the address and the bytes of ``linux_banner`` of a vmlinux; no bytes when it has
+    none.
+    """
     symbol = image.symbols.find("linux_banner")
     if symbol is None:
         return 0, b""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi.address import is_aligned_in
@@ -225,7 +226,11 @@ def finish(walk: Generator[Node, None, str | None]) -> tuple[list[Node], str | N
 
 
 def follow_list(
-    target: Target, head: int, read: Callable[[int], tuple[Node, Links]], limit: int
+    target: Target,
+    head: int,
+    read: Callable[[int], tuple[Node, Links]],
+    limit: int,
+    first: int | None = None,
 ) -> Generator[Node, None, str | None]:
     """Yield the elements of a ``list_head``; of a broken one, those reachable from either end.
 
@@ -235,13 +240,10 @@ def follow_list(
     :param head: address of the head.
     :param read: returns the element at a link, and its links; raises :class:`ReadError` when it
         cannot be read or is not one.
+    :param first: the first link, which is otherwise read.
     :return: why it is incomplete, None when it is complete.
     """
     found: set[int] = set()
-    try:
-        first, last = read_links(target, head)
-    except ReadError as error:
-        return str(error)
 
     def step(link: int, before: int, forwards: bool) -> tuple[Node, int | None]:
         node, links = read(link)
@@ -251,19 +253,23 @@ def follow_list(
         found.add(link)
         return node, onwards
 
-    broken = yield from follow_chain(
-        first, head, lambda link, before: step(link, before, True), limit, head
-    )
-    if broken is None:
-        return None
-
     def step_back(link: int, before: int) -> tuple[Node, int | None]:
         if link in found:
             raise _MetError("", link)
         return step(link, before, False)
 
-    # From the other end, up to the damage.
-    yield from follow_chain(last, head, step_back, limit, head)
+    try:
+        start = read_pointer(target, head) if first is None else first
+    except ReadError as error:
+        return str(error)
+    broken = yield from follow_chain(
+        start, head, lambda link, before: step(link, before, True), limit, head
+    )
+    if broken is not None:
+        # From the other end, up to the damage.
+        with suppress(ReadError):
+            last = read_pointer(target, head + target.word_size)
+            yield from follow_chain(last, head, step_back, limit, head)
     return broken
 
 

@@ -99,8 +99,8 @@ class Qmp(Connection):
         seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         room = allocated_memory() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
-        # Before the other clock starts: when that one has ended the talk, the time is over by this
-        # one too.
+        # This clock starts before the other process's: when that one ends the talk, the time is
+        # over by this one as well.
         start = time.monotonic()
         watch = os.fork()
         if not watch:

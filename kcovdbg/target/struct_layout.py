@@ -42,6 +42,22 @@ def find_kernel_symbol(target: Target, name: str) -> Symbol | None:
         return None
 
 
+def find_stack_size(target: Target) -> int:
+    """Return THREAD_SIZE, the size of a kernel stack in bytes.
+
+    :raises MissingSymbolError: when the kernel does not say.
+    """
+    try:
+        return target.type_size("union thread_union")
+    except MissingTypeError:
+        # On arm64 nothing uses the type. The first task has a stack of this size: INIT_TASK_DATA of
+        # include/asm-generic/vmlinux.lds.h; older kernels name the symbols for the task.
+        has_stack = find_kernel_symbol(target, "__start_init_stack") is not None
+        name = "stack" if has_stack else "task"
+        start, end = (target.symbol(f"__{edge}_init_{name}") for edge in ("start", "end"))
+        return end.address - start.address
+
+
 def read_partly(
     target: Target, address: int, size: int, patience: int | None = None
 ) -> tuple[bytes, list[tuple[int, int]]]:

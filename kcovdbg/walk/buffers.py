@@ -26,13 +26,13 @@ from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import find_bitmap_left, find_recorded_code
-from kcovdbg.walk.record_decoder import ClampedCount, clamp_count, decode_records, find_full_remarks
+from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_remarks
 
 
 def find_encoding(
     target: Target, layout: Layout, facts: BufferFacts
 ) -> tuple[Encoding, tuple[str, ...]]:
-    """Return how to read a buffer, and what to say about it."""
+    """Return how to read a buffer, and remarks on that."""
     codec = table.codec_of_mode(facts.mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
     remarks: list[str] = []
@@ -264,19 +264,18 @@ def _read_counted(
     """
     if facts.cached:
         return _ReadBytes(stored, 0, b"", ())
-    clamped = ClampedCount(capacity)
+    count = capacity
     remarks: tuple[str, ...] = ()
     if stored is not None:
-        clamped = clamp_count(stored, capacity, is_private=facts.private)
-        remarks = clamped.remarks
+        count, remarks = clamp_count(stored, capacity, is_private=facts.private)
         mode, address = facts.mode, facts.address
         bitmap_left = find_bitmap_left(target, layout, mode, address, stored, capacity)
         if bitmap_left is not None:
             remarks = (*remarks, bitmap_left)
-    data, missing = _read_records(target, facts.address, encoding, clamped.count)
-    read = _ReadBytes(stored, clamped.count, data, missing, remarks)
-    is_whole = len(data) == clamped.count * encoding.record_size
-    if target.live and stored is not None and clamped.count and is_whole:
+    data, missing = _read_records(target, facts.address, encoding, count)
+    read = _ReadBytes(stored, count, data, missing, remarks)
+    is_whole = len(data) == count * encoding.record_size
+    if target.live and stored is not None and count and is_whole:
         return _settle(target, facts, encoding, capacity, stored, read)
     return read
 

@@ -340,36 +340,6 @@ def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None
     return stack.offset, cpu.offset
 
 
-class _KcovMembers(NamedTuple):
-    """The groups of KCOV's members that a kernel has.
-
-    Any member shows its group: others that are missing are gaps, not another generation.
-    """
-
-    remote: bool
-    softirq: bool
-    saved_in_task: bool
-    saved_per_cpu: bool
-    owner: bool
-
-
-def _find_members(layouts: Mapping[str, BlockLayout | None]) -> _KcovMembers:
-    def has_any(type_name: str, *fields: str) -> bool:
-        layout = layouts[type_name]
-        return layout is not None and any(map(layout.has, fields))
-
-    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle")
-    has_structures = layouts[REMOTE] is not None or layouts[AREA] is not None
-    saved = _SAVED.split()
-    return _KcovMembers(
-        remote=has_remote or has_structures,
-        softirq=has_any(TASK, "kcov_softirq"),
-        saved_in_task=has_any(TASK, *saved),
-        saved_per_cpu=has_any(PERCPU, "irq_area", *saved),
-        owner=has_any(TASK, "kcov_remote"),
-    )
-
-
 def _detect_generation(
     target: Target,
     layouts: Mapping[str, BlockLayout | None],
@@ -378,7 +348,7 @@ def _detect_generation(
 ) -> Generation:
     names = frozenset(map(mode.plain_name, modes))
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
-    mainline = _detect_features(target, _find_members(layouts), names, has_own_era=bool(own_era))
+    mainline = _detect_features(target, layouts, names, has_own_era=bool(own_era))
     features = {feature.value for feature in mainline}
     # Group F: what posted series add.
     for _, variant in detected:
@@ -394,18 +364,33 @@ def _detect_generation(
 
 
 def _detect_features(
-    target: Target, members: _KcovMembers, modes: Collection[str], *, has_own_era: bool
+    target: Target,
+    layouts: Mapping[str, BlockLayout | None],
+    modes: Collection[str],
+    *,
+    has_own_era: bool,
 ) -> set[Feature]:
     """Return mainline's features in a kernel.
+
+    Any member of a group shows the group: others that are missing are gaps, not another generation.
 
     :param modes: names of its modes, without prefix.
     :param has_own_era: whether a posted series has a row of its own for it.
     """
+
+    def has_any(type_name: str, *fields: str) -> bool:
+        layout = layouts[type_name]
+        return layout is not None and any(map(layout.has, fields))
+
+    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle")
+    has_remote = has_remote or layouts[REMOTE] is not None or layouts[AREA] is not None
+    saved = _SAVED.split()
+    saves_in_task, saves_per_cpu = has_any(TASK, *saved), has_any(PERCPU, "irq_area", *saved)
     features: set[Feature] = set()
     # Group A: the base.
-    if members.remote and not has_own_era:
+    if has_remote and not has_own_era:
         features |= {Feature.COMPARISONS, Feature.REMOTE}
-        if members.softirq or members.saved_in_task or members.saved_per_cpu:
+        if has_any(TASK, "kcov_softirq") or saves_in_task or saves_per_cpu:
             features.add(Feature.SOFTIRQ)
     elif not has_own_era and not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
         features.add(Feature.COMPARISONS)
@@ -414,16 +399,16 @@ def _detect_features(
     member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
     is_word = member is not None and not member.type_name.startswith("enum")
     may_compare = Feature.COMPARISONS in features or not modes
-    if members.remote or (is_word and may_compare and not has_own_era):
+    if has_remote or (is_word and may_compare and not has_own_era):
         features.add(Feature.CTXSW_FLAG)
     if Feature.SOFTIRQ in features:
         # Group B: where an interrupted session is saved.
-        if members.saved_in_task:
+        if saves_in_task:
             features.add(Feature.SAVED_IN_TASK)
-        elif members.saved_per_cpu:
+        elif saves_per_cpu:
             features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
         # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
-        if members.owner:
+        if has_any(TASK, "kcov_remote"):
             features.add(Feature.OWNER_MEMBER)
         if "REMOTE" in modes:
             features.add(Feature.MODE_REMOTE)
@@ -488,7 +473,7 @@ def _find_missing(
         for name in wanted:
             if not layout.has(name):
                 paths = moved.get(name) or known[name].paths
-                yield f"{type_name}.{_likely_path(target, type_name, paths)}"
+                yield f"{type_name}.{paths[0]}"
     if Feature.SOFTIRQ in features and features.isdisjoint(
         (Feature.SAVED_IN_TASK, Feature.SAVED_PER_CPU)
     ):
@@ -504,7 +489,7 @@ def _find_missing(
     for member in added:
         is_read = member.field is None and member.expected
         if is_read and find_member(target, member.type_name, member.paths) is None:
-            yield f"{member.type_name}.{_likely_path(target, member.type_name, member.paths)}"
+            yield f"{member.type_name}.{member.paths[0]}"
 
 
 def _expected_modes(
@@ -517,23 +502,6 @@ def _expected_modes(
     yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
     for _, variant in detected:
         yield from variant.enumerators
-
-
-def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
-    """Return the path that a missing member would have: the one of which most is there."""
-
-    def depth(path: str) -> int:
-        parts = path.split(".")
-        return sum(
-            _has_member(target, type_name, ".".join(parts[:count]))
-            for count in range(1, len(parts))
-        )
-
-    best = max(paths, key=depth)
-    if depth(best):
-        return best
-    # Nothing of any is there: the first of the shortest ones.
-    return min(paths, key=lambda path: path.count("."))
 
 
 def _area_list_count(target: Target) -> int:

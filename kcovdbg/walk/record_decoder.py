@@ -17,28 +17,23 @@ from kcovdbg.abi.record import Encoding
 from kcovdbg.model.buffer import Buffer, Gap
 
 
-@dataclass(frozen=True, slots=True)
-class ClampedCount:
-    """How many records of a buffer are read."""
-
-    count: int
-    remarks: tuple[str, ...] = ()
-
-
-def clamp_count(stored: int, capacity: int | None, *, is_private: bool = False) -> ClampedCount:
-    """Return a stored count, at most as many records as fit.
+def clamp_count(
+    stored: int, capacity: int | None, *, is_private: bool = False
+) -> tuple[int, tuple[str, ...]]:
+    """Return how many records of a buffer are read: as many as its count says, at most as many as
+    fit; and a remark where these are fewer.
 
     :param capacity: None if the size of the buffer is unknown.
     :param is_private: whether only the kernel writes the buffer.
     """
     if capacity is None or stored <= capacity:
-        return ClampedCount(stored)
+        return stored, ()
     problem = f"count is {stored:#x} but {capacity} records fit"
     if is_private:
         remark = f"{problem}: corrupt, as user space cannot write it"
     else:
         remark = f"{problem}: user space wrote it, or it is corrupt; clamped"
-    return ClampedCount(capacity, (remark,))
+    return capacity, (remark,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +187,9 @@ def decode_buffer(
     """
     stored = record.decode_word(data[: encoding.word_size], encoding) if data else 0
     capacity = None if size is None else encoding.capacity(size, word_size)
-    clamped = clamp_count(stored, capacity)
-    found = decode_records(
-        data[encoding.records_offset :], encoding, clamped.count, cause="the data ends"
-    )
-    end = encoding.records_offset + clamped.count * encoding.record_size
+    count, clamped = clamp_count(stored, capacity)
+    found = decode_records(data[encoding.records_offset :], encoding, count, cause="the data ends")
+    end = encoding.records_offset + count * encoding.record_size
     buffer = Buffer(
         name=name,
         encoding=found.encoding,
@@ -210,5 +203,5 @@ def decode_buffer(
         comm=comm,
         is_incomplete=bool(data) and len(data) < end,
     )
-    remarks = (*clamped.remarks, *found.remarks, *find_full_remarks(buffer))
+    remarks = (*clamped, *found.remarks, *find_full_remarks(buffer))
     return replace(buffer, remarks=remarks)

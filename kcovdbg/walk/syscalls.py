@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
-from kcovdbg.target.pointer import check_pointer, read_pointer
-from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
+from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.struct_layout import BlockLayout, find_stack_size
 from kcovdbg.target.target import Target
 
 _PT_REGS: Final = "struct pt_regs"
@@ -35,7 +35,6 @@ _X32_BIT: Final = 0x40000000
 _ARM64_MODE: Final = 0xF
 _ARM64_MODE32: Final = 0x10
 _MOST_ARGUMENTS: Final = 6
-_LARGEST_PAGE: Final = 1 << 16
 
 
 def _decode_x86(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:
@@ -96,7 +95,6 @@ class SyscallWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._stack_size: int | None = None
 
     def read(self, fields: TaskFields, is_in_kernel: Callable[[int], bool | None]) -> TaskSyscall:
         """Return the system call that a task is in.
@@ -131,8 +129,6 @@ class SyscallWalk:
         _, paddings, decode = _REGISTERS[self._target.machine]
         check_pointer(self._target, stack, "task_struct.stack")
         layout = self._layout
-        if self._stack_size is None:
-            self._stack_size = self._find_stack_size(fields.address, stack)
         top = stack + self._stack_size
         size = layout.size + max(paddings)
         data = self._target.read(top - size, size)
@@ -150,41 +146,6 @@ class SyscallWalk:
     def _layout(self) -> BlockLayout:
         return BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine][0]).require()
 
-    def _find_stack_size(self, task: int, stack: int) -> int:
-        """Return THREAD_SIZE, in bytes.
-
-        :param task: ``struct task_struct *``.
-        """
-        mapped = self._find_mapped_size(task, stack)
-        if mapped is not None:
-            return mapped
-        # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h;
-        # older kernels name the symbols for the task. They come second, because looking them up
-        # loads the symbol table, which takes 18 MiB.
-        name = "stack"
-        if find_kernel_symbol(self._target, "__start_init_stack") is None:
-            name = "task"
-        start, end = map(self._target.symbol, (f"__start_init_{name}", f"__end_init_{name}"))
-        return end.address - start.address
-
-    def _find_mapped_size(self, task: int, stack: int) -> int | None:
-        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it
-        has none.
-        """
-        try:
-            of_task = self._target.member("struct task_struct", "stack_vm_area")
-            area = read_pointer(self._target, task + of_task.offset)
-            check_pointer(self._target, area, "task_struct.stack_vm_area")
-            of_area = BlockLayout(self._target, "struct vm_struct", "addr size nr_pages").require()
-            start, size, pages = of_area.read(self._target, area)
-        except KcovdbgError:
-            return None
-        if start != stack or not pages:
-            return None
-        # The size of a page follows from the number of pages; a guard page is counted in the size
-        # only.
-        for guards in (1, 0):
-            page, rest = divmod(size, pages + guards)
-            if PAGE_SIZE <= page <= _LARGEST_PAGE and not rest and not page & page - 1:
-                return int(page * pages)
-        return None
+    @cached_property
+    def _stack_size(self) -> int:
+        return find_stack_size(self._target)

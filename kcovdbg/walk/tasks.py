@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every task of a kernel: all threads, idle and exiting ones included.
 
-A task is read in one piece, list pointers included, so that walking costs one read per task. Lists
-are followed with bounds: a cut or looped list gives the tasks that can be reached from either end,
-and a remark.
+A task is read in one piece, list pointers included: most tasks cost one read. Lists are followed
+with bounds: a cut or looped list gives the tasks that can be reached from either end, and a remark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_task_of_cpu, read_word
+from kcovdbg.target.pointer import (
+    Links,
+    Remarks,
+    check_pointer,
+    finish,
+    follow_list,
+    read_links,
+    read_pointer,
+    read_task_of_cpu,
+    read_word,
+)
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import TASK_LINKS, Layout
 
@@ -76,12 +86,8 @@ class TaskWalk:
         self._target = target
         self._layout = layout
         self._seen: set[int] = set()
-        self._limit = _MAX_TASKS
-        self._was_raised = False
         self._has_followed = False
         self.remarks = Remarks()
-        # A live kernel's lists change between two reads, so that links back prove nothing.
-        self._moving = target.live
 
     @property
     def lack(self) -> Lack:
@@ -125,61 +131,37 @@ class TaskWalk:
                 "GCC's debug info does not show"
             )
         yield from self._walk_group(first)
-        broken = yield from self._follow(
-            first.links["tasks_next"], init, tasks_offset, "tasks_next", "tasks_prev"
-        )
-        if broken is None:
-            return
-        self.remarks.note(
-            f"the task list is broken: {broken}; what can be reached from its other end follows"
-        )
-        broken = yield from self._follow(
-            first.links["tasks_prev"], init, tasks_offset, "tasks_prev", "tasks_next"
-        )
-        if broken is not None and "twice" not in broken:
-            self.remarks.note(f"the task list is also broken from its other end: {broken}")
 
-    def _follow(
-        self, node: int | None, init: int, tasks_offset: int, link: str, back: str
-    ) -> Generator[TaskFields, None, str | None]:
-        """Follow the list of processes in one direction; return why it ended early, None where it
-        came around.
-
-        :param link: name of the link to follow.
-        :param back: name of the other one.
-        """
-        before = init + tasks_offset
-        while self._may_go_on():
-            if node is None:
-                return "a link could not be read"
-            leader = node - tasks_offset
-            if leader == init:
-                return None
-            if leader in self._seen:
-                return f"task {leader:#x} is on it twice"
-            try:
-                task = self._read(leader)
-            except ReadError as error:
-                return str(error)
-            if not task.is_leader:
-                return f"{leader:#x}, to which it leads, is not a process"
-            if not self._moving and task.links[back] not in (None, before):
-                return f"{leader:#x}, to which it leads, does not link back"
+        def read_leader(link: int) -> tuple[_LinkedTask, Links]:
+            leader = self._read_new(link - tasks_offset)
+            if not leader.is_leader:
+                raise ReadError(
+                    f"{leader.fields.address:#x}, to which it leads, is not a process", link
+                )
             self._has_followed = True
-            yield from self._walk_group(task)
-            before, node = node, task.links[link]
-        return f"it has more than {self._limit} tasks"
+            return leader, Links(leader.links["tasks_next"], leader.links["tasks_prev"])
 
-    def _may_go_on(self) -> bool:
-        """Return whether there may be another task: with very many tasks, ``nr_threads`` is the
-        limit.
-        """
-        if len(self._seen) < self._limit:
-            return True
-        if not self._was_raised:
-            self._was_raised = True
-            self._limit = max(self._limit, self._count_threads())
-        return len(self._seen) < self._limit
+        head = init + tasks_offset
+        leaders, broken = finish(
+            follow_list(self._target, head, read_leader, self._limit, first.links["tasks_next"])
+        )
+        for leader in leaders:
+            yield from self._walk_group(leader)
+        if broken is not None:
+            self.remarks.note(f"the task list is broken: {broken}")
+
+    def _read_new(self, address: int) -> _LinkedTask:
+        """Read a task that no list has led to yet."""
+        if address in self._seen:
+            raise ReadError(f"task {address:#x} is on a list twice", address)
+        if len(self._seen) >= self._limit:
+            raise ReadError(f"there are more than {self._limit} tasks", address)
+        return self._read(address)
+
+    @cached_property
+    def _limit(self) -> int:
+        """The most tasks that there can be: with very many, ``nr_threads`` says how many."""
+        return max(_MAX_TASKS, self._count_threads())
 
     def _count_threads(self) -> int:
         """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it
@@ -216,76 +198,39 @@ class TaskWalk:
         if not signal:
             # An exiting leader has no signal_struct any more.
             return
-        head = signal + head_offset
+        head, start = signal + head_offset, leader + node_offset
         if following == head == before:
             return
-        start = leader + node_offset
-        # Where the leader is the first on it, the head is the end and need not be read.
-        broken = yield from self._follow_threads(
-            following, start, head, tgid, 0, is_first=before == head
-        )
-        if broken is None:
-            return
-        self.remarks.note(f"the thread list of {process} is broken: {broken}")
-        if before is not None:
-            yield from self._follow_threads(before, start, head, tgid, self._target.word_size)
 
-    def _follow_threads(
-        self,
-        node: int | None,
-        start: int,
-        head: int,
-        tgid: int | None,
-        way: int,
-        *,
-        is_first: bool = False,
-    ) -> Generator[TaskFields, None, str | None]:
-        """Follow a ring of threads from its leader on; return why it ended early, None where it
-        came around.
-
-        The leader is not always the first one: for example after execve() in another thread.
-
-        :param start: the leader's own link.
-        :param head: the ring's head, in ``struct signal_struct``, which is no thread.
-        :param way: offset of the link to follow: 0 for the next one, a word for the one before.
-        :param is_first: whether the leader is the first on it, so that the head is its end.
-        """
-        link, back = ("thread_prev", "thread_next") if way else ("thread_next", "thread_prev")
-        before = start
-        node_offset = self._layout.task.offset("thread_next")
-        passed_head = False
-        while self._may_go_on():
-            if node is None:
-                return "a link could not be read"
-            if node == start or (is_first and node == head):
-                return None
-            if node == head:
-                if passed_head:
-                    return "it comes back to its head"
-                passed_head = True
+        def read_thread(link: int) -> tuple[TaskFields | None, Links]:
+            if link == head:
                 try:
                     check_pointer(self._target, head, "signal_struct.thread_head")
-                    before, node = node, read_pointer(self._target, head + way)
-                except ReadError as error:
-                    return str(error)
-                continue
-            thread = node - node_offset
-            if thread in self._seen:
-                return f"task {thread:#x} is on it twice"
-            try:
-                task = self._read(thread)
-            except ReadError as error:
-                return str(error)
-            fields = task.fields
+                    return None, Links(*read_links(self._target, head))
+                except ReadError:
+                    if before != head:
+                        raise
+                    # The leader is the first one: all others come before the head.
+                    return None, Links(start, None)
+            thread = self._read_new(link - node_offset)
+            fields = thread.fields
             is_other = fields.tgid != tgid and None not in (fields.tgid, tgid)
             if not is_pid(fields.pid) or fields.pid == 0 or is_other:
-                return f"{thread:#x}, to which it leads, is not a thread of it"
-            if not self._moving and task.links[back] not in (None, before):
-                return f"{thread:#x}, to which it leads, does not link back"
-            self._seen.add(thread)
+                raise ReadError(
+                    f"{fields.address:#x}, to which it leads, is not a thread of it", link
+                )
+            return fields, Links(thread.links["thread_next"], thread.links["thread_prev"])
+
+        # From the leader, which is not always the first one: for example after execve() in another
+        # thread.
+        threads, broken = finish(
+            follow_list(self._target, start, read_thread, self._limit, following)
+        )
+        for fields in filter(None, threads):
+            self._seen.add(fields.address)
             yield fields
-            before, node = node, task.links[link]
-        return f"there are more than {self._limit} tasks"
+        if broken is not None:
+            self.remarks.note(f"the thread list of {process} is broken: {broken}")
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
         """Yield idle tasks, which are on no list, and running ones that the lists didn't lead
@@ -324,13 +269,6 @@ def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
         if address:
             found[cpu] = address
     return Reading.of(Source.CURRENT, found, remarks)
-
-
-def find_current_tasks(target: Target) -> dict[int, int]:
-    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are
-    left out.
-    """
-    return read_current_tasks(target).found
 
 
 def read_stack_cpu(target: Target, offsets: tuple[int, int], task: int) -> int | None:

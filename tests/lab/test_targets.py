@@ -31,7 +31,7 @@ from kcovdbg.target.slice_file import write_slice
 from kcovdbg.target.target import Target
 from kcovdbg.target.target_options import TargetOptions, open_target
 from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
+from kcovdbg.walk.tasks import TaskWalk, read_current_tasks
 from tests.lab.conftest import Booter, DumpMaker
 from tests.lab.dump import FORMATS, write_dump
 from tests.lab.guest import Guest, Machine
@@ -78,7 +78,7 @@ def stacks(target: Target) -> list[object]:
     assert target.stacks is not None
     layout = detect_layout(target)
     found: list[object] = []
-    running = list(find_current_tasks(target).values())
+    running = list(read_current_tasks(target).found.values())
     for address in [task.address for task in TaskWalk(target, layout) if task.kcov] + running:
         try:
             found.append(target.stacks.stack_trace(address))
@@ -93,7 +93,7 @@ def work(target: Target) -> None:
     for task in TaskWalk(target, layout):
         if task.kcov:
             record_stack(target, task.address)
-    for address in find_current_tasks(target).values():
+    for address in read_current_tasks(target).found.values():
         record_stack(target, address)
 
 
@@ -414,7 +414,7 @@ def test_a_separate_debug_file(
     target = open_target(TargetOptions(core=str(dump.path), symbols=[str(debug_file)]))
     for cpu in whole.cpus():
         assert target.per_cpu("runqueues", cpu) == whole.per_cpu("runqueues", cpu)
-    assert find_current_tasks(target) == find_current_tasks(whole)
+    assert read_current_tasks(target).found == read_current_tasks(whole).found
     assert look(target) == look(whole)
     # Named together with the image without debug info, and found through that image.
     (tmp_path / "debuginfod" / str(whole.build_id)).mkdir(parents=True)
@@ -437,7 +437,7 @@ def test_a_separate_debug_file(
     recording, _ = record(target, work)
     write_slice(tmp_path / "a.slice", recording.content())
     piece = open_target(TargetOptions(core=str(tmp_path / "a.slice"), symbols=[str(debug_file)]))
-    assert find_current_tasks(piece) == find_current_tasks(whole)
+    assert read_current_tasks(piece).found == read_current_tasks(whole).found
     assert stacks(piece) == stacks(whole)
 
 

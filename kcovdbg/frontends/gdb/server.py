@@ -292,14 +292,14 @@ class Server:
 
     def _call(self, request: Fields) -> Fields:
         """Return a number or a name about a task, for ``$kcov(tid)`` and the like."""
-        from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
+        from kcovdbg.walk.tasks import TaskWalk, read_current_tasks, read_task
 
         # GDB asks while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
         target, tid = workspace.inputs.kernel.target, request["tid"]
         layout = workspace.inputs.kernel.memory.layout
         if tid is None:
-            address = find_current_tasks(target).get(request["state"]["cpu"])
+            address = read_current_tasks(target).found.get(request["state"]["cpu"])
             if address is None:
                 raise KcovdbgError(
                     "the CPU of the selected thread has no readable task",

@@ -35,6 +35,7 @@ from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages
+from kcovdbg.target.struct_layout import find_stack_size
 from kcovdbg.target.target import Target
 
 # The kernel's release, its command line, its CPUs, the layout of its memory.
@@ -129,27 +130,16 @@ def record_stack(target: Target, task: int) -> None:
         stack = read_pointer(target, task + member.offset)
         # An exited task has none.
         if is_kernel_pointer(target, stack):
-            target.read(stack, _find_stack_size(target))
+            target.read(stack, find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
         # Interrupted code on arm64 goes on there; drgn reads it by physical addresses.
         for cpu in target.cpus():
             stack = read_pointer(target, target.per_cpu("irq_stack_ptr", cpu))
             if is_kernel_pointer(target, stack):
-                target.read(stack, _find_stack_size(target))
+                target.read(stack, find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
         if target.stacks is not None:
             target.stacks.stack_trace(task)
-
-
-def _find_stack_size(target: Target) -> int:
-    """Return THREAD_SIZE, in bytes."""
-    try:
-        return target.type_size("union thread_union")
-    except MissingTypeError:
-        # On arm64 nothing uses the type. INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h.
-        return (
-            target.symbol("__end_init_stack").address - target.symbol("__start_init_stack").address
-        )
 
 
 def _read_basics(target: RecordingTarget) -> None:

@@ -327,7 +327,7 @@ def exclude_per_cpu_data(prog: drgn.Program) -> None:
     except LookupError:
         return
     path, bias = working_path(main.debug_file_path), main.debug_file_bias
-    # As drgn has it, with the segment at address 0.
+    # The range that starts at the bias has the segment at address 0.
     if path is None or not bias or not main.address_ranges or main.address_ranges[0][0] != bias:
         return
     try:

@@ -49,8 +49,10 @@ class DrgnStacks:
             except drgn.UnsupportedOperation:
                 # A machine that runs and has not panicked is not paused for this.
                 state = self._target.state() if self._target.live else None
-                is_stopped = state is MachineState.STOPPED
-                if state is None or not (is_stopped or self._has_panicked()):
+                if state is None:
+                    raise
+                has_panicked = find_panic_cpu(self._target.prog) is not None
+                if state is not MachineState.STOPPED and not has_panicked:
                     raise
                 with self._target.connection.pause() as is_stopped:
                     if not is_stopped:
@@ -61,9 +63,6 @@ class DrgnStacks:
             raise CapabilityError(
                 f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
-
-    def _has_panicked(self) -> bool:
-        return find_panic_cpu(self._target.prog) is not None
 
     def _copy_stopped(self) -> drgn.Program:
         """Return a Program of a stopped machine that has the registers of its CPUs, as a dump

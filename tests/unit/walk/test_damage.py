@@ -497,7 +497,7 @@ def test_a_kernel_with_very_many_tasks_says_so(monkeypatch, count, whole):
     kernel.target.symbols["nr_threads"] = Symbol("nr_threads", address, 4)
     kernel.target.write(address, count.to_bytes(4, "little"))
     answers, said = ask(kernel)
-    assert ("the task list is broken: it has more than 5 tasks" in said) is not whole
+    assert ("the task list is broken: it has more than 5 " in said) is not whole
     assert (answers["tasks -a"] == shown["tasks -a"]) is whole
 
 
