@@ -174,7 +174,8 @@ def read_links(target: Target, address: int) -> tuple[int, int]:
 
     :raises ReadError: when it cannot be read.
     """
-    return read_pointer(target, address), read_pointer(target, address + target.word_size)
+    following, before = read_words(target, address, 2)
+    return strip_tag(target, following), strip_tag(target, before)
 
 
 def follow_chain(
