@@ -6,7 +6,7 @@ other did not.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import partial
 from operator import add
 from typing import Final, NamedTuple
 
@@ -19,11 +19,14 @@ from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.records.line_states import (
+    NO_CODE_LINES,
+    CodeColumns,
     LineState,
     StateColumns,
     StateFinder,
     TraceRecords,
-    join_line_states,
+    find_code_columns,
+    join_code_columns,
     make_finder,
     select_code_records,
 )
@@ -101,39 +104,6 @@ class _ExecutedCode:
         return self._finder.find_columns(trace, sorted(self._functions))
 
 
-def _add_lines(columns: StateColumns, more: StateColumns) -> StateColumns:
-    """Return lines with those of a module. A line that both have, as of a header, is joined."""
-    names, files, lines = [*columns.names], columns.line_file[:], columns.line[:]
-    states, hits = columns.line_state[:], columns.line_hits[:]
-    numbers = {name: number for number, name in enumerate(names)}
-    places = {place: index for index, place in enumerate(zip(files, lines, strict=True))}
-    for index, line in enumerate(more.line):
-        if more.line_file[index] >= len(more.names):
-            continue
-        name = more.names[more.line_file[index]]
-        if name not in numbers:
-            numbers[name] = len(names)
-            names.append(name)
-        state, count = LineState(more.line_state[index]), more.line_hits[index]
-        at = places.get((numbers[name], line))
-        if at is None:
-            files.append(numbers[name])
-            lines.append(line)
-            states.append(state)
-            hits.append(count)
-        else:
-            states[at] = join_line_states({LineState(states[at]), state})
-            hits[at] = max(hits[at], count)
-    return columns._replace(
-        names=names,
-        line_file=files,
-        line=lines,
-        line_state=states,
-        line_hits=hits,
-        contradictions=columns.contradictions + more.contradictions,
-    )
-
-
 class _SideStates:
     """How many runs of one side executed each line, and how many missed it.
 
@@ -150,15 +120,17 @@ class _SideStates:
         """Number of runs that did not."""
         self.hits: Sequence[int] = ()
         for counted in runs():
-            states = reduce(_add_lines, (code.find_columns(counted.trace) for code in codes))
+            lines = NO_CODE_LINES
+            for code in codes:
+                states = code.find_columns(counted.trace)
+                lines = join_code_columns(lines, find_code_columns(states, None))
+                self.contradictions += states.contradictions
             if not self.count:
-                self.lines: StateColumns = states
-                self.executed = self.missed = self.hits = bytes(len(states.line))
-            executed = states.line_state.translate(_EXECUTED)
-            self.executed = list(map(add, self.executed, executed))
-            self.missed = list(map(add, self.missed, states.line_state.translate(_MISSED)))
-            self.hits = list(map(max, self.hits, states.line_hits))
-            self.contradictions += states.contradictions
+                self.lines = lines
+                self.executed = self.missed = self.hits = bytes(len(lines.lines))
+            self.executed = list(map(add, self.executed, lines.states.translate(_EXECUTED)))
+            self.missed = list(map(add, self.missed, lines.states.translate(_MISSED)))
+            self.hits = list(map(max, self.hits, lines.hits))
             self.count += 1
 
 
@@ -208,19 +180,22 @@ def diff_lines(
     yield Lines(drawing, data=Table(LINE_COLUMNS, rows), remarks=list(dict.fromkeys(remarks)))
 
 
+def _list_lines(lines: CodeColumns, files: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield the file of each line, and its index, of the files that match patterns."""
+    for file, span in lines.spans.items():
+        if file and (not files or any(matches_path(pattern, file) for pattern in files)):
+            for index in span:
+                yield file, index
+
+
 def _find_rows(
     kernel: Kernel, left: _SideStates, right: _SideStates, files: Collection[str]
 ) -> tuple[list[DifferingLine], int, int]:
     """Return the lines that differ, how many all runs executed, and how many are unknown."""
     rows = []
     common = unknown = 0
-    names = left.lines.names
     tree = kernel.sources.tree
-    for index, line in enumerate(left.lines.line):
-        number = left.lines.line_file[index]
-        file = names[number] if number < len(names) else ""
-        if not file or (files and not any(matches_path(pattern, file) for pattern in files)):
-            continue
+    for file, index in _list_lines(left.lines, files):
         left_executed, right_executed = left.executed[index], right.executed[index]
         left_missed, right_missed = left.missed[index], right.missed[index]
         executed = left_executed + right_executed
@@ -236,12 +211,12 @@ def _find_rows(
             side = DiffSide.FLICKER
         else:
             # Some runs neither executed nor missed it, and the others agree.
-            is_instrumented = left.lines.line_state[index] != LineState.NOT_INSTRUMENTED
+            is_instrumented = left.lines.states[index] != LineState.NOT_INSTRUMENTED
             if is_instrumented and executed + missed < left.count + right.count:
                 unknown += 1
         if side is None:
             continue
-        hits = max(left.hits[index], right.hits[index])
+        line, hits = left.lines.lines[index], max(left.hits[index], right.hits[index])
         text = tree.read(file).line(line)
         rows.append(DifferingLine(side, file, line, left_executed, right_executed, hits, text))
     return sorted(rows, key=lambda row: (row.file, row.line)), common, unknown

@@ -11,23 +11,23 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import (
-    NO_CODE_LINES,
     NO_POINT_LINES,
-    CodeColumns,
     FileCoverage,
     PointLines,
     fill_lines,
-    find_code_columns,
     find_lines,
     join_code,
-    join_code_columns,
 )
 from kcovdbg.records.line_states import (
+    NO_CODE_LINES,
+    CodeColumns,
     CodeLine,
     LineState,
     Quality,
     StateFinder,
     TraceRecords,
+    find_code_columns,
+    join_code_columns,
     make_finder,
     select_code_records,
 )

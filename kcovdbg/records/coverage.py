@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
-from kcovdbg.records.line_states import CodeLine, LineState, StateColumns, join_lines
+from kcovdbg.records.line_states import CodeColumns, LineState
 from kcovdbg.records.native_loops import NO_ID, Numbering, add_lines, find_outermost, flatten_chains
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
@@ -87,66 +87,6 @@ class PointLines(NamedTuple):
 
 
 NO_POINT_LINES: Final = PointLines({}, array("I"), array("Q"), array("I"), array("I"))
-
-
-class CodeColumns(NamedTuple):
-    """The lines that have code of their own, of all files."""
-
-    spans: Mapping[str, range]
-    """Where the lines of each file are in the columns."""
-    lines: Sequence[int]
-    """Ascending in each file."""
-    states: Sequence[int]
-    """The :class:`LineState` of each line."""
-    hits: Sequence[int]
-    """As :attr:`.CodeLine.hits`."""
-
-    def rows(self) -> dict[str, Sequence[CodeLine]]:
-        """Return the lines by file."""
-        return {name: self.rows_of(name) for name in self.spans}
-
-    def rows_of(self, name: str) -> list[CodeLine]:
-        """Return the lines of a file."""
-        span = self.spans[name]
-        part = slice(span.start, span.stop)
-        states = map(LineState, self.states[part])
-        return list(map(CodeLine, self.lines[part], states, self.hits[part]))
-
-
-NO_CODE_LINES: Final = CodeColumns({}, array("I"), b"", array("Q"))
-
-
-def find_code_columns(states: StateColumns, files: Collection[str] | None) -> CodeColumns:
-    """Return the lines of states by file.
-
-    :param files: names as in debug info: only lines of these files; None for lines of all.
-    """
-    spans: dict[str, range] = {}
-    start = 0
-    while start < len(states.line_file):
-        number = states.line_file[start]
-        end = bisect_left(states.line_file, number + 1, start)
-        if number < len(states.names):
-            name = states.names[number]
-            if files is None or name in files:
-                spans[name] = range(start, end)
-        start = end
-    return CodeColumns(spans, states.line, states.line_state, states.line_hits)
-
-
-def join_code_columns(one: CodeColumns, other: CodeColumns) -> CodeColumns:
-    """Return the lines of the kernel's image and of a module, which share lines of headers."""
-    spans = dict(one.spans)
-    lines, states, hits = array("I", one.lines), bytearray(one.states), array("Q", one.hits)
-    rows = other.rows()
-    shared = {name: one.rows_of(name) for name in rows if name in spans}
-    for name, joined in join_lines(shared, rows).items():
-        spans[name] = range(len(lines), len(lines) + len(joined))
-        for row in joined:
-            lines.append(row.line)
-            states.append(row.state)
-            hits.append(row.hits)
-    return CodeColumns(spans, lines, states, hits)
 
 
 class JoinedLines(NamedTuple):

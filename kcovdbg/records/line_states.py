@@ -221,6 +221,51 @@ class StateColumns(NamedTuple):
     unmatched: int
 
 
+class CodeColumns(NamedTuple):
+    """The lines that have code of their own, of all files."""
+
+    spans: Mapping[str, range]
+    """Where the lines of each file are in the columns."""
+    lines: Sequence[int]
+    """Ascending in each file."""
+    states: bytes | bytearray
+    """The :class:`LineState` of each line."""
+    hits: Sequence[int]
+    """As :attr:`CodeLine.hits`."""
+
+    def rows(self) -> dict[str, Sequence[CodeLine]]:
+        """Return the lines by file."""
+        return {name: self.rows_of(name) for name in self.spans}
+
+    def rows_of(self, name: str) -> list[CodeLine]:
+        """Return the lines of a file."""
+        span = self.spans[name]
+        part = slice(span.start, span.stop)
+        states = map(LineState, self.states[part])
+        return list(map(CodeLine, self.lines[part], states, self.hits[part]))
+
+
+NO_CODE_LINES: Final = CodeColumns({}, array("I"), b"", array("Q"))
+
+
+def find_code_columns(states: StateColumns, files: Collection[str] | None) -> CodeColumns:
+    """Return the lines of states by file.
+
+    :param files: names as in debug info: only lines of these files; None for lines of all.
+    """
+    spans: dict[str, range] = {}
+    start = 0
+    while start < len(states.line_file):
+        number = states.line_file[start]
+        end = bisect_left(states.line_file, number + 1, start)
+        if number < len(states.names):
+            name = states.names[number]
+            if files is None or name in files:
+                spans[name] = range(start, end)
+        start = end
+    return CodeColumns(spans, states.line, states.line_state, states.line_hits)
+
+
 class LineStates(NamedTuple):
     """The lines of functions that have code, and how sure that is."""
 
@@ -394,18 +439,7 @@ class StateFinder:
         :param files: names as in debug info: only lines of these files; None for lines of all.
         """
         states = self.find_columns(trace, functions, with_others=with_others)
-        numbers = states.line_file
-        by_file: dict[str, Sequence[CodeLine]] = {}
-        start = 0
-        kinds = tuple(LineState)
-        while start < len(numbers):
-            end = bisect_left(numbers, numbers[start] + 1, start)
-            name = self._file(numbers[start])
-            if name is not None and (files is None or name in files):
-                columns = states.line, states.line_state, states.line_hits
-                rows = zip(*(column[start:end] for column in columns), strict=True)
-                by_file[name] = [CodeLine(line, kinds[state], hit) for line, state, hit in rows]
-            start = end
+        by_file = find_code_columns(states, files).rows()
         return LineStates(by_file, states.contradictions, states.unknown_edges, states.unmatched)
 
     def find_columns(
@@ -633,23 +667,32 @@ def select_code_records(trace: TraceRecords, table: LocationTable) -> TraceRecor
     return trace._replace(counts=counts)
 
 
-def join_lines(
-    lines: Mapping[str, Sequence[CodeLine]], more: Mapping[str, Sequence[CodeLine]]
-) -> Mapping[str, Sequence[CodeLine]]:
+def join_code_columns(one: CodeColumns, other: CodeColumns) -> CodeColumns:
     """Return the lines of the kernel's image and of a module, which share lines of headers."""
-    joined = dict(lines)
-    for file, others in more.items():
-        by_number = {one.line: one for one in joined.get(file, ())}
-        for other in others:
-            one = by_number.get(other.line)
-            by_number[other.line] = other if one is None else _join_line(one, other)
-        joined[file] = [by_number[number] for number in sorted(by_number)]
-    return joined
+    if not one.spans:
+        return other
+    spans = dict(one.spans)
+    lines, states, hits = array("I", one.lines), bytearray(one.states), array("Q", one.hits)
+    for name in other.spans:
+        rows = other.rows_of(name)
+        if name in spans:
+            rows = _join_rows(one.rows_of(name), rows)
+        spans[name] = range(len(lines), len(lines) + len(rows))
+        for row in rows:
+            lines.append(row.line)
+            states.append(row.state)
+            hits.append(row.hits)
+    return CodeColumns(spans, lines, states, hits)
 
 
-def _join_line(one: CodeLine, other: CodeLine) -> CodeLine:
-    states = {one.state, other.state}
-    return CodeLine(one.line, join_line_states(states), max(one.hits, other.hits))
+def _join_rows(rows: Iterable[CodeLine], more: Iterable[CodeLine]) -> list[CodeLine]:
+    """Return the lines of a file in two places."""
+    joined = {row.line: row for row in rows}
+    for other in more:
+        one = joined.get(other.line, other)
+        state = join_line_states({one.state, other.state})
+        joined[other.line] = CodeLine(one.line, state, max(one.hits, other.hits))
+    return [joined[line] for line in sorted(joined)]
 
 
 def join_line_states(states: Collection[LineState]) -> LineState:

@@ -22,21 +22,21 @@ from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import (
     HAS_DECIDED,
     NO_POINT_LINES,
-    CodeColumns,
     JoinedLines,
     PointLines,
-    find_code_columns,
     join_code,
-    join_code_columns,
     number_lines,
 )
 from kcovdbg.records.line_states import (
     BranchState,
+    CodeColumns,
     FunctionState,
     LineState,
     Quality,
     StateColumns,
     TraceRecords,
+    find_code_columns,
+    join_code_columns,
     make_finder,
 )
 from kcovdbg.records.native_loops import add_lines, find_chains

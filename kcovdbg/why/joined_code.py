@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import (
-    CodeLine,
+    NO_CODE_LINES,
     FunctionBlocks,
     LineStates,
     StateFinder,
     TraceRecords,
-    join_lines,
+    find_code_columns,
+    join_code_columns,
     select_code_records,
 )
 from kcovdbg.symbols.blocks import BlockColumns
@@ -169,18 +170,18 @@ class JoinedFinder:
         for function in functions or ():
             index, number = self._graph.split(function)
             own[index].append(number)
-        lines: Mapping[str, Sequence[CodeLine]] = {}
+        lines = NO_CODE_LINES
         contradictions = unknown_edges = 0
         for part, numbers, records in zip(self._parts, own, self._split_trace(trace), strict=True):
             if functions is not None and not numbers:
                 continue
             wanted = None if functions is None else numbers
-            found = part.finder.find_lines(records, wanted, files=files)
-            lines = join_lines(lines, found.files)
-            contradictions += found.contradictions
-            unknown_edges += found.unknown_edges
+            states = part.finder.find_columns(records, wanted)
+            lines = join_code_columns(lines, find_code_columns(states, files))
+            contradictions += states.contradictions
+            unknown_edges += states.unknown_edges
         # What is of no point of the image may be of a module.
-        return LineStates(lines, contradictions, unknown_edges, 0)
+        return LineStates(lines.rows(), contradictions, unknown_edges, 0)
 
 
 class JoinedTable:

@@ -87,6 +87,8 @@ def measure(
     started = time.perf_counter()
     with output.open("wb") as out, (stdin or Path(os.devnull)).open("rb") as given:
         environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+        # An installed package has its modules compiled.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         process = subprocess.Popen(
             command,
             stdin=given,

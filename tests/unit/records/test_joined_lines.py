@@ -9,16 +9,13 @@ from kcovdbg.model.location import FrameColumns
 from kcovdbg.records.coverage import (
     HAS_DECIDED,
     HAS_UNKNOWN,
-    NO_CODE_LINES,
     NO_POINT_LINES,
-    CodeColumns,
     LineCoverage,
     PointLines,
     join_code,
-    join_code_columns,
     number_lines,
 )
-from kcovdbg.records.line_states import LineState
+from kcovdbg.records.line_states import NO_CODE_LINES, CodeColumns, LineState, join_code_columns
 from kcovdbg.records.native_loops import NO_ID
 
 EXECUTED, PARTLY, NOT_EXECUTED = LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED

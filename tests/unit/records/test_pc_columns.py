@@ -16,13 +16,8 @@ from hypothesis import strategies as st
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import Frame, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.records import native_loops
-from kcovdbg.records.coverage import (
-    NO_CODE_LINES,
-    PointRows,
-    count_functions,
-    find_lines,
-    join_code,
-)
+from kcovdbg.records.coverage import PointRows, count_functions, find_lines, join_code
+from kcovdbg.records.line_states import NO_CODE_LINES
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
