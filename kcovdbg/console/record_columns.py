@@ -130,9 +130,10 @@ def make_record_columns(
 
 
 def _operand_column(name: str, big_endian: bool) -> Column:
-    def text(row: LocatedRecord) -> str:
+    def text(row: LocatedRecord) -> str | None:
         comparison = row.record.comparison
-        assert comparison is not None
+        if comparison is None:
+            return None
         return format_operand(getattr(comparison, name), comparison, big_endian)
 
     return Column(name, WORD, value=_of_comparison(name), text=text)

@@ -129,7 +129,7 @@ _COLUMNS: Final = (
     ),
     *(
         column
-        for column in make_record_columns(is_comparison=True)
+        for column in make_record_columns(is_comparison=True, has_offset=True, has_calls=True)
         if column.key not in ("type", "where")
     ),
     Column(
