@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -34,6 +37,34 @@ def best(run: Callable[[], Any], rounds: int = 5) -> float:
         run()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def processor_time(
+    command: Sequence[str],
+    *,
+    stdin: Path = Path(os.devnull),
+    cwd: Path = Path(),
+    environment: Mapping[str, str] | None = None,
+    statuses: Collection[int] = (0,),
+) -> float:
+    """Run a command and return the processor time of its processes, in seconds.
+
+    :param statuses: the exit statuses that it may have.
+    """
+    before = os.times()
+    with stdin.open() as given:
+        done = subprocess.run(
+            command,
+            stdin=given,
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode in statuses, done.stderr
+    after = os.times()
+    return sum(after[2:4]) - sum(before[2:4])
 
 
 def best_of_each(*runs: Callable[[], Any], rounds: int = 5) -> list[float]:

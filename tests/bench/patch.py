@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_cache import find_table_key, open_table
-from tests.bench.measure import Result, at_most, bounded, show
+from tests.bench.measure import Result, at_most, bounded, processor_time, show
 from tests.lab.test_patch import write_diff
 
 _FILES: Final = 10
@@ -55,19 +54,8 @@ def _find_lines(table: LocationTable, tree: Path) -> dict[str, list[int]]:
     return places
 
 
-def _measure(
-    command: Sequence[str], *, stdin: Path = Path(os.devnull), cwd: Path = Path()
-) -> float:
-    """Run a command and return the processor time of its processes."""
-    before = os.times()
-    with stdin.open() as given:
-        done = subprocess.run(
-            command, stdin=given, cwd=cwd, capture_output=True, text=True, check=False
-        )
-    # Of both, 1 says that a line was not executed.
-    assert done.returncode in (0, 1), done.stderr
-    after = os.times()
-    return sum(after[2:4]) - sum(before[2:4])
+# Of both, 1 says that a line was not executed.
+_measure = partial(processor_time, statuses=(0, 1))
 
 
 def run(image: str, tree: Path, rounds: int) -> Iterator[Result]:
