@@ -791,34 +791,43 @@ static uint64_t in_shared(uint64_t offset, uint64_t start)
 	return offset > UINT64_MAX - start ? UINT64_MAX : start + offset;
 }
 
-static const char *text_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value)
+/* Put the offset in .debug_str of a string that is there. */
+static bool find_string(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value, uint64_t *offset)
 {
 	struct cursor cursor;
 
 	switch (value.form) {
-	case FORM_string:
-		return (const char *)(uintptr_t)value.number;
 	case FORM_strp:
-		return string_at(dwarf, &dwarf->sections.str,
-				 unit->is_shared ? in_shared(value.number, dwarf->sections.shared_str) : value.number);
+		*offset = unit->is_shared ? in_shared(value.number, dwarf->sections.shared_str) : value.number;
+		return true;
 	case FORM_strp_sup:
 	case FORM_GNU_strp_alt:
-		return string_at(dwarf, &dwarf->sections.str, in_shared(value.number, dwarf->sections.shared_str));
-	case FORM_line_strp:
-		return string_at(dwarf, &dwarf->sections.line_str, value.number);
+		*offset = in_shared(value.number, dwarf->sections.shared_str);
+		return true;
 	case FORM_strx:
 	case FORM_strx1:
 	case FORM_strx2:
 	case FORM_strx3:
 	case FORM_strx4:
 		if (value.number > UINT32_MAX)
-			return NULL;
+			return false;
 		cursor = open_at(dwarf, &dwarf->sections.str_offsets, unit->str_offsets_base + 4 * value.number);
-		value.number = get(&cursor, 4);
-		return cursor.is_bad ? NULL : string_at(dwarf, &dwarf->sections.str, value.number);
+		*offset = get(&cursor, 4);
+		return !cursor.is_bad;
 	default:
-		return NULL;
+		return false;
 	}
+}
+
+static const char *text_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value)
+{
+	uint64_t offset;
+
+	if (value.form == FORM_string)
+		return (const char *)(uintptr_t)value.number;
+	if (value.form == FORM_line_strp)
+		return string_at(dwarf, &dwarf->sections.line_str, value.number);
+	return find_string(dwarf, unit, value, &offset) ? string_at(dwarf, &dwarf->sections.str, offset) : NULL;
 }
 
 static uint64_t indexed_address(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, uint64_t index)
@@ -1190,6 +1199,22 @@ struct file {
 	uint32_t strings[OWNERS]; /* NONE until it is looked up. */
 };
 
+/* Units share most of their headers. Linkers keep a string once: equal ones are at the same place. */
+#define SEEN_DEFINITIONS (1 << 13)
+#define SEEN_PATHS (1 << 10)
+
+/* What a thread has added already, as far as nothing else took its slot. */
+struct seen {
+	struct {
+		uint64_t name; /* Offset in .debug_str. */
+		uint32_t file, line;
+	} definitions[SEEN_DEFINITIONS];
+	struct {
+		const char *directory, *name;
+		uint32_t string;
+	} paths[OWNERS][SEEN_PATHS];
+};
+
 /* What a thread needs while it reads units; its arrays are used again for each. */
 struct reader {
 	const struct kcovdbg_dwarf *dwarf;
@@ -1212,9 +1237,10 @@ struct reader {
 	size_t folder_count, folder_room;
 	char *path;
 	size_t path_room;
-	uint32_t current;		 /* Function whose ranges are being read. */
-	bool is_hit;			 /* Whether an address is in one of them. */
-	size_t steps;			 /* Not yet counted. */
+	uint32_t current; /* Function whose ranges are being read. */
+	bool is_hit;	  /* Whether an address is in one of them. */
+	size_t steps;	  /* Not yet counted. */
+	struct seen *seen;
 	struct kcovdbg_found_rows *kept; /* Where rows of line tables are put, if they are wanted. */
 	bool is_full;			 /* Out of memory. */
 };
@@ -1291,25 +1317,42 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 
 static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
 
+/* Return whether a definition was added last of those that share its slot; from now on it is. */
+static bool was_seen(struct seen *seen, uint64_t name, uint32_t file, uint32_t line)
+{
+	size_t slot = (name ^ (uint64_t)line << 5) % SEEN_DEFINITIONS;
+	bool is_same = seen->definitions[slot].name == name && seen->definitions[slot].file == file &&
+		       seen->definitions[slot].line == line;
+
+	seen->definitions[slot].name = name;
+	seen->definitions[slot].file = file;
+	seen->definitions[slot].line = line;
+	return is_same;
+}
+
 /* Add a frame where a function is defined, if it has code. Return false when out of memory. */
 static bool add_definition(struct reader *reader, const struct entry *entry)
 {
 	struct kcovdbg_locations *locations = reader->locations[OF_DEFINITIONS];
+	uint64_t line = entry->declared_line, offset;
 	const char *name;
 	uint32_t file, function;
 
 	if (!entry->is_abstract && !entry->extent.low.form && !entry->extent.ranges.form)
 		return true;
-	name = text_of(reader->dwarf, reader->unit, entry->name);
 	file = file_string(reader, clamp(entry->declared_file), OF_DEFINITIONS);
-	/* Long names may be shared. */
-	if (!name || !file || !entry->declared_line || entry->declared_line > KCOVDBG_MAX_LINE ||
-	    !take_steps(reader->dwarf, strlen(name)))
-		return true;
 	if (file == NONE)
 		return false;
+	if (!file || !line || line > KCOVDBG_MAX_LINE)
+		return true;
+	if (find_string(reader->dwarf, reader->unit, entry->name, &offset) && was_seen(reader->seen, offset, file, line))
+		return true;
+	name = text_of(reader->dwarf, reader->unit, entry->name);
+	/* Long names may be shared. */
+	if (!name || !take_steps(reader->dwarf, strlen(name)))
+		return true;
 	function = kcovdbg_locations_string(locations, name, strlen(name));
-	return function != NONE && kcovdbg_locations_frame(locations, function, file, entry->declared_line, 0) != NONE;
+	return function != NONE && kcovdbg_locations_frame(locations, function, file, line, 0) != NONE;
 }
 
 /* Find the function of each address, and definitions. 0, -1 when out of memory, 1 for damage. */
@@ -1773,19 +1816,12 @@ static size_t normalize_path(char *path, size_t size)
 	return out;
 }
 
-/* Return the string of a file's path, 0 for none, NONE when out of memory. */
-static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner)
+/* Return the string of a path, NONE when out of memory. */
+static uint32_t path_string(struct reader *reader, const struct file *file, enum owner owner)
 {
-	struct file *file;
-	size_t folder, name, size;
+	size_t name = strlen(file->name), size;
+	size_t folder = file->directory && *file->name != '/' ? strlen(file->directory) : 0;
 
-	if (index >= reader->file_count || !reader->files[index].name)
-		return 0;
-	file = &reader->files[index];
-	if (file->strings[owner] != NONE)
-		return file->strings[owner];
-	name = strlen(file->name);
-	folder = file->directory && *file->name != '/' ? strlen(file->directory) : 0;
 	if (!grow(&reader->path, &reader->path_room, folder + name + 1, 1))
 		return NONE;
 	if (folder)
@@ -1794,7 +1830,34 @@ static uint32_t file_string(struct reader *reader, uint32_t index, enum owner ow
 		reader->path[folder++] = '/';
 	memcpy(reader->path + folder, file->name, name);
 	size = normalize_path(reader->path, folder + name);
-	file->strings[owner] = kcovdbg_locations_string(reader->locations[owner], reader->path, size);
+	return kcovdbg_locations_string(reader->locations[owner], reader->path, size);
+}
+
+/* Return the string of a file's path, 0 for none, NONE when out of memory. */
+static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner)
+{
+	struct file *file;
+	uintptr_t place;
+	size_t slot;
+
+	if (index >= reader->file_count || !reader->files[index].name)
+		return 0;
+	file = &reader->files[index];
+	if (file->strings[owner] != NONE)
+		return file->strings[owner];
+	place = (uintptr_t)file->name ^ (uintptr_t)file->directory << 3;
+	slot = place % SEEN_PATHS;
+	if (reader->seen->paths[owner][slot].name != file->name ||
+	    reader->seen->paths[owner][slot].directory != file->directory) {
+		uint32_t string = path_string(reader, file, owner);
+
+		if (string == NONE)
+			return NONE;
+		reader->seen->paths[owner][slot].name = file->name;
+		reader->seen->paths[owner][slot].directory = file->directory;
+		reader->seen->paths[owner][slot].string = string;
+	}
+	file->strings[owner] = reader->seen->paths[owner][slot].string;
 	return file->strings[owner];
 }
 
@@ -1892,6 +1955,7 @@ static void free_reader(struct reader *reader)
 	free(reader->files);
 	free(reader->folders);
 	free(reader->path);
+	free(reader->seen);
 }
 
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
@@ -1918,6 +1982,9 @@ ptrdiff_t kcovdbg_dwarf_read(const struct kcovdbg_dwarf *dwarf, const uint32_t *
 			return -2;
 	if (start != count)
 		return -2;
+	reader.seen = calloc(1, sizeof(*reader.seen));
+	if (!reader.seen)
+		return -1;
 	start = 0;
 	for (i = 0; i < unit_count && unknown >= 0; start = ends[i++]) {
 		int status = 1;
