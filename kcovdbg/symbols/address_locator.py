@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.branches import core_count
+from kcovdbg.symbols.branches import map_on_cores
 from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader, FoundRows, UnitContents
 from kcovdbg.symbols.table_cache import Progress
 from kcovdbg.symbols.table_rows import (
@@ -177,9 +176,7 @@ class AddressLocator:
         self._report = report
         self._addresses = addresses
         self._parts, self._runs = _plan_by_units(reader, addresses, everything)
-        self._pool = ThreadPoolExecutor(core_count())
-        # C code runs in parallel.
-        self._made = self._pool.map(self._read, self._parts)
+        self._made = map_on_cores(self._read, self._parts)
         self.locations = Locations()
 
     def _read(self, part: _Part) -> UnitContents:
@@ -194,12 +191,11 @@ class AddressLocator:
         located = array("I")
         rows: list[FoundRows] = []
         definitions: list[Locations] = []
-        with self._pool:
-            for done, part in enumerate(self._made, 1):
-                located += gather(part.chains, self.locations.add_all(part.locations), 0)
-                rows.append(part.rows)
-                definitions.append(part.definitions)
-                self._report(Progress(done, len(self._parts)))
+        for done, part in enumerate(self._made, 1):
+            located += gather(part.chains, self.locations.add_all(part.locations), 0)
+            rows.append(part.rows)
+            definitions.append(part.definitions)
+            self._report(Progress(done, len(self._parts)))
         at = 0
         for _, start, end in self._runs:
             if at == len(located):

@@ -15,7 +15,6 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum, IntFlag
 from itertools import chain, count
 from operator import add, attrgetter, sub
@@ -28,7 +27,7 @@ from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.elf.symbol_table import FunctionColumns, SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.branches import core_count, describe_architecture
+from kcovdbg.symbols.branches import core_count, describe_architecture, map_on_cores
 from kcovdbg.symbols.code_facts import (
     ALTERNATIVES,
     BUGS,
@@ -570,11 +569,10 @@ class BlockMaker:
         total = parts.function_count
         step = total // (4 * core_count()) + 1
         code, code_end = bytearray(), array("Q")
-        with ThreadPoolExecutor(core_count()) as pool:
-            spans = [(first, min(first + step, total)) for first in range(0, total, step)]
-            for data, ends in pool.map(lambda span: self.encode(rows, *span), spans):
-                code_end.extend(len(code) + end for end in ends)
-                code += data
+        spans = [(first, min(first + step, total)) for first in range(0, total, step)]
+        for data, ends in map_on_cores(lambda span: self.encode(rows, *span), spans):
+            code_end.extend(len(code) + end for end in ends)
+            code += data
         return BlockColumns(
             base,
             array("I", [start - base for start in parts.starts]),

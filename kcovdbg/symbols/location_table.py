@@ -23,8 +23,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from io import BytesIO
-from itertools import compress, count, pairwise
-from operator import itemgetter
+from itertools import compress, count, pairwise, repeat
+from operator import is_not, itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -472,8 +472,8 @@ class LocationTable:
 
 def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:
     """Return the numbers of strings, 0 for those that are None."""
+    is_known = bytes(map(is_not, texts, repeat(None)))
     known = strings.number([text for text in texts if text is not None])
-    is_known = bytes(text is not None for text in texts)
     return join_numbers(is_known, array("I", bytes(4 * is_known.count(0))), known)
 
 

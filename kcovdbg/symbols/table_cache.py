@@ -14,8 +14,6 @@ import re
 import signal
 import stat
 import struct
-import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -119,6 +117,9 @@ def _find_problem(folder: Path) -> str | None:
         make_folder(folder)
         if _is_open(folder):
             return f"others can write to {folder}"
+        # Loaded where it is needed, as most tables are there.
+        import tempfile
+
         with tempfile.TemporaryFile(dir=folder) as file:
             # Takes a quota into account, unlike the free space of the file system.
             os.posix_fallocate(file.fileno(), 0, _ROOM)
@@ -313,6 +314,9 @@ class TableBuild:
             str(folder),
             *(("--nice",) if nice else ()),
         ]
+        # Loaded where it is needed, as most tables are there.
+        import subprocess
+
         try:
             inputs = dict(zip(("", "--shared="), list_contents(image), strict=False))
             if code is not None:

@@ -139,7 +139,8 @@ class Locations:
         :raises ValueError: when one contains a zero.
         """
         ffi, lib = load_native()
-        data = "".join(f"{text}\0" for text in texts).encode("utf-8", "replace")
+        # With a terminating zero for each.
+        data = "\0".join((*texts, "")).encode("utf-8", "replace")
         numbers = zeros("I", len(texts))
         status = lib.kcovdbg_locations_strings(
             self.pointer, ffi.from_buffer(data), len(data), column("I", numbers), len(numbers)
