@@ -43,7 +43,7 @@ class TraceBuilds(NamedTuple):
     """The kernels that the traces of some sides are of."""
 
     kernels: Sequence[Kernel]
-    """Of each side; sides of one build have the same one."""
+    """The kernel of each side; sides of one build share it."""
     remarks: tuple[str, ...]
     """Why PCs have no names, or may have wrong ones: what was assumed of the traces."""
 

@@ -133,7 +133,7 @@ class LoadedCode:
         with open_code(self.image, self.stripped_image, build_id) as code:
             symbols = code.symbols
             if self.stripped_image is not None and self.image is not None:
-                # Those that the location table is made with.
+                # The location table is made with these symbols.
                 with ElfFile(self.image) as debug_file:
                     symbols = debug_file.symbols if len(debug_file.symbols) else symbols
             return CallGraph(read_linked(code, symbols))

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel that traces are of: that of their build, which side files name, with the modules that
-they name.
-"""
+"""The kernel that recorded a trace. The trace's side file names its build and its modules."""
 
 from __future__ import annotations
 
@@ -148,11 +146,12 @@ def make_kernel(
 
 
 def find_kernel(user: UserInputs, words: Sequence[str], build_table: BuildTable) -> Kernel:
-    """Return the kernel on which a command runs whose buffers are traces: that of their build.
+    """Return the kernel on which a command runs: where all its buffers are traces of one other
+    build, the kernel of that build.
 
-    Traces of one other build, known by their side files, have names by the vmlinux that the user
-    named for it, or by the table that the user built for it. The running kernel is not opened for
-    them. Without either, they are refused when they are read.
+    Its names come from the vmlinux that the user named for it, or from the table that the user
+    built for it. Without either, the traces are refused when they are read. The running kernel is
+    not opened for them.
 
     :param words: names of the buffers.
     """

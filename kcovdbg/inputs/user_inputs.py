@@ -65,7 +65,7 @@ class CommandInputs:
 
     user: UserInputs
     kernel: Kernel
-    """The user's, or that of the build that the command's traces are of."""
+    """The user's kernel, or the kernel that recorded the command's traces."""
     command: str
     """Name of the command, for errors."""
     reading: ReadingOptions | None = None

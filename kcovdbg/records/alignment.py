@@ -223,7 +223,7 @@ class ViewRows:
         # The first row of each part.
         lengths = (max(len(part.left), len(part.right)) for part in self._parts)
         self._start = array("Q", accumulate(lengths, initial=0))
-        # Of a fold or filter: the first rows that are shown, and how many rows each one stands for.
+        # The rows that a fold or a filter shows, and how many rows each of them stands for.
         self._chosen: Sequence[int] = range(self._start[-1])
         self._rounds: Sequence[int] | None = None
 
@@ -328,7 +328,7 @@ class ViewRows:
     def fold_groups(self, groups: Iterable[object]) -> ViewRows:
         """Return the rows of one trace with consecutive records of one group in one.
 
-        :param groups: that of each record.
+        :param groups: the group of each record.
         """
         if self._rounds is not None:
             return self

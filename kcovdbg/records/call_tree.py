@@ -126,9 +126,7 @@ class LocatedCall(NamedTuple):
 
     @property
     def function(self) -> str | None:
-        """The name of the function; of an inlined one that of the caller, where there is no debug
-        info.
-        """
+        """The name of the function; an inlined one has its caller's name without debug info."""
         if self.is_inlined:
             return self.location.innermost.function
         return self.location.outermost.function

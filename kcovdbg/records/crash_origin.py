@@ -58,11 +58,11 @@ def find_origin(names: Sequence[str | None]) -> int | None:
         function.
     """
     roles = roles_of(names)
-    at = max((index for index, role in enumerate(roles) if role is CrashRole.CRASH), default=-1) + 1
+    at = _find_end_of(CrashRole.CRASH, roles)
     # Before the first exception or interrupt, whatever a reporter calls is part of the report.
-    entry = next(
-        (index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles)
-    )
+    entry = len(roles)
+    if CrashRole.ENTRY in roles[at:]:
+        entry = roles.index(CrashRole.ENTRY, at)
     reporting = set(roles[at:entry])
     reporters = {plain_function(name) for name in names[at:entry]}
     if not reporters >= _OWN_STALL and (
@@ -73,7 +73,7 @@ def find_origin(names: Sequence[str | None]) -> int | None:
     if CrashRole.INTERRUPT_REPORT in reporting or reporters >= _OWN_STALL:
         at, passed = entry, passed | {CrashRole.INTERRUPTED}
     elif CrashRole.REPORT in reporting:
-        at = max(index for index in range(at, entry) if roles[index] is CrashRole.REPORT) + 1
+        at = _find_end_of(CrashRole.REPORT, roles[:entry])
     elif at < len(roles) and roles[at] is CrashRole.WAIT:
         passed |= {CrashRole.WAIT}
     before: CrashRole | None = CrashRole.CRASH
@@ -91,6 +91,14 @@ def find_origin(names: Sequence[str | None]) -> int | None:
         before = role
         at += 1
     return None
+
+
+def _find_end_of(wanted: CrashRole, roles: Sequence[CrashRole | None]) -> int:
+    """Return the index behind the last function with a role; 0 where none has it."""
+    for index in reversed(range(len(roles))):
+        if roles[index] is wanted:
+            return index + 1
+    return 0
 
 
 def roles_of(names: Iterable[str | None]) -> list[CrashRole | None]:

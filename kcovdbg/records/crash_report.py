@@ -137,7 +137,7 @@ class ReportedStack(NamedTuple):
     task: ReportedTask | None
     """The one whose stack it is, as the lines before it say."""
     is_allocation: bool = False
-    """Whether it is that of an allocation that kmemleak reports."""
+    """Whether kmemleak reports it, as the stack of an allocation."""
     is_doubtful: bool = False
     """Whether another one is more likely the crash's."""
     caller: str | None = None
@@ -173,7 +173,7 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
         died, oops = _find_first(_DIE, texts)
         if oops is None:
             return CrashReport()
-    # Of several CPUs that report something, the crash is that of the one that died.
+    # Where several CPUs report something, the one that died reports the crash.
     every = [index for index in range(end) if TITLE.match(texts[index])]
     titles = [index for index in every if lines[index].caller == lines[died].caller] or every
     if not titles:
@@ -236,7 +236,7 @@ def _read_messages(text: str) -> list[str]:
     return [line.message[:_MAX_LINE] for line in split_log(text)]
 
 
-# Of a report that syzkaller's tools print.
+# syzkaller's tools print this in front of a report's title.
 _NAMED_TITLE: Final = "TITLE: "
 
 
@@ -271,7 +271,7 @@ def summarize_report(text: str) -> ReportSummary:
     stacks = find_stacks(lines)
     first = next(_first_tasks(lines), None)
     callers = [line.caller for line in lines if TITLE.match(line.message)]
-    # Of reports at the same time, the first.
+    # Where two reports are printed at the same time, the first one's stacks come first.
     for stack in sorted(
         stacks,
         key=lambda stack: (stack.is_doubtful, stack.caller not in callers[:1], stack.start),

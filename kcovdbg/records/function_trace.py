@@ -168,9 +168,8 @@ def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
     """Return the function that each PC is in: its name and file, or the PC itself where its name is
     unknown.
 
-    A function has lines of headers without an inlined frame where compilers merge statements. There
-    the file is that of the nearest points of the same name, which is another one for another
-    function of that name.
+    Where compilers merge statements, a function has lines of headers without an inlined frame.
+    Such a point gets the file of a point next to it: the first of this name outside of headers.
 
     :param frames: PC -> its outermost frame.
     """
@@ -232,7 +231,7 @@ def chain_functions(
         open_at = next(
             (at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None
         )
-        # Of one that is entered again, the call before has ended.
+        # Where a function is entered again, the call before has ended.
         is_entered = open_at is None or is_entry(run.first)
         if open_at is not None:
             del path[open_at + (not is_entered) :]

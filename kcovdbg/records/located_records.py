@@ -220,12 +220,13 @@ class PcFilter:
     def _flags(self, frame: Frame, matches: Callable[[str, Frame], bool] = matches_function) -> int:
         """Return which parts of the filter a frame matches."""
         flags = 0
-        if any(matches(pattern, frame) for pattern in self._functions):
-            flags |= _IN_FUNCTION
-        if any(matches_file(pattern, frame) for pattern in self._files):
-            flags |= _IN_FILE
-        if any(matches(pattern, frame) for pattern in self._not_functions):
-            flags |= _EXCLUDED
+        for flag, patterns, matches_one in (
+            (_IN_FUNCTION, self._functions, matches),
+            (_IN_FILE, self._files, matches_file),
+            (_EXCLUDED, self._not_functions, matches),
+        ):
+            if any(matches_one(pattern, frame) for pattern in patterns):
+                flags |= flag
         return flags
 
     def _passes(self, flags: int) -> bool:

@@ -89,9 +89,9 @@ class FoundChains(NamedTuple):
     chains: array[int]
     """The chain of each PC; NO_CHAIN where the table has no frames of it. Type code Q."""
     rest: array[int]
-    """Indexes of the PCs without one. Type code I."""
+    """Indexes of the PCs without a chain. Type code I."""
     seen: bytearray
-    """Whether each row of the table is that of one of the PCs: 0 or 1."""
+    """For each row of the table, 1 if it has one of the PCs, otherwise 0."""
 
 
 class LineSums(NamedTuple):

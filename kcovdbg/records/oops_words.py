@@ -181,7 +181,7 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     # was lost.
     has_sizes = any(word.size is not None for words in found for word in words)
     has_functions = any(word.function is not None for words in found for word in words)
-    # Of each caller, whether the place in its next line is the address of an instruction.
+    # For each caller, whether the place in its next line is the address of an instruction.
     is_exact: dict[str | None, bool] = {}
     placed: list[list[CodeWord]] = []
     for line, words in zip(lines, found, strict=True):

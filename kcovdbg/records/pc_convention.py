@@ -193,7 +193,7 @@ def find_missing(
     return indexes
 
 
-# Of a machine with 32-bit displacements: how far from the image modules are.
+# Modules are at most so far from the image, as displacements have 32 bits.
 _REACH: Final = 1 << 31
 # Words that decide between conventions.
 _SAMPLE: Final = 8192
@@ -201,7 +201,7 @@ _SAMPLE: Final = 8192
 _VOTERS: Final = 24
 # The offset of KASLR is a multiple of it on every machine.
 _KASLR_ALIGN: Final = 1 << 16
-# How many such offsets there may be, for each convention.
+# There may be so many such offsets, for each convention.
 _OFFSETS: Final = 1 << 16
 # The smallest share of words that is a convention: compilers place points with some regularity.
 _LEAST: Final = 0.2
@@ -287,7 +287,7 @@ class _Chosen(NamedTuple):
 
     way: WordReading
     indexes: array[int]
-    """Of distinct words."""
+    """The indexes of these words among the distinct ones."""
 
 
 class _Search:

@@ -156,7 +156,7 @@ _LISTINGS: Final = (
         "a list of address ranges",
     ),
 )
-# Of GDB, crash, drgn and sanitizers, with lines that GDB wraps.
+# A line of a stack, as GDB (which wraps lines), crash, drgn and sanitizers print it.
 _STACK: Final = re.compile(
     rb"\s*#\d{1,4}\s+(0[xX][0-9a-fA-F]{8,16}\s|\[[0-9a-fA-F]{8,16}\]\s|[^\s(]+( \(|\+0x)).*"
     rb"|\s{4}\s*at [^\s:]+:\d+"
@@ -194,7 +194,7 @@ _START: Final = 4096
 # Bytes of lists of numbers.
 _PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
 _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
-# Of JSON and Python.
+# An empty list, map, tuple or set, as JSON and Python write it.
 _EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
 # A number may be a constant of C.
 _LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*(?:[,;]\s*)?(?:#.*)?")
@@ -206,8 +206,8 @@ _TOKEN: Final = re.compile(
     rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}"
     rb"(?![\w.])"
 )
-# Address of the words of a line, as GDB and crash print it; that of a frame on the stack, as crash
-# prints it.
+# In front of a line's words: their address, as GDB and crash print it, or the address of a frame on
+# the stack, as crash prints it.
 _PLACE: Final = re.compile(
     rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)|"
     rb"\s*#\d{1,4}\s+\[[0-9a-fA-F]{8,16}\]\s"
@@ -222,7 +222,8 @@ _EDGE_HEADING: Final = re.compile(
     re.IGNORECASE,
 )
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
-# Of printk's %pS, /proc/PID/stack and ftrace; what has no size may be a module with an offset.
+# A function with an offset, as printk's %pS, /proc/PID/stack and ftrace print it. Without a size it
+# may be a module with an offset.
 _FUNCTION: Final = re.compile(
     rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?"
     rb"(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
@@ -453,7 +454,7 @@ def _read_numbers(file: _Text, wanted: PcFormat | None) -> PcFile:
 
     rows = _match_rows(data, _LINE, read_number, lambda line: _find_tokens(line, wanted))
     read = _read_rows(file, rows)
-    # Of Python, or JSON's numbers with counts.
+    # Python prints sets so, and JSON numbers with counts.
     if data[:_START].lstrip()[:1] == b"{":
         return read._replace(disorder="it is a set or a map")
     return read

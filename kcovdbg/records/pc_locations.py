@@ -117,7 +117,7 @@ class PcColumns:
     table: LocationTable | None
     """The location table; None where there is none."""
     seen: bytearray
-    """Whether each row of the table is that of one of the PCs: 0 or 1."""
+    """For each row of the table, 1 if it has one of the PCs, otherwise 0."""
     unlisted: Sequence[int] = ()
     """Indexes of PCs that are in no row of the table; none without one."""
 
@@ -235,7 +235,7 @@ def name_matcher(name: str) -> Callable[[str], bool]:
 
 
 class OtherCode(Protocol):
-    """A kernel's code beside the location table: that of modules."""
+    """The code of a kernel's modules, which its location table does not have."""
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is

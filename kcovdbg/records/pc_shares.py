@@ -73,8 +73,7 @@ def rank(
         pcs, counts, repeats = (array("Q", compress(one, wanted)) for one in columns_of_pcs)
         groups = array("I", compress(groups, wanted))
     size = max(groups, default=-1) + 1
-    # Of each group: its records, its PCs, the index of the first PC with the most records, and its
-    # repeats.
+    # What each group has: records, PCs, the index of the first PC with the most records, repeats.
     records, repeated = zeros("Q", size), zeros("Q", size)
     points, hottest = zeros("I", size), zeros("I", size)
     _, lib = load_native()
