@@ -220,9 +220,9 @@ def _explain_absence(table: LocationTable, function: str, symbols: Iterable[Func
 def _coverage(
     rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomplete: bool
 ) -> Iterator[str]:
-    """Yield how many of the points that a buffer can have are in it, and how many it cannot have.
+    """Yield the numbers of points that a buffer has, and of those that it cannot have.
 
-    :param kinds: what the buffer can have.
+    :param kinds: the kinds of points that the buffer can have.
     :param is_incomplete: whether records could not be read.
     """
     recordable = [row for row in rows if row.kind in kinds]

@@ -240,8 +240,8 @@ def _select(numbers: Sequence[int], positions: Iterable[int]) -> array[int]:
 
 
 def _find_end(pcs: array[int], names: LocationCache) -> int:
-    """Return how many records come before those with which there would be too many distinct PCs
-    in the image that are no coverage points.
+    """Return the number of records up to the one with which too many distinct PCs in the image are
+    no coverage points.
     """
     table = names.table
     if table is None:

@@ -203,13 +203,13 @@ class TraceView:
         return self.left if self.right is None or row.left is not None else self.right
 
     def source(self, row: ViewRow) -> SourceTree | None:
-        """Return what finds source files of a row's record."""
+        """Return the source files of the trace that a row is shown with."""
         return self._side_of(row).tree
 
     def find_states(self, row: ViewRow, file: str) -> list[Mapping[int, CodeLine]]:
-        """Return the lines of a file by each trace of its build.
+        """Return the states of a file's lines, for each trace of the build that the file is of.
 
-        :param row: whose source is shown.
+        :param row: the row whose source is shown.
         """
         sides = self._sides if self._has_one_build else (self._side_of(row),)
         return [side.find_states(file) for side in sides]

@@ -510,9 +510,9 @@ def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
 def _find_unrecorded(
     build: BuildFunctions, side: int, pairs: FunctionPairs, wanted: Collection[Function]
 ) -> Mapping[Function, FunctionSpan]:
-    """Return where the functions of a build are of which the other one alone recorded points.
+    """Return the places in one build of functions whose points only the other build recorded.
 
-    :param wanted: these, as the left build has them; only some are in this one.
+    :param wanted: the functions, as the left build has them; this build may lack some.
     """
     found: dict[Function, FunctionSpan] = {}
     for name in wanted:

@@ -162,8 +162,8 @@ _ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS
 
 
 def find_unread_buffers(state: State) -> tuple[str, ...]:
-    """Return why :func:`list_buffers` may lack buffers that hold records: what could not be read of
-    them, a line each.
+    """Return the problems because of which :func:`list_buffers` may lack buffers that hold records,
+    a line each.
     """
     lines = [*state.lacks(Source.COUNTS), *state.unread(_ALL_PARTS)]
     for task in state.tasks:
@@ -598,8 +598,8 @@ def read_trace_records(inputs: CommandInputs, buffer: Buffer) -> TraceRecords:
 
 
 def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
-    """Return where the task of a buffer is inside the kernel; None where that is unknown, or other
-    tasks have records there.
+    """Return the place of a buffer's task inside the kernel; None where the place is unknown, or
+    the buffer also has records of other tasks.
     """
     is_copy = buffer.name.startswith((FILE, USER, "@"))
     if is_copy or not buffer.is_open or buffer.live or buffer.pid is None:

@@ -178,9 +178,9 @@ class KernelPoints:
         return any(one.table is None for one in self._module_codes.values())
 
     def explain_modules(self, pcs: Iterable[int]) -> list[str]:
-        """Return why of some modules no more is known than the lines with records, a line each.
+        """Return a line for each module of which only lines with records are known, and why.
 
-        :param pcs: with records: only modules that have one of these count.
+        :param pcs: recorded PCs; modules without one of them are left out.
         """
         lacking = [one for one in self.find_modules(pcs) if one.table is None]
         remarks = [

@@ -120,8 +120,8 @@ class CommandInputs:
         return self.reader.read(parts)
 
     def find_lack(self, parts: Part | None) -> Lack:
-        """Return what could not be read of some parts that this run has asked for, by default of
-        all so far.
+        """Return the unread sources of parts of the state, by default of all parts that this run
+        has asked for.
         """
         if self._reader is None:
             return Lack()

@@ -264,8 +264,8 @@ def _find_task(message: str) -> ReportedTask | None:
 
 
 def summarize_report(text: str) -> ReportSummary:
-    """Return what a report says: where the first stack that shows it began, and the task that it is
-    of.
+    """Return the task and the function in which a crash began, by the first stack of a report that
+    shows the function.
     """
     lines = [line for line in split_log(text) if len(line.text) <= _MAX_LINE]
     stacks = find_stacks(lines)

@@ -285,8 +285,8 @@ def _find_folder_kind(folder: Path) -> FoundKind:
 
 
 def _find_file_hint(folder: Path, names: Sequence[str]) -> str | None:
-    """Return what to do with a directory with a log, a report, or an image; None where no file of
-    it says more than the directory.
+    """Return a hint that names a file of a directory, such as a log or an image; None where no file
+    has a command of its own.
     """
     for path in sorted(map(folder.joinpath, names))[:_TRIED]:
         with contextlib.suppress(KcovdbgError):

@@ -243,8 +243,8 @@ def find_convention(
 
 
 def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Convention | None:
-    """Return what one address is: itself a point, or the call of one, or inside that; None where it
-    is none of these.
+    """Return the convention in which one address is a point: recorded as it is, minus 1, or as the
+    call; None where it is a point in none.
     """
     every = tuple(points)
     for convention in (Convention.RAW, Convention.MINUS1, Convention.CALL):
@@ -534,8 +534,8 @@ class _Search:
         )
 
     def _judge(self, rest: array[int], main: WordReading) -> tuple[array[int], array[int]]:
-        """Return which of the words that are no points are outside of code whose points are known,
-        and which are damaged.
+        """Split words that are no points: the first ones returned are in code whose points are
+        unknown, the other ones are damaged.
         """
         text = self.points[0].code
         known = [points.module for points in self.points]

@@ -892,8 +892,8 @@ _SAMPLE: Final = 8192
 
 
 def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
-    """Return how many of some words are addresses of one kernel: those of its code have most of
-    their upper bits in common.
+    """Return the share of words that are addresses of one kernel. Its addresses have most of their
+    upper bits in common.
     """
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
@@ -901,7 +901,7 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     low_bits = 32 if word_size == 8 else 24
     tops = Counter(word >> low_bits for word in sample if word in upper)
     for top in list(tops):
-        # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
+        # 0xff: x86-64, arm64 and riscv64. 0xc000: powerpc64. 0x9000: loongarch64.
         if word_size == 8 and top >> 24 != 0xFF and top >> 16 not in (0xC000, 0x9000):
             del tops[top]
     most = max((count + tops[top + 1] for top, count in tops.items()), default=0)
@@ -911,8 +911,8 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
 def _try_words(
     data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]
 ) -> tuple[float, PcFile]:
-    """Return which share of binary words are addresses when they are read in one way, and the file
-    read so.
+    """Read binary words with one size and byte order; return the share of them that are addresses,
+    and the file read so.
     """
     encoding = make_encoding(PC, word_size, big_endian)
     words = decode_words(data, encoding)

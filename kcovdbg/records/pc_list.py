@@ -98,8 +98,8 @@ def read_pc_list(name: str, data: bytes, kernel: TraceKernel, options: ReadingOp
 
 
 def _find_low_code(kernel: TraceKernel) -> tuple[int, int]:
-    """Return where code may be of a kernel that is in the lower half of its addresses; an empty
-    range for any other.
+    """Return the range of the code of a kernel in the lower half of addresses, as on s390x; an
+    empty range for other kernels.
     """
     points = kernel.find_points()
     if not points or is_upper(points[0].base, 64) or is_upper(points[0].base, 32):
@@ -504,7 +504,7 @@ class _Interpreter:
             yield f"{remark}: records {indexes}{more}"
 
     def _name_choices(self, found: PcReading, *, is_quiet: bool) -> Iterator[str]:
-        """Yield what words that are too few to decide may be.
+        """Yield the conventions that words may have which are too few to decide.
 
         :param is_quiet: as for :meth:`_name_readings`.
         """
