@@ -97,7 +97,8 @@ def log_boot(kernel: Kernel, folder: Path, *, is_random: bool) -> Path:
     plugin = build_plugin(folder, platform)
     options = ["-cpu", "max", "-d", "in_asm", "-D", str(folder / "log")]
     options += ["-plugin", f"{plugin},every={folder / 'every'}"]
-    _run_guest(kernel, folder, "" if is_random else "nokaslr", options)
+    arguments = kernel.recipe.command_line if is_random else f"nokaslr {kernel.recipe.command_line}"
+    _run_guest(kernel, folder, arguments, options)
     return folder / "log"
 
 

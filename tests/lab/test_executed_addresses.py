@@ -92,6 +92,33 @@ def test_lines_of_a_boot(kernel: Kernel, boot: Boot, tmp_path: Path) -> None:
     assert len(boot.executed - executed) < 0.02 * len(boot.executed)
 
 
+# A suite of KUnit's, and what it tests.
+SUITE = "list_sort"
+SUITE_FILES = ("lib/list_sort.c", "lib/test_list_sort.c")
+
+
+def test_lines_of_a_suite(kernel: Kernel, boot: Boot, tmp_path: Path) -> None:
+    """KCOVDBG_LAB_RECIPE=kunit runs KUnit's tests at the end of the boot, without KCOV and GCOV."""
+    if "CONFIG_KUNIT=y" not in kernel.recipe.configuration:
+        pytest.skip("the kernel has no KUnit")
+    console = (boot.log.parent / "console").read_text(errors="replace")
+    assert re.search(rf"^.*\bok \d+ {SUITE}\b", console, re.MULTILINE)
+    info = tmp_path / "info"
+    files = [word for file in SUITE_FILES for word in ("--file", file)]
+    run_kcovdbg(
+        "-s", kernel.vmlinux, "export", "lcov", f"file:{boot.log}", *files, "-o", info, status=0
+    )
+    lines = read_info(info)
+    assert {file for file, _ in lines} == {*SUITE_FILES}
+    wrong = {line for line, hits in lines.items() if bool(hits) != (line in boot.executed)}
+    assert wrong == set()
+    ran = {line for line in boot.executed if line[0] in SUITE_FILES}
+    assert len(ran) > 50
+    unknown = ran - lines.keys()
+    print(f"{len(lines)} lines, {sum(map(bool, lines.values()))} executed, {len(unknown)} unknown")
+    assert len(unknown) <= 0.02 * len(ran)
+
+
 def test_offset_of_kaslr(kernel: Kernel, boot: Boot) -> None:
     rows = json.loads(
         run_kcovdbg(
