@@ -159,6 +159,7 @@ class CodeQuestion:
         return list(ranking.rank(files))
 
     def explain_uncovered(self, code: UncoveredCode) -> Answer:
+        """Return what stands before lines that :meth:`rank_uncovered` found."""
         lines = amount_text(code.lines, "line")
         values: dict[str, int] = {"lines": code.lines, "functions": code.functions}
         if code.obstacle is Obstacle.SEVERAL and not code.functions:
