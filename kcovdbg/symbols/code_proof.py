@@ -23,6 +23,7 @@ from typing import Final
 
 from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
 from kcovdbg.abi.record import Codec
+from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
@@ -220,6 +221,8 @@ class CodeProof:
 
     @cached_property
     def _opened(self) -> _Image | str:
+        # Where this fails, it is not the image that nothing can be read of.
+        load_native()
         try:
             image = _Image(open_code(self.image, self.code, self.build_id))
             return image if image.callbacks else "the kernel image has no symbols of callbacks"

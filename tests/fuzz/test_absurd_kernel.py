@@ -30,7 +30,7 @@ def cost(claim, line, number=None):
 @pytest.mark.parametrize(
     ("claim", "command", "said"),
     [
-        ("endless-tasks", "saved", "it has more than 131072 tasks"),
+        ("endless-tasks", "saved", "there are more than 131072 tasks"),
         ("endless-areas", "areas", "more than 65536 elements"),
         (
             "endless-chain",

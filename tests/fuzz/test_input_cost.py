@@ -493,7 +493,7 @@ def test_debug_info(kind: str, tmp_path: Path) -> None:
                     assert set(units) == {0}
                     found = reader.read([0], [size], addresses)
                     assert NO_UNIT not in found.chains
-                    Locations().add(found.locations)
+                    Locations().add_all(found.locations)
 
         return read
 
