@@ -8,6 +8,9 @@
 
 #define NO_RECORDS UINT64_MAX
 #define NO_PLACE UINT64_MAX
+#define NONE UINT32_MAX
+/* How often detours are looked for, as the first ones make detours of others: in compilers' code few follow. */
+#define MOST_LOOKS 8
 /* Limit for the search of rule 6 in a function: steps along edges. */
 #define MOST_STEPS (1 << 18)
 /* More files or lines no kernel has. */
@@ -65,6 +68,12 @@ struct function {
 	uint32_t *edges, *from; /* Successors, predecessors. */
 	uint64_t *flows;	/* How often each edge was taken. */
 	uint32_t *flow_of;	/* The edge from each predecessor. */
+	/* Detours: where each leads and comes from, NONE for other blocks. Edges that lead from one block to another, with and without
+	   detours, are a group, which is named by the first of them. */
+	uint32_t *onward, *origin, *groups, *arrivals;
+	uint32_t *last_groups, *last_origins; /* Of each block: the group that leads there from the origin looked at last. */
+	uint8_t *is_shared;		      /* Whether several edges of the origin are in the group. */
+	uint64_t *group_flows;
 	size_t edge_count, edge_room;
 	uint32_t *line_files, *lines, *line_offsets;
 	size_t line_count, line_room;
@@ -140,10 +149,10 @@ static int64_t unzigzag(uint64_t number)
 /* Make room for blocks in all columns. */
 static bool grow_blocks(struct function *f, size_t wanted)
 {
-	void *columns[] = { &f->starts,	     &f->sizes,	   &f->edge_ends, &f->line_ends, &f->from_ends,
-			    &f->block_flags, &f->states,   &f->is_queued, &f->reached,	 &f->records,
-			    &f->live_in,     &f->live_out, &f->queue,	  &f->stops };
-	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4 };
+	void *columns[] = { &f->starts, &f->sizes,     &f->edge_ends, &f->line_ends, &f->from_ends,   &f->block_flags,
+			    &f->states, &f->is_queued, &f->reached,   &f->records,   &f->live_in,     &f->live_out,
+			    &f->queue,	&f->stops,     &f->onward,    &f->origin,    &f->last_groups, &f->last_origins };
+	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4, 4, 4, 4, 4 };
 	size_t i, room = f->block_room;
 
 	if (wanted <= room)
@@ -159,8 +168,9 @@ static bool grow_blocks(struct function *f, size_t wanted)
 
 static bool grow_edges(struct function *f, size_t wanted)
 {
-	void *columns[] = { &f->edges, &f->from, &f->flow_of, &f->flows };
-	static const uint8_t sizes[] = { 4, 4, 4, 8 };
+	void *columns[] = { &f->edges,	&f->from,     &f->flow_of,   &f->flows,
+			    &f->groups, &f->arrivals, &f->is_shared, &f->group_flows };
+	static const uint8_t sizes[] = { 4, 4, 4, 8, 4, 4, 1, 8 };
 	size_t i, room = f->edge_room;
 
 	if (wanted <= room)
@@ -738,22 +748,36 @@ static void infer(struct function *f, bool leaves, bool searches)
 	}
 }
 
+/* The group of an edge at one side of a block, or the edge itself; NONE where the side has another edge of the group. */
+static uint32_t flow_at(const struct function *f, size_t i, bool is_forward, bool is_grouped)
+{
+	uint32_t edge = is_forward ? i : f->flow_of[i], group;
+
+	if (!is_grouped)
+		return edge;
+	group = f->groups[edge];
+	return (is_forward ? group : f->arrivals[group]) == i ? group : NONE;
+}
+
 /* One side of a block in rule 5: its edges to other blocks, or from them. */
-static bool balance(struct function *f, size_t block, bool is_forward)
+static bool balance(struct function *f, size_t block, bool is_forward, bool is_grouped)
 {
 	size_t first = is_forward ? first_edge(f, block) : first_from(f, block);
-	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], i, missing = 0, open = 0;
+	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], i, missing = 0;
 	/* What has not left it is no record of an edge. */
 	uint64_t sum = is_forward ? f->stops[block] : 0;
+	uint64_t *flows = is_grouped ? f->group_flows : f->flows;
+	uint32_t edge, open = NONE;
 
 	for (i = first; i < end; i++) {
-		size_t edge = is_forward ? i : f->flow_of[i];
-
-		if (f->flows[edge] == NO_RECORDS) {
+		edge = flow_at(f, i, is_forward, is_grouped);
+		if (edge == NONE)
+			continue;
+		if (flows[edge] == NO_RECORDS) {
 			missing++;
 			open = edge;
 		} else {
-			sum += f->flows[edge];
+			sum += flows[edge];
 		}
 	}
 	if (f->records[block] == NO_RECORDS) {
@@ -770,19 +794,217 @@ static bool balance(struct function *f, size_t block, bool is_forward)
 		return false;
 	/* The one unknown edge has the rest of the records; without a rest each has 0. */
 	for (i = first; missing && i < end; i++) {
-		size_t edge = is_forward ? i : f->flow_of[i];
-
-		if (f->flows[edge] == NO_RECORDS)
-			f->flows[edge] = missing == 1 && edge == open ? f->records[block] - sum : 0;
+		edge = flow_at(f, i, is_forward, is_grouped);
+		if (edge != NONE && flows[edge] == NO_RECORDS)
+			flows[edge] = missing == 1 && edge == open ? f->records[block] - sum : 0;
 	}
 	return missing != 0;
+}
+
+/* No edge from or to a block without records was taken. Return whether that is new of one. */
+static bool clear_flows(struct function *f, size_t block, bool is_grouped)
+{
+	uint64_t *flows = is_grouped ? f->group_flows : f->flows;
+	bool has_changed = false;
+	size_t side, i;
+
+	for (side = 0; side < 2; side++) {
+		size_t end = side ? f->edge_ends[block] : f->from_ends[block];
+
+		for (i = side ? first_edge(f, block) : first_from(f, block); i < end; i++) {
+			uint32_t edge = flow_at(f, i, side, is_grouped);
+
+			if (edge == NONE || flows[edge] != NO_RECORDS)
+				continue;
+			flows[edge] = 0;
+			has_changed = true;
+		}
+	}
+	return has_changed;
+}
+
+static bool is_detour(const struct function *f, size_t block)
+{
+	return f->onward[block] != NONE;
+}
+
+/* Balance blocks until nothing changes: with single edges, or with groups of them, beside which detours don't count. */
+static void balance_all(struct function *f, bool is_grouped)
+{
+	bool has_changed = true;
+	size_t block;
+
+	while (has_changed && !f->is_contradicted) {
+		has_changed = false;
+		for (block = 0; block < f->block_count && !f->is_contradicted; block++) {
+			if (is_grouped && is_detour(f, block))
+				continue;
+			if (!is_exit(f, block))
+				has_changed |= balance(f, block, true, is_grouped);
+			if (!is_entry(f, block) && !f->is_contradicted)
+				has_changed |= balance(f, block, false, is_grouped);
+			if (!f->records[block])
+				has_changed |= clear_flows(f, block, is_grouped);
+		}
+	}
+}
+
+/* The block that is no detour, and to which a detour leads, or from which it comes. */
+static size_t end_of_detours(const struct function *f, size_t block, bool is_forward)
+{
+	uint32_t *next = is_forward ? f->onward : f->origin;
+
+	while (is_detour(f, block)) {
+		/* Next time the way is half as long. */
+		if (is_detour(f, next[block]))
+			next[block] = next[next[block]];
+		block = next[block];
+	}
+	return block;
+}
+
+/* The only block that a block leads to, or is led to from, without detours; NONE where there are several, none or itself. */
+static uint32_t only_end(const struct function *f, size_t block, bool is_forward)
+{
+	const uint32_t *others = is_forward ? f->edges : f->from;
+	size_t i = is_forward ? first_edge(f, block) : first_from(f, block);
+	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block];
+	uint32_t found = NONE;
+
+	for (; i < end; i++) {
+		uint32_t other = end_of_detours(f, others[i], is_forward);
+
+		if (other == block || (found != NONE && other != found))
+			return NONE;
+		found = other;
+	}
+	return found;
+}
+
+/*
+ * Find the detours: blocks whose number of records is unknown, which are entered from one block only, and lead to one other block only. Checks
+ * that a compiler puts in front of an access are such code: a report for some addresses, and back to the access.
+ */
+static bool find_detours(struct function *f)
+{
+	bool has_detours = false, has_changed = true;
+	size_t block, look;
+
+	for (block = 0; block < f->block_count; block++)
+		f->onward[block] = NONE;
+	for (look = 0; has_changed && look < MOST_LOOKS; look++) {
+		has_changed = false;
+		for (block = f->block_count; block-- > 0;) {
+			uint32_t from, to;
+
+			if (is_detour(f, block) || f->records[block] != NO_RECORDS || is_entry(f, block) || is_end(f, block) ||
+			    f->states[block] == KCOVDBG_STATE_STOPPED)
+				continue;
+			from = only_end(f, block, false);
+			to = only_end(f, block, true);
+			if (from == NONE || to == NONE || from == to)
+				continue;
+			f->origin[block] = from;
+			f->onward[block] = to;
+			has_detours = has_changed = true;
+		}
+	}
+	return has_detours;
+}
+
+/* Put the edges from a block, and those of detours behind it, into groups. */
+static void group_edges(struct function *f, size_t block)
+{
+	size_t i, j, count = 0;
+
+	for (i = first_edge(f, block); i < f->edge_ends[block]; i++) {
+		size_t to = end_of_detours(f, f->edges[i], true);
+
+		if (f->last_origins[to] != block) {
+			f->last_origins[to] = block;
+			f->last_groups[to] = i;
+		} else {
+			f->is_shared[f->last_groups[to]] = 1;
+		}
+		f->groups[i] = f->last_groups[to];
+		if (!is_detour(f, f->edges[i]) || f->reached[f->edges[i]])
+			continue;
+		f->reached[f->edges[i]] = 1;
+		f->queue[count++] = f->edges[i];
+	}
+	while (count) {
+		size_t detour = f->queue[--count];
+
+		for (j = first_edge(f, detour); j < f->edge_ends[detour]; j++) {
+			f->groups[j] = f->last_groups[end_of_detours(f, detour, true)];
+			if (!is_detour(f, f->edges[j]) || f->reached[f->edges[j]])
+				continue;
+			f->reached[f->edges[j]] = 1;
+			f->queue[count++] = f->edges[j];
+		}
+	}
+}
+
+static void make_groups(struct function *f)
+{
+	size_t block, i;
+
+	for (i = 0; i < f->edge_count; i++) {
+		f->groups[i] = i;
+		f->arrivals[i] = NONE;
+		f->is_shared[i] = 0;
+	}
+	memset(f->reached, 0, f->block_count);
+	for (block = 0; block < f->block_count; block++)
+		f->last_origins[block] = NONE;
+	for (block = 0; block < f->block_count; block++)
+		if (!is_detour(f, block))
+			group_edges(f, block);
+	for (block = 0; block < f->block_count; block++)
+		for (i = first_from(f, block); !is_detour(f, block) && i < f->from_ends[block]; i++) {
+			uint32_t group = f->groups[f->flow_of[i]];
+
+			if (f->arrivals[group] == NONE)
+				f->arrivals[group] = i;
+		}
+}
+
+/* Rule 5 without detours: as often as a block is left for another one, that is entered. Return whether something is new of a block or an edge. */
+static bool balance_groups(struct function *f)
+{
+	size_t block, i, unknown = 0, still_unknown = 0;
+	bool has_changed = false;
+
+	make_groups(f);
+	memset(f->group_flows, 0, f->edge_count * sizeof(*f->group_flows));
+	for (block = 0; block < f->block_count; block++) {
+		unknown += f->records[block] == NO_RECORDS;
+		for (i = first_edge(f, block); !is_detour(f, block) && i < f->edge_ends[block]; i++) {
+			uint64_t *flow = f->group_flows + f->groups[i];
+
+			*flow = *flow == NO_RECORDS || f->flows[i] == NO_RECORDS ? NO_RECORDS : *flow + f->flows[i];
+		}
+	}
+	balance_all(f, true);
+	for (block = 0; block < f->block_count; block++) {
+		still_unknown += f->records[block] == NO_RECORDS;
+		for (i = first_edge(f, block); i < f->edge_ends[block]; i++) {
+			uint64_t flow = f->group_flows[f->groups[i]];
+			bool is_own = !is_detour(f, block) && !f->is_shared[f->groups[i]];
+
+			if (f->flows[i] != NO_RECORDS || flow == NO_RECORDS || (flow && !is_own))
+				continue;
+			f->flows[i] = flow;
+			has_changed = true;
+		}
+	}
+	return has_changed || still_unknown < unknown;
 }
 
 /* Rule 5. */
 static void find_flows(struct function *f)
 {
-	bool has_changed = true;
-	size_t block, i;
+	size_t block, i, look;
 
 	for (block = 0; block < f->block_count; block++) {
 		if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
@@ -797,23 +1019,10 @@ static void find_flows(struct function *f)
 		for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
 			if (!f->records[block] || !f->records[f->edges[i]])
 				f->flows[i] = 0;
-	while (has_changed && !f->is_contradicted) {
-		has_changed = false;
-		for (block = 0; block < f->block_count && !f->is_contradicted; block++) {
-			if (!is_exit(f, block))
-				has_changed |= balance(f, block, true);
-			if (!is_entry(f, block) && !f->is_contradicted)
-				has_changed |= balance(f, block, false);
-			for (i = first_edge(f, block); !f->records[block] && i < f->edge_ends[block]; i++) {
-				has_changed |= f->flows[i] == NO_RECORDS;
-				f->flows[i] = f->flows[i] == NO_RECORDS ? 0 : f->flows[i];
-			}
-			for (i = first_from(f, block); !f->records[block] && i < f->from_ends[block]; i++) {
-				has_changed |= f->flows[f->flow_of[i]] == NO_RECORDS;
-				if (f->flows[f->flow_of[i]] == NO_RECORDS)
-					f->flows[f->flow_of[i]] = 0;
-			}
-		}
+	for (look = 0; look < MOST_LOOKS; look++) {
+		balance_all(f, false);
+		if (f->is_contradicted || !find_detours(f) || !balance_groups(f))
+			break;
 	}
 	for (block = 0; block < f->block_count && !f->is_contradicted; block++) {
 		bool is_taken = false;
@@ -1441,6 +1650,14 @@ static void free_function(struct function *f)
 	free(f->edges);
 	free(f->from);
 	free(f->flows);
+	free(f->onward);
+	free(f->origin);
+	free(f->last_groups);
+	free(f->last_origins);
+	free(f->groups);
+	free(f->arrivals);
+	free(f->is_shared);
+	free(f->group_flows);
 	free(f->flow_of);
 	free(f->line_files);
 	free(f->lines);

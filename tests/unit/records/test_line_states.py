@@ -150,6 +150,22 @@ DIAMOND = (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), 0, True), Block(
         (DIAMOND, {0: 3, 2: 1}, WHOLE, "++++"),
         (DIAMOND, {0: 3, 2: 3}, WHOLE, "+-++"),
         (DIAMOND, {0: 3, 2: 1}, SET, "+?++"),
+        # 5, with a check in front of block 2: how often it was made is unknown, but not how often
+        # control went on.
+        (
+            (
+                Block((1, 2), ENTRY, True),
+                Block((2, 5)),
+                Block((3, 4)),
+                Block((), EXIT, True),
+                Block((), EXIT),
+                Block((6,), CALL),
+                Block((2,)),
+            ),
+            {0: 3, 3: 3},
+            WHOLE,
+            "+?++-??",
+        ),
         # A loop whose blocks lead to each other only.
         (
             (Block((1, 3), ENTRY, True), Block((2,)), Block((1, 3)), Block((), EXIT)),
