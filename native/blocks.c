@@ -425,6 +425,7 @@ enum {
 struct instruction {
 	uint64_t address, target, operands[2];
 	uint8_t length, flow, marks, role, operand_count;
+	bool sets_register; /* To its constant, or the address that it names. */
 };
 
 struct block {
@@ -448,7 +449,7 @@ struct builder {
 	struct kcovdbg_bytes_out *out;
 	uint32_t function;
 	uint8_t flags;
-	bool has_callbacks, has_indirect_jump;
+	bool has_callbacks, has_indirect_jump, has_interrupt_return;
 	struct instruction *instructions;
 	size_t instruction_count, instruction_room;
 	/* For each byte of the function, part by part, the instruction that begins there; of the others whatever was there before. */
@@ -521,6 +522,17 @@ static bool make_index(struct builder *builder, size_t size)
 	return true;
 }
 
+/* Whether an instruction of x86-64 moves a constant into a register, or an address that it names. */
+static bool sets_register(const uint8_t *bytes, size_t size)
+{
+	/* The prefix REX. */
+	size_t at = (bytes[0] & 0xf0) == 0x40;
+
+	if (at + 1 >= size)
+		return false;
+	return (bytes[at] & 0xf8) == 0xb8 || bytes[at] == 0x8d || (bytes[at] == 0xc7 && bytes[at + 1] >= 0xc0);
+}
+
 static bool decode_part(struct builder *builder, const struct kcovdbg_part *part)
 {
 	const struct kcovdbg_image *image = builder->code->image;
@@ -554,6 +566,9 @@ static bool decode_part(struct builder *builder, const struct kcovdbg_part *part
 		end = part->start + at + one.length;
 		to->flow = one.flow;
 		to->operand_count = one.operand_count;
+		to->sets_register = one.operand_count && sets_register(bytes + at, one.length);
+		/* iret */
+		builder->has_interrupt_return |= one.flow == KCOVDBG_FLOW_RETURN && bytes[at + one.length - 1] == 0xcf;
 		for (i = 0; i < one.operand_count; i++)
 			to->operands[i] = (one.is_relative[i] ? end : 0) + one.operands[i];
 		if (is_direct(one.flow)) {
@@ -726,15 +741,22 @@ static bool mark_switches(struct builder *builder)
 	return true;
 }
 
-/* Jumps and returns may lead to what instructions name: an interrupt's return, to an address that was pushed. */
+/*
+ * Jumps and returns may lead to what instructions name: an interrupt's return, to an address that was pushed. Compiled code that has neither an
+ * interrupt's return nor a jump through a register hands an address in a register to a function, as lockdep is told where a lock is taken.
+ */
 static void mark_constants(struct builder *builder)
 {
+	bool hands_on = builder->has_callbacks && !builder->has_indirect_jump && !builder->has_interrupt_return;
 	size_t i;
 	int k;
 
-	for (i = 0; i < builder->instruction_count; i++)
+	for (i = 0; i < builder->instruction_count; i++) {
+		if (hands_on && builder->instructions[i].sets_register)
+			continue;
 		for (k = 0; k < builder->instructions[i].operand_count; k++)
 			mark(builder, builder->instructions[i].operands[k], MARK_LEADER | MARK_ENTRY);
+	}
 }
 
 static void mark_jumps(struct builder *builder)
@@ -1448,7 +1470,7 @@ static bool build(struct builder *builder, uint32_t function)
 
 	builder->function = function;
 	builder->flags = code->flags[function];
-	builder->has_callbacks = builder->has_indirect_jump = false;
+	builder->has_callbacks = builder->has_indirect_jump = builder->has_interrupt_return = false;
 	builder->instruction_count = builder->edge_count = 0;
 	for (i = first; i < end; i++)
 		if (!decode_part(builder, &image->parts[code->function_parts[i]]))

@@ -585,3 +585,20 @@ def test_functions_without_callbacks(make):
 def test_address_that_is_pushed_for_a_return(make):
     image = make("push $a\niretq\na: ret\nend f\n")
     assert BlockFlag.ENTRY in image.flags("a")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_entry"),
+    [
+        ("mov $a, %rdi", False),
+        ("mov $a, %edi", False),
+        ("lea a(%rip), %rdi", False),
+        ("movq $a, (%rdi)", True),
+        ("mov $a, %rdi\npush %rdi\niretq", True),
+        ("mov $a, %rdi\njmp *%rdi", True),
+    ],
+)
+def test_address_that_a_register_holds(make, code, is_entry):
+    """A function that is called gets it, unless control may come there by it."""
+    image = make(f"je a\n{code}\na: ret\nend f\n")
+    assert (BlockFlag.ENTRY in image.flags("a")) == is_entry
