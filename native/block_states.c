@@ -1287,7 +1287,7 @@ static void add_lines(struct kcovdbg_states *states)
 
 	for (block = 0; block < f->block_count; block++) {
 		uint8_t seen, begins;
-		bool is_begun;
+		bool is_begun, is_replaced;
 		uint64_t hits = 0;
 
 		switch (f->states[block]) {
@@ -1304,12 +1304,7 @@ static void add_lines(struct kcovdbg_states *states)
 			seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
 			begins = SEEN_OTHER_BEGINNING;
 		}
-		/* What the kernel put in the place of these instructions may be others, or none. */
-		if (f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && seen == SEEN_EXECUTED) {
-			seen = SEEN_UNKNOWN;
-			begins = 0;
-			hits = 0;
-		}
+		is_replaced = f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && seen == SEEN_EXECUTED;
 		if (!is_recorded(states)) {
 			seen = SEEN_OUTSIDE;
 			begins = 0;
@@ -1325,6 +1320,12 @@ static void add_lines(struct kcovdbg_states *states)
 			if (!line) {
 				states->is_full = true;
 				return;
+			}
+			/* What the kernel put in the place of all instructions but the first may be others, or none. */
+			if (is_replaced && f->line_offsets[i]) {
+				states->totals.lines += f->lines[i] & KCOVDBG_ROW_CODE && !(line->seen & SEEN_CODE);
+				line->seen |= f->lines[i] & KCOVDBG_ROW_CODE ? SEEN_UNKNOWN : 0;
+				continue;
 			}
 			line->seen |= f->lines[i] & KCOVDBG_ROW_STATEMENT ? begins : 0;
 			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
