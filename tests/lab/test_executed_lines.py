@@ -149,6 +149,7 @@ class Truth(CodeTruth):
         finder = StateFinder(blocks, offsets, array("Q", bytes(8 * len(offsets))))
         super().__init__(elf, blocks, finder, points)
         platform = kernel.recipe.platform
+        self.has_checks = "CONFIG_KASAN=y" in kernel.config.read_text()
         self.high = find_high_half(platform)
         self.contexts = X86Contexts(elf) if platform.name == "x86_64" else UninterruptedCalls(elf)
         self.calls: list[tuple[Call, list[int]]] = []
@@ -259,10 +260,11 @@ def compare_calls(truth: Truth, code: CodeTruth) -> tuple[Counter[str], list[obj
 
 def test_whole_calls(truth: Truth) -> None:
     tally, wrong = compare_calls(truth, truth)
-    assert len(truth.calls) >= 180
+    # With KASAN and lockdep, more calls have too many instructions.
+    assert len(truth.calls) >= (150 if truth.has_checks else 180)
     assert wrong == []
     # Functions of arm64 have fewer lines.
-    assert tally.total() >= 70_000
+    assert tally.total() >= (50_000 if truth.has_checks else 70_000)
     assert share_of_unknown(tally) <= 0.005
     assert tally["MOVED"] / tally.total() <= 0.015
 
@@ -351,8 +353,11 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
     ]
     assert wrong == []
     unknown = sum(state.is_unknown for state in found.values()) / len(found)
-    # On arm64 some switches keep the address of their table in the stack, and libfdt has no points.
-    assert unknown <= (0.005 if isinstance(truth.contexts, X86Contexts) else 0.02)
+    most = 0.006 if truth.has_checks else 0.005
+    if not isinstance(truth.contexts, X86Contexts):
+        # Some switches keep the address of their table in the stack, and libfdt has no points.
+        most = 0.02
+    assert unknown <= most
 
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
