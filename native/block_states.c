@@ -915,7 +915,7 @@ static bool find_detours(struct function *f)
 /* Put the edges from a block, and those of detours behind it, into groups. */
 static void group_edges(struct function *f, size_t block)
 {
-	size_t i, j, count = 0;
+	size_t i;
 
 	for (i = first_edge(f, block); i < f->edge_ends[block]; i++) {
 		size_t to = end_of_detours(f, f->edges[i], true);
@@ -927,20 +927,18 @@ static void group_edges(struct function *f, size_t block)
 			f->is_shared[f->last_groups[to]] = 1;
 		}
 		f->groups[i] = f->last_groups[to];
-		if (!is_detour(f, f->edges[i]) || f->reached[f->edges[i]])
-			continue;
-		f->reached[f->edges[i]] = 1;
-		f->queue[count++] = f->edges[i];
+		if (is_detour(f, f->edges[i]))
+			enqueue(f, f->edges[i]);
 	}
-	while (count) {
-		size_t detour = f->queue[--count];
+	/* Each stays marked as queued, as it is a detour behind one block only. */
+	while (f->queue_count) {
+		size_t detour = f->queue[--f->queue_count];
+		uint32_t group = f->last_groups[end_of_detours(f, detour, true)];
 
-		for (j = first_edge(f, detour); j < f->edge_ends[detour]; j++) {
-			f->groups[j] = f->last_groups[end_of_detours(f, detour, true)];
-			if (!is_detour(f, f->edges[j]) || f->reached[f->edges[j]])
-				continue;
-			f->reached[f->edges[j]] = 1;
-			f->queue[count++] = f->edges[j];
+		for (i = first_edge(f, detour); i < f->edge_ends[detour]; i++) {
+			f->groups[i] = group;
+			if (is_detour(f, f->edges[i]))
+				enqueue(f, f->edges[i]);
 		}
 	}
 }
@@ -954,7 +952,8 @@ static void make_groups(struct function *f)
 		f->arrivals[i] = NONE;
 		f->is_shared[i] = 0;
 	}
-	memset(f->reached, 0, f->block_count);
+	memset(f->is_queued, 0, f->block_count);
+	f->queue_count = 0;
 	for (block = 0; block < f->block_count; block++)
 		f->last_origins[block] = NONE;
 	for (block = 0; block < f->block_count; block++)
