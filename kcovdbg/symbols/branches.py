@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kcovdbg.compiled_module import column, load_native
@@ -77,33 +75,16 @@ def core_count() -> int:
 def map_on_cores(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
     """Begin to call a function for each item, in a thread for each core; C code runs in parallel.
 
-    concurrent.futures would load logging, which takes a hundredth of the time to build a table.
-
     :return: an iterator over the results, in order, which raises what a call raised.
     """
-    numbers = iter(range(len(items)))
-    answers: list[SimpleQueue[tuple[Any, BaseException | None]]] = [SimpleQueue() for _ in items]
+    # It loads logging, and most commands begin no threads.
+    from concurrent.futures import ThreadPoolExecutor
 
-    def work() -> None:
-        for number in numbers:
-            try:
-                answers[number].put((function(items[number]), None))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
-                answers[number].put((None, error))
-
-    for _ in range(min(core_count(), len(items))):
-        Thread(target=work).start()
-    return _take_results(answers)
-
-
-def _take_results(
-    answers: Iterable[SimpleQueue[tuple[Any, BaseException | None]]],
-) -> Iterator[Any]:
-    for answer in answers:
-        result, error = answer.get()
-        if error is not None:
-            raise error
-        yield result
+    pool = ThreadPoolExecutor(core_count())
+    results = pool.map(function, items)
+    # Without waiting: the threads end behind the last item.
+    pool.shutdown(wait=False)
+    return results
 
 
 @cache
