@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Arrays that grow. */
+/* Arrays that grow, and the order of their items. */
 #ifndef KCOVDBG_ARRAY_H
 #define KCOVDBG_ARRAY_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /*
@@ -27,6 +28,21 @@ static inline bool grow(void *pointer, size_t *room, size_t wanted, size_t item)
 	*array = grown;
 	*room = more;
 	return true;
+}
+
+/* What is sorted by a value, and where values are equal, by a number. */
+struct keyed {
+	uint64_t value;
+	uint32_t number;
+};
+
+static inline int compare_keyed(const void *left, const void *right)
+{
+	const struct keyed *a = left, *b = right;
+
+	if (a->value != b->value)
+		return a->value < b->value ? -1 : 1;
+	return (a->number > b->number) - (a->number < b->number);
 }
 
 #endif

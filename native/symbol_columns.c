@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "symbol_columns.h"
 
 size_t kcovdbg_join_strings(const char *text, size_t size, const uint32_t *offsets, size_t count, char *joined, size_t room)
@@ -32,32 +33,18 @@ size_t kcovdbg_find_flagged(const uint32_t *values, size_t count, const uint8_t 
 	return total;
 }
 
-struct ordered {
-	uint64_t value;
-	uint32_t index;
-};
-
-static int compare_ordered(const void *left, const void *right)
-{
-	const struct ordered *a = left, *b = right;
-
-	if (a->value != b->value)
-		return a->value < b->value ? -1 : 1;
-	return (a->index > b->index) - (a->index < b->index);
-}
-
 int kcovdbg_order(const uint64_t *values, size_t count, uint32_t *order)
 {
-	struct ordered *items = malloc((count + 1) * sizeof(*items));
+	struct keyed *items = malloc((count + 1) * sizeof(*items));
 	size_t i;
 
 	if (!items)
 		return -1;
 	for (i = 0; i < count; i++)
-		items[i] = (struct ordered){ values[i], i };
-	qsort(items, count, sizeof(*items), compare_ordered);
+		items[i] = (struct keyed){ values[i], i };
+	qsort(items, count, sizeof(*items), compare_keyed);
 	for (i = 0; i < count; i++)
-		order[i] = items[i].index;
+		order[i] = items[i].number;
 	free(items);
 	return 0;
 }

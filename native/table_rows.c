@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "chains.h"
 #include "table_rows.h"
 
@@ -111,37 +112,24 @@ size_t kcovdbg_subtract(const uint64_t *values, size_t count, const uint64_t *ot
 	return total;
 }
 
-struct row {
-	uint64_t start; /* The first two columns. */
-	uint32_t third;
-};
-
-static int compare_rows(const void *left, const void *right)
-{
-	const struct row *a = left, *b = right;
-
-	if (a->start != b->start)
-		return a->start < b->start ? -1 : 1;
-	return (a->third > b->third) - (a->third < b->third);
-}
-
 size_t kcovdbg_sort_rows(uint32_t *first, uint32_t *second, uint32_t *third, size_t count)
 {
-	struct row *rows = malloc((count + 1) * sizeof(*rows));
+	/* The first two columns, and the third one. */
+	struct keyed *rows = malloc((count + 1) * sizeof(*rows));
 	size_t i, left = 0;
 
 	if (!rows)
 		return SIZE_MAX;
 	for (i = 0; i < count; i++)
-		rows[i] = (struct row){ (uint64_t)first[i] << 32 | second[i], third[i] };
+		rows[i] = (struct keyed){ (uint64_t)first[i] << 32 | second[i], third[i] };
 	if (count)
-		qsort(rows, count, sizeof(*rows), compare_rows);
+		qsort(rows, count, sizeof(*rows), compare_keyed);
 	for (i = 0; i < count; i++) {
-		if (i && !compare_rows(&rows[i - 1], &rows[i]))
+		if (i && !compare_keyed(&rows[i - 1], &rows[i]))
 			continue;
-		first[left] = rows[i].start >> 32;
-		second[left] = rows[i].start;
-		third[left++] = rows[i].third;
+		first[left] = rows[i].value >> 32;
+		second[left] = rows[i].value;
+		third[left++] = rows[i].number;
 	}
 	free(rows);
 	return left;
