@@ -593,6 +593,11 @@ class State(_Members):
         return _group(self.sessions, lambda session: session.kcov)
 
     @cached_property
+    def sessions_in(self) -> Mapping[int, tuple[Session, ...]]:
+        """The sessions by their task."""
+        return _group(self.sessions, lambda session: session.task)
+
+    @cached_property
     def handles_of(self) -> Mapping[int, tuple[RemoteHandle, ...]]:
         """The registered handles by their object."""
         found = (handle for handle in self.handles if handle.kcov)

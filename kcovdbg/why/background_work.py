@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from kcovdbg.abi.handle import decode_handle, name_subsystem
+from kcovdbg.abi.handle import name_subsystem
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import RemoteSite
-from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Task
-from kcovdbg.why.missing_coverage import Answer
+from kcovdbg.model.state import State
+from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.why.missing_coverage import Answer, list_registered
 
-# The outermost functions of threads that are no kernel threads and do background work: of io_uring
-# since v5.12, of vhost since v6.4.
+# Threads of a process do background work of io_uring since v5.12 and of vhost since v6.4. These are
+# their outermost functions.
 _IO_URING: Final = frozenset({"io_wq_worker", "io_wqe_worker", "io_sq_thread"})
 _WORKERS: Final = _IO_URING | {"vhost_task_fn"}
 # Calls the function of a work item.
@@ -28,24 +28,21 @@ def is_background(task: Task, stack: Sequence[StackFrame]) -> bool:
     """Return whether a task does background work: a kernel thread, or a worker of io_uring or
     vhost.
     """
-    return task.fields.is_kernel_thread or any(frame.function in _WORKERS for frame in stack)
+    return task.fields.is_kernel_thread or not _WORKERS.isdisjoint(_functions_on(stack))
 
 
 def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) -> Iterator[Answer]:
-    """Yield whether what a task does in the background can be recorded: nothing of a task in a
-    session, or of another one.
+    """Yield whether the background work of a task can be recorded; nothing for a task in a session
+    and for one without such work.
 
     :param state: with the task's stack.
     """
     stack = state.stacks[task.fields.address] or ()
-    if not is_background(task, stack) or any(
-        session.task == task.fields.address for session in state.sessions
-    ):
+    if not is_background(task, stack) or task.fields.address in state.sessions_in:
         return
     functions = _functions_on(stack)
-    if any(function in _IO_URING for function in functions) and not any(
-        site.is_of_io_uring for site in sites
-    ):
+    is_announced = any(site.is_of_io_uring for site in sites)
+    if not is_announced and not _IO_URING.isdisjoint(functions):
         yield Answer(
             "io-uring-not-announced",
             "it is a worker of io_uring, and nothing in io_uring announces a remote handle on "
@@ -59,8 +56,8 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
             whose = ", the one that the task had that set up the ring"
         yield Answer(
             "at-site",
-            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody had "
-            f"registered the handle by then; it is in no section now",
+            f"{_say_sites(found)}{whose}: what runs after that call is recorded if the handle "
+            f"was registered by then; it is in no section now",
             {"places": _places(found)},
             {"function": found[0].function},
         )
@@ -82,53 +79,42 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
 def explain_function_work(
     state: State, function: str, sites: Sequence[RemoteSite]
 ) -> Iterator[Answer]:
-    """Yield what of a function's background work can be recorded.
+    """Yield whether the background work of a function can be recorded.
 
     :param state: with the stacks of background tasks.
     """
     function = strip_clone_suffix(function)
-    own = [site for site in sites if function in _names_of(site)]
-    for site in own:
-        found: list[str] = []
-        for entry in state.handles:
-            handle = None if entry.handle is None else decode_handle(entry.handle)
-            if handle is not None and site.subsystem in (None, handle.subsystem):
-                found.append(f"{handle} by {name_task(entry)}")
-        owners = name_some(found) or "none"
-        registered: int | None = len(found)
-        unread = state.unread(Part.REMOTE)
-        if unread:
-            registered = None
-            owners = f"{name_some(found) + ', others ' if found else ''}unknown: {unread[0]}"
+    for site in _sites_on([function], sites):
+        owners, registered = list_registered(state, site.subsystem)
         yield Answer(
             "announces-handle",
             f"{_say_sites([site])}; registered: {owners}",
             {"places": _places([site]), "registered": registered},
             {"function": site.function},
         )
-    inside: list[Task] = []
-    outside: list[Task] = []
+    inside: list[TaskFields] = []
+    outside: list[TaskFields] = []
     for task in state.all_tasks:
         stack = state.stacks.get(task.fields.address) or ()
         names = _functions_on(stack)
         if function in names and is_background(task, stack):
             with_callers = names[names.index(function) :]
             of_place = inside if _sites_on(with_callers, sites) else outside
-            of_place.append(task)
+            of_place.append(task.fields)
     if inside:
         yield Answer(
             "at-site",
-            f"{function}() runs now in {_name_tasks(inside)}, called from a place that "
-            f"announces a remote handle",
-            {"pids": [task.fields.pid for task in inside]},
+            f"{function}() runs now in {name_some(map(name_task, inside))}, called from a place "
+            f"that announces a remote handle",
+            {"pids": [fields.pid for fields in inside]},
             {"function": function},
         )
     if outside:
         yield Answer(
             "outside-sites",
-            f"{function}() runs now in {_name_tasks(outside)}, outside of the places that "
-            f"announce a remote handle: it is not recorded there (see sites)",
-            {"sites": len(sites), "pids": [task.fields.pid for task in outside]},
+            f"{function}() runs now in {name_some(map(name_task, outside))}, outside of the "
+            f"places that announce a remote handle: it is not recorded there (see sites)",
+            {"sites": len(sites), "pids": [fields.pid for fields in outside]},
             {"function": function},
         )
 
@@ -153,7 +139,3 @@ def _say_sites(sites: Sequence[RemoteSite]) -> str:
 
 def _places(sites: Sequence[RemoteSite]) -> list[str]:
     return [f"{site.file}:{site.line}" for site in sites if site.file is not None]
-
-
-def _name_tasks(tasks: Sequence[Task]) -> str:
-    return name_some([name_task(task.fields) for task in tasks])

@@ -264,21 +264,19 @@ def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:
             elif previous not in region:
                 region.add(previous)
                 todo.append(previous)
-    branches = [
-        Branch(blocks[index], blocks[never])
-        for index, never in sorted(edges)
-        if blocks[never].state is BlockState.NOT_EXECUTED
-        and blocks[index].state is BlockState.EXECUTED
-    ]
+    start = -1
+    following = {start: {index for index in region if blocks[index].flags & BlockFlag.ENTRY}}
+    branches: list[Branch] = []
+    for index, never in sorted(edges):
+        following[start].add(never)
+        branch = Branch(blocks[index], blocks[never])
+        states = branch.block.state, blocks[never].state
+        if states == (BlockState.EXECUTED, BlockState.NOT_EXECUTED):
+            branches.append(branch)
     if not branches:
         return None
-    roots = {never for _, never in edges} | {
-        index for index in region if blocks[index].flags & BlockFlag.ENTRY
-    }
-    inside = {index: [to for to in blocks[index].successors if to in region] for index in region}
-    start = -1
-    tree = DominatorTree(start, {**inside, start: sorted(roots)})
-    first = next(
-        index for index in tree.find_path(target) if blocks[index].state is BlockState.NOT_EXECUTED
-    )
-    return Guard(blocks[first], branches)
+    for index in region:
+        following[index] = region.intersection(blocks[index].successors)
+    on_path = map(blocks.__getitem__, DominatorTree(start, following).find_path(target))
+    first = next(block for block in on_path if block.state is BlockState.NOT_EXECUTED)
+    return Guard(first, branches)

@@ -22,16 +22,16 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.code_names import unknown_file
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.interrupt_frames import is_interrupt_function
-from kcovdbg.model.kcov import amount_text
+from kcovdbg.model.kcov import amount_text, name_some
 from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, TraceRecords
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
 from kcovdbg.symbols.call_graph import CallSite
 from kcovdbg.why.call_ways import Branch, Guard, Way, WayFinder, order_ways
-from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
+from kcovdbg.why.code_subject import NO_RECORDS, CodeSubject
 from kcovdbg.why.function_answers import PCS, count_covered
 from kcovdbg.why.joined_code import WholeCode
-from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Values
+from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, Reason, Values
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredCode, UncoveredRanking
 
 # Limit for ways, branches, pointers and comparisons in an answer; the others are counted.
@@ -69,19 +69,12 @@ class CodeQuestion:
         comparisons: Sequence[Buffer],
     ) -> None:
         self._context = context
-        self._table = table = code.table
-        self._graph = code.graph
-        self._finder = code.finder
+        self._code = code
+        self._table, self._graph, self._finder = code
         self._trace = traces
         self._trace_notes = tuple(trace_notes)
-        nothing = TraceRecords({}, Quality(0), frozenset())
-        self._subjects = SubjectFinder(context, table, self._finder, nothing)
-        self._ways = WayFinder(self._graph, self._finder, nothing if traces is None else traces)
+        self._ways = WayFinder(code.graph, code.finder, traces or NO_RECORDS)
         self._comparisons = comparisons
-
-    def find_subject(self, text: str, pc: int | None) -> CodeSubject:
-        """Return the code that a text names, as :meth:`SubjectFinder.find` does."""
-        return self._subjects.find(text, pc)
 
     def explain(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield whether code ran, and if not, what stood before it."""
@@ -155,8 +148,7 @@ class CodeQuestion:
         if not files:
             lacks_modules = self._context.kernel.points.lacks_modules
             raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
-        ranking = UncoveredRanking(self._table, self._graph, self._finder, self._trace)
-        return list(ranking.rank(files))
+        return list(UncoveredRanking(self._code, self._trace).rank(files))
 
     def explain_uncovered(self, code: UncoveredCode) -> Answer:
         """Return what stands before lines that :meth:`rank_uncovered` found."""
@@ -169,16 +161,11 @@ class CodeQuestion:
         named = {"function": name}
         path = self._find_path([code.function])
         if code.obstacle is Obstacle.SYSTEM_CALL:
-            call = _name_call(name)
-            # The start of a system call may have no point.
-            if not self._ways.find_blocks(code.function).was_not_entered:
-                said = f"{lines}: whether the system call {call} was made is unknown"
-                return Answer("call-not-judged", said, values, named, path=path)
-            said = f"{lines}: the system call {call} was not made"
-            return Answer("system-call-not-made", said, values, named, path=path)
+            reason, said = self._judge_system_call(code.function)
+            return Answer(reason, f"{lines}: {said}", values, named, path=path)
         if code.obstacle is Obstacle.POINTER:
             pointers = self._name_pointers(code.function)[:_SHOWN]
-            said = f"{lines}: {name}() was not called; its address is in {_some(pointers)}"
+            said = f"{lines}: {name}() was not called; its address is in {', '.join(pointers)}"
             return Answer("address-taken", said, {**values, "pointers": pointers}, named)
         if code.obstacle is Obstacle.NOTHING:
             said = f"{lines}: neither calls nor pointers of the image lead to {name}()"
@@ -300,9 +287,11 @@ class CodeQuestion:
             if not self._is_instrumented(function):
                 notes.append(f"inside {self._name(function)}(), which has no points")
                 break
-        if way.site is None:
-            return self._explain_system_call(way, path, notes)
         first = self._name(way.path[0])
+        named = {"function": first}
+        if way.site is None:
+            reason, said = self._judge_system_call(way.path[0], ", from which calls lead there,")
+            return Answer(reason, said, {}, named, tuple(notes), path=path)
         calls = f"{first}() ran"
         if len(way.path) > 1:
             calls += (
@@ -311,7 +300,7 @@ class CodeQuestion:
         guard = way.guard
         if guard is None:
             said = f"{calls}; whether it did is unknown"
-            return Answer("call-not-judged", said, {}, {"function": first}, tuple(notes), path=path)
+            return Answer("call-not-judged", said, {}, named, tuple(notes), path=path)
         operands: list[Compared] = []
         branches: list[str] = []
         for branch in guard.branches:
@@ -328,23 +317,25 @@ class CodeQuestion:
             "branch-never-taken",
             said,
             {"branches": len(branches)},
-            {"function": first},
+            named,
             (*branches[1:_SHOWN], *notes),
             guard=self._place_of_first(guard),
             path=path,
             operands=operands[:_COMPARED],
         )
 
-    def _explain_system_call(self, way: Way, path: Sequence[str], notes: Sequence[str]) -> Answer:
-        name = self._name(way.path[0])
-        call = _name_call(name)
-        if self._ways.find_blocks(way.path[0]).was_not_entered:
-            said = f"the system call {call}, from which calls lead there, was not made"
-            return Answer(
-                "system-call-not-made", said, {}, {"function": name}, tuple(notes), path=path
-            )
-        said = f"whether the system call {call}, from which calls lead there, was made is unknown"
-        return Answer("call-not-judged", said, {}, {"function": name}, tuple(notes), path=path)
+    def _judge_system_call(self, function: int, about: str = "") -> tuple[Reason, str]:
+        """Return whether a system call was made, as a code and in words.
+
+        :param about: what the sentence says of the call.
+        """
+        name = self._name(function)
+        match = _SYSTEM_CALL.match(name)
+        call = match[1] if match else name
+        # The start of a system call may have no point.
+        if self._ways.find_blocks(function).was_not_entered:
+            return "system-call-not-made", f"the system call {call}{about} was not made"
+        return "call-not-judged", f"whether the system call {call}{about} was made is unknown"
 
     def _name_branch(self, branch: Branch) -> str:
         place = self._place_of_end(branch.block)
@@ -408,7 +399,7 @@ class CodeQuestion:
                 pointers = self._name_pointers(function)
                 answer = (
                     f"candidate: {name}() may be called through a pointer: its address is in "
-                    f"{_some(pointers)}"
+                    f"{name_some(pointers, _SHOWN)}"
                 )
                 shown = {"pointers": pointers[:_SHOWN]}
                 yield Answer("address-taken", answer, shown, {"function": name})
@@ -421,7 +412,7 @@ class CodeQuestion:
         if others:
             answer = (
                 f"candidates: functions that may be called through pointers lead to "
-                f"{subject.name}: {_some(texts)}"
+                f"{subject.name}: {name_some(texts, _SHOWN)}"
             )
             yield Answer(
                 "address-taken",
@@ -526,12 +517,6 @@ class CodeQuestion:
         return CodePlace(address, name, frame.file.removeprefix("./"), frame.line)
 
 
-def _name_call(function: str) -> str:
-    """Return the name of the system call that a function serves."""
-    match = _SYSTEM_CALL.match(function)
-    return match[1] if match else function
-
-
 def _has_run(block: CodeBlock) -> bool:
     return block.state in (BlockState.EXECUTED, BlockState.STOPPED)
 
@@ -557,11 +542,6 @@ def _find_states(subject: CodeSubject, blocks: Sequence[CodeBlock]) -> set[Block
 def _pcs_of(block: CodeBlock) -> Collection[int]:
     """Return the PCs that points in a block may have: addresses after calls."""
     return range(block.address + 1, block.address + block.size + 1)
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
 
 
 def _operands_text(one: Comparison) -> str:

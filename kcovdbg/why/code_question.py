@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.errors import CapabilityError
-from kcovdbg.inputs.buffer_sources import find_trace_buffers, read_trace_records
+from kcovdbg.inputs.buffer_sources import find_trace_buffers, name_remarks, read_trace_records
 from kcovdbg.inputs.kernel_points import ModuleCode
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.joined_states import quality_text
@@ -19,6 +19,7 @@ from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.code_answers import CodeQuestion
 from kcovdbg.why.code_name import LINE, CodeName
+from kcovdbg.why.code_subject import SubjectFinder
 from kcovdbg.why.function_answers import explain_function
 from kcovdbg.why.joined_code import CodePart, WholeCode, join_parts
 from kcovdbg.why.missing_coverage import Answer
@@ -28,6 +29,8 @@ from kcovdbg.why.uncovered_code import UncoveredCode
 _NAMED: Final = 3
 # Reading the code of so many modules takes no longer than that of the image.
 _MOST_MODULES: Final = 16
+# Codes of answers that say nothing of what leads to the code.
+_ENDING: Final = ("code-executed", "code-absent", "code-not-instrumented")
 
 
 class _Traces(NamedTuple):
@@ -44,19 +47,21 @@ class _Traces(NamedTuple):
 def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
     found = find_trace_buffers(context.inputs, names)
     remarks = list(found.remarks)
-    comparisons = [buffer for buffer in found.buffers if buffer.encoding.codec.has_operands]
-    traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
-    if comparisons and not traces:
+    comparisons: list[Buffer] = []
+    records: list[TraceRecords] = []
+    notes: list[str] = []
+    for buffer in found.buffers:
+        if buffer.encoding.codec.has_operands:
+            comparisons.append(buffer)
+            continue
+        remarks += name_remarks(buffer.name, buffer.remarks)
+        records.append(read_trace_records(context.inputs, buffer))
+        notes.append(f"{buffer.name}: {quality_text(buffer, records[-1].quality)}")
+    if comparisons and not records:
         raise CapabilityError(
             f"why: {comparisons[0].name} has comparisons, which do not tell what ran",
             hint="name a trace of PCs of the same calls as well",
         )
-    records: list[TraceRecords] = []
-    notes: list[str] = []
-    for buffer in traces:
-        remarks += (f"{buffer.name}: {remark}" for remark in buffer.remarks)
-        records.append(read_trace_records(context.inputs, buffer))
-        notes.append(f"{buffer.name}: {quality_text(buffer, records[-1].quality)}")
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"{len(notes) - _NAMED} more traces"]
     merged = merge_traces(records) if records else None
@@ -82,16 +87,21 @@ class ExplainedCode(NamedTuple):
     """For all code of files."""
 
     @property
+    def codes(self) -> frozenset[str]:
+        """The codes of the answers."""
+        return frozenset(answer.code for answer in self.answers)
+
+    @property
     def is_unknown(self) -> bool:
         """Whether nothing of it is known."""
         if self.uncovered is not None:
             return not self.uncovered.places
-        return all(answer.code == "unknown" for answer in self.answers)
+        return self.codes <= {"unknown"}
 
     @property
     def has_run(self) -> bool:
         """Whether it ran."""
-        return any(answer.code in ("code-executed", "function-covered") for answer in self.answers)
+        return not self.codes.isdisjoint(("code-executed", "function-covered"))
 
 
 def _has_code(table: LocationTable, question: CodeName) -> bool:
@@ -108,17 +118,6 @@ def _has_code(table: LocationTable, question: CodeName) -> bool:
     return bool(table.functions_named(text) or table.find(function=text))
 
 
-def _find_modules(
-    context: Context, image: LocationTable, question: CodeName, trace: TraceRecords | None
-) -> list[ModuleCode]:
-    """Return the modules that matter for a question: all, or of very many those with records."""
-    points, known = context.kernel.points, len(context.kernel.code.module_files)
-    recorded: Collection[int] | None = None
-    if known > _MOST_MODULES and not question.is_all and _has_code(image, question):
-        recorded = points.find_outside([] if trace is None else [trace])
-    return [module for module in points.find_modules(recorded) if module.table is not None]
-
-
 def _join(context: Context, image: LocationTable, modules: Iterable[ModuleCode]) -> WholeCode:
     """Return the code of the image and of modules as one.
 
@@ -127,7 +126,8 @@ def _join(context: Context, image: LocationTable, modules: Iterable[ModuleCode])
     code = context.kernel.code
     parts = [CodePart(image, code.call_graph, make_finder(image))]
     for module in modules:
-        assert module.table is not None
+        if module.table is None:
+            continue
         graph = code.make_module_graph(module.module)
         parts.append(CodePart(module.table, graph, make_finder(module.table)))
     for table, graph, _ in parts:
@@ -150,11 +150,15 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
     points = context.kernel.points
     outside = points.find_outside([] if merged is None else [merged])
     remarks = points.explain_modules(outside)
-    modules = _find_modules(context, image, question, merged)
-    tables = (image, *(module.table for module in modules if module.table is not None))
+    # All modules matter, or of very many those with records.
+    wanted: Collection[int] | None = None
+    has_many = len(context.kernel.code.module_files) > _MOST_MODULES
+    if has_many and not question.is_all and _has_code(image, question):
+        wanted = outside
+    tables = (image, *points.find_module_tables(wanted))
     if not question.is_function or any(_has_code(table, question) for table in tables):
         try:
-            code = _join(context, image, modules)
+            code = _join(context, image, points.find_modules(wanted))
             about = CodeQuestion(context, code, merged, traces.notes, traces.comparisons)
         except CapabilityError as error:
             if not question.is_function:
@@ -164,18 +168,12 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
             if question.is_all:
                 uncovered = UncoveredAnswers(about.rank_uncovered(text), about.explain_uncovered)
                 return ExplainedCode(text, (), remarks, uncovered)
-            subject = about.find_subject(text, question.pc)
-            answers = list(about.explain(subject))
-            if points.lacks_modules and not _have_ended(answers):
+            subject = SubjectFinder(context, code).find(text, question.pc)
+            found = ExplainedCode(subject.name, list(about.explain(subject)), remarks)
+            if points.lacks_modules and found.codes.isdisjoint(_ENDING):
                 remarks.append("calls and pointers of modules whose files are missing are unknown")
-            return ExplainedCode(subject.name, answers, remarks)
+            return found
     return ExplainedCode(f"{text}()", list(explain_function(context, text, merged)), remarks)
-
-
-def _have_ended(answers: Iterable[Answer]) -> bool:
-    """Return whether answers need nothing of what leads to code."""
-    ending = ("code-executed", "code-absent", "code-not-instrumented")
-    return any(answer.code in ending for answer in answers)
 
 
 def explain_code(context: Context, question: CodeName, names: Sequence[str]) -> ExplainedCode:

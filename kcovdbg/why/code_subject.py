@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.code_names import check_code, unknown_file
-from kcovdbg.records.line_states import TraceRecords
+from kcovdbg.model.kcov import name_some
+from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.why.code_name import LINE
-from kcovdbg.why.joined_code import AnyFinder, AnyTable, JoinedTable
+from kcovdbg.why.joined_code import JoinedTable, WholeCode
 
+NO_RECORDS: Final = TraceRecords({}, Quality(0), frozenset())
 # Limit for functions of a file whose blocks are searched for a line.
 _MOST_FUNCTIONS: Final = 512
 _NAMED: Final = 3
@@ -51,18 +53,13 @@ class SubjectFinder:
     """Finds code by what users call it.
 
     :param context: of the command.
-    :param table: of the kernel.
-    :param finder: of the same kernel.
-    :param nothing: a trace without records.
+    :param code: of the kernel.
     """
 
-    def __init__(
-        self, context: Context, table: AnyTable, finder: AnyFinder, nothing: TraceRecords
-    ) -> None:
+    def __init__(self, context: Context, code: WholeCode) -> None:
         self._context = context
-        self._table = table
-        self._finder = finder
-        self._nothing = nothing
+        self._table = code.table
+        self._finder = code.finder
 
     def find(self, text: str, pc: int | None) -> CodeSubject:
         """Return the code that a text names.
@@ -117,10 +114,8 @@ class SubjectFinder:
                 raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
             return CodeSubject(f"{pattern}:{line}", (), (pattern, line), lack=lack)
         if len(files) > 1:
-            more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
             raise KcovdbgError(
-                f"'{pattern}' is {len(files)} files",
-                hint=f"one of {', '.join(files[:_NAMED])}{more}",
+                f"'{pattern}' is {len(files)} files", hint=f"one of {name_some(files, _NAMED)}"
             )
         place = (files[0], line)
         name = f"{files[0].removeprefix('./')}:{line}"
@@ -159,6 +154,6 @@ class SubjectFinder:
         units = (symbol.address for symbol in self._table.functions() if symbol.unit == file)
         numbers = self._numbers(iter((*near, *units, *others)))
         for number in numbers[:_MOST_FUNCTIONS]:
-            found = self._finder.find_blocks(self._nothing, number)
+            found = self._finder.find_blocks(NO_RECORDS, number)
             if any(place in block.lines for block in found.blocks):
                 yield number

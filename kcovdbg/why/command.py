@@ -41,6 +41,7 @@ from kcovdbg.why.missing_coverage import (
     explain_handle,
     explain_kcov,
     explain_task,
+    find_opened,
 )
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ def _ask_of_task(context: Context, tid: int) -> _Subject:
     address = task.fields.address
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
     answers = [*explain_task(state, task), *explain_device_task(state, address)]
-    kcovs = {session.kcov for session in state.sessions if session.kcov and session.task == address}
-    kcovs |= {kcov for kcov, fields in state.kcovs.items() if fields.task == address}
+    kcovs = {kcov for kcov, fields in state.kcovs.items() if fields.task == address}
+    for session in state.sessions_in.get(address, ()):
+        kcovs.add(session.kcov or 0)
     return _Subject(name_task(task.fields), answers, state, _buffer_of(state, task), kcovs, task)
 
 
@@ -135,18 +137,14 @@ def _buffer_of(state: State, task: Task) -> str | None:
 
     What a softirq section on top of the task collects is not the task's own.
     """
-    for session in state.sessions:
-        if session.task == task.fields.address and session.is_local:
+    for session in state.sessions_in.get(task.fields.address, ()):
+        if session.is_local:
             return f"kcov:{session.kcov:#x}"
     if task.count is not None:
         return str(task.fields.pid)
-    files = TaskFiles(state.task_fields, task.fields)
-    opened = [
-        address
-        for address, kcov in state.objects.items()
-        if kcov.count is not None and any(map(files.has, kcov.references))
-    ]
-    return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
+    opened = find_opened(state, TaskFiles(state.task_fields, task.fields))
+    known = [kcov for kcov in opened if state.objects[kcov.address].count is not None]
+    return f"kcov:{known[0].address:#x}" if len(known) == 1 else None
 
 
 def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
@@ -166,8 +164,11 @@ def _explain_function_work(context: Context, function: str) -> Iterator[Answer]:
         return
     # Threads of a process that do background work have no mark that all kernels share: their stacks
     # decide.
-    tasks = [task.fields for task in state.all_tasks]
-    workers = [fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker]
+    workers: list[int] = []
+    for task in state.all_tasks:
+        fields = task.fields
+        if fields.is_kernel_thread or fields.is_worker:
+            workers.append(fields.address)
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
     sites = context.kernel.code.find_remote_sites().sites
     yield from explain_function_work(state, function, sites)
@@ -364,42 +365,40 @@ def _show(
 
 
 def _make_finding_answer(finding: Finding) -> Answer:
-    values = tuple(f"{name}={value}" for name, value in finding.values)
+    notes = (finding.rule, *map("{0[0]}={0[1]}".format, finding.values))
     named: Values = {"rule": finding.rule, "object": finding.object, "finding": finding.values}
     if finding.severity is Severity.UNKNOWN:
         answer = (
             f"check: whether {finding.rule} is violated is unknown ({finding.reason}); in what "
             f"could be read, {finding.message}"
         )
-        return Answer("unknown", answer, named=named, notes=(finding.rule, *values))
-    doubt = (
-        ""
-        if finding.certainty is Certainty.CERTAIN
-        else f" ({finding.certainty.value}: {finding.reason})"
-    )
-    named = {**named, "certainty": finding.certainty.value}
-    return Answer(
-        "finding", f"check: {finding.message}{doubt}", named=named, notes=(finding.rule, *values)
-    )
+        return Answer("unknown", answer, named=named, notes=notes)
+    certainty = finding.certainty.value
+    answer = f"check: {finding.message}"
+    if finding.certainty is not Certainty.CERTAIN:
+        answer += f" ({certainty}: {finding.reason})"
+    return Answer("finding", answer, named={**named, "certainty": certainty}, notes=notes)
 
 
 def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
     """Yield the known bugs that explain the findings, each once with the rules that it violates,
     the likeliest first.
     """
-    causes: dict[str, list[tuple[Finding, Cause]]] = defaultdict(list)
+    order = list(Certainty)
+    rules: dict[str, dict[str, None]] = defaultdict(dict)
+    causes: dict[str, Cause] = {}
     for finding in findings:
         for cause in finding.causes:
-            causes[str(cause)].append((finding, cause))
-    order = list(Certainty)
-    for bug, found in sorted(
-        causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])
-    ):
-        _, best = min(found, key=lambda pair: order.index(pair[1].certainty))
+            bug = str(cause)
+            rules[bug][finding.rule] = None
+            known = causes.setdefault(bug, cause)
+            if order.index(cause.certainty) < order.index(known.certainty):
+                causes[bug] = cause
+    for bug, cause in sorted(causes.items(), key=lambda item: order.index(item[1].certainty)):
         yield Answer(
             "known-bug",
-            f"a known bug leaves such state, {best.certainty.value} ({best.reason}): {bug}",
-            {"rules": list(dict.fromkeys(finding.rule for finding, _ in found))},
+            f"a known bug leaves such state, {cause.certainty.value} ({cause.reason}): {bug}",
+            {"rules": list(rules[bug])},
         )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import ElfSymbol
@@ -96,8 +96,11 @@ class JoinedGraph:
 
     def data_at(self, address: int) -> ElfSymbol | None:
         """Return the symbol of the data that a word is in, None where none has it."""
-        found = (graph.data_at(address) for graph in self._graphs)
-        return next(filter(None, found), None)
+        for graph in self._graphs:
+            symbol = graph.data_at(address)
+            if symbol is not None:
+                return symbol
+        return None
 
     def find_callers(self, function: int) -> Iterator[CallSite]:
         """Yield the direct calls and tail calls of a function."""
@@ -115,8 +118,7 @@ class JoinedGraph:
 
     def has_pointers(self, function: int) -> bool:
         """Return whether a place has the address of a function."""
-        places = self._list_places(function)
-        return any(self._graphs[part].has_pointers(own) for part, own in places)
+        return next(self.find_pointers(function), None) is not None
 
 
 class JoinedFinder:
@@ -166,17 +168,17 @@ class JoinedFinder:
 
         :param files: only lines of these files; None for lines of all.
         """
-        own: list[list[int]] = [[] for _ in self._parts]
+        own: dict[int, list[int]] = defaultdict(list)
         for function in functions or ():
             index, number = self._graph.split(function)
             own[index].append(number)
         lines = NO_CODE_LINES
         contradictions = unknown_edges = 0
-        for part, numbers, records in zip(self._parts, own, self._split_trace(trace), strict=True):
-            if functions is not None and not numbers:
+        for index, records in enumerate(self._split_trace(trace)):
+            if functions is not None and index not in own:
                 continue
-            wanted = None if functions is None else numbers
-            states = part.finder.find_columns(records, wanted)
+            wanted = None if functions is None else own[index]
+            states = self._parts[index].finder.find_columns(records, wanted)
             lines = join_code_columns(lines, find_code_columns(states, files))
             contradictions += states.contradictions
             unknown_edges += states.unknown_edges
@@ -202,8 +204,10 @@ class JoinedTable:
     ) -> array[int]:
         """Return the points of a function, or of some files, ascending."""
         kinds, files = list(kinds), list(files)
-        found = (table.find(kinds, function=function, files=files) for table in self._tables)
-        return array("Q", sorted(chain.from_iterable(found)))
+        found = array("Q")
+        for table in self._tables:
+            found += table.find(kinds, function=function, files=files)
+        return array("Q", sorted(found))
 
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
         """Return the kind and the frames of points; None for what is none."""
@@ -213,7 +217,10 @@ class JoinedTable:
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
         """Return the symbols of a function and of its clones."""
-        return list(chain.from_iterable(table.functions_named(name) for table in self._tables))
+        found: list[FunctionSymbol] = []
+        for table in self._tables:
+            found += table.functions_named(name)
+        return found
 
     def functions(self) -> Iterator[FunctionSymbol]:
         """Yield the symbols of all functions."""
@@ -222,21 +229,27 @@ class JoinedTable:
 
     def units(self) -> set[str]:
         """Return the source files of all compilation units."""
-        return set[str]().union(*(table.units() for table in self._tables))
+        found: set[str] = set()
+        for table in self._tables:
+            found |= table.units()
+        return found
 
     def explain_lack(self, file: str) -> str:
         """Return what code of a file is not known; empty for a file that no module has."""
-        modules = (table.blocks for table in self._tables[1:])
-        if any(blocks is not None and file in blocks.files for blocks in modules):
-            return "its modules may have had some in .init.text, which the kernel frees"
+        for module in self._tables[1:]:
+            if module.blocks is not None and file in module.blocks.files:
+                return "its modules may have had some in .init.text, which the kernel frees"
         return ""
 
     @property
     def blocks(self) -> BlockColumns | None:
         """The blocks of the image, with the source files of all code."""
-        known = [table.blocks for table in self._tables if table.blocks is not None]
-        files = dict.fromkeys(chain.from_iterable(blocks.files for blocks in known))
-        return known[0]._replace(files=tuple(files)) if known else None
+        image = self._tables[0].blocks
+        files: dict[str, None] = {}
+        for table in self._tables:
+            if table.blocks is not None:
+                files |= dict.fromkeys(table.blocks.files)
+        return None if image is None else image._replace(files=tuple(files))
 
 
 AnyTable: TypeAlias = LocationTable | JoinedTable

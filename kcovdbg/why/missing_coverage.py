@@ -156,7 +156,7 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     :param state: with the task's stack if the task is running.
     """
     fields = task.fields
-    own = [session for session in state.sessions if session.task == fields.address]
+    own = state.sessions_in.get(fields.address, ())
     interrupt = find_interrupt(state, fields.address)
     if interrupt:
         yield Answer(
@@ -175,30 +175,30 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
             f"exiting: KCOV is disabled when a task exits{before}",
             {"flags": fields.flags},
         )
-    owned = [
-        (kcov, found)
-        for kcov, found in state.readable
-        if found.remote and found.task == fields.address
-    ]
+    owned = [kcov for kcov in state.kcovs.values() if kcov.remote and kcov.task == fields.address]
+    is_local = False
     # Since v7.2 a task may collect for both.
-    collecting = {session.kcov for session in own}
-    collecting.update(kcov.address for kcov, _ in owned)
+    collecting = {kcov.address for kcov in owned}
+    for session in own:
+        is_local = is_local or session.is_local
+        collecting.add(session.kcov or 0)
     has_several = len(collecting) > 1
     for session in own:
         buffer = _name_buffer(session.kcov, has_several=has_several)
         yield from _explain_session(state, session, buffer)
-    for kcov, of_kcov in owned:
-        if not any(session.is_local for session in own):
+    for kcov in owned:
+        if not is_local:
             yield Answer(
                 "remote-owner",
                 "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the "
                 "task itself",
-                {"kcov": of_kcov.address, "mode": task.mode},
+                {"kcov": kcov.address, "mode": task.mode},
                 rests_on=Part.OBJECTS,
                 question="it is the owner of a KCOV_REMOTE_ENABLE; whether it is traced itself",
             )
-        yield from _explain_remote(state, of_kcov)
-        yield from _explain_count(state, kcov, _name_buffer(kcov.address, has_several=has_several))
+        buffer = _name_buffer(kcov.address, has_several=has_several)
+        yield from _explain_remote(state, kcov)
+        yield from _explain_count(state, state.objects[kcov.address], buffer)
     if not own and not owned:
         yield from _explain_idle(state, task)
     if fields.kcov_handle and not owned:
@@ -408,7 +408,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         )
         return
     files = TaskFiles(state.task_fields, fields)
-    mine = [found for kcov, found in state.readable if any(map(files.has, kcov.references))]
+    mine = find_opened(state, files)
     # An exiting task has closed its files.
     if not mine and not fields.is_exiting:
         yield Answer(
@@ -448,6 +448,11 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
     yield from _explain_all_disabled(state, idle)
 
 
+def find_opened(state: State, files: TaskFiles) -> list[KcovFields]:
+    """Return the objects that a task's process has open or mapped."""
+    return [fields for kcov, fields in state.readable if any(map(files.has, kcov.references))]
+
+
 def _is_shared(state: State, kcov: KcovFields, files: TaskFiles) -> bool:
     """Return whether a process with other files has an object's file as well: one of them inherited
     it, or was sent it.
@@ -465,7 +470,7 @@ def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
     """Yield why an object that a task has open, but did not enable, does not record it."""
     owner = state.task_by_address.get(kcov.task or 0)
     if owner is None:
-        yield from _explain_disabled(state, state.objects[kcov.address], kcov)
+        yield from _explain_disabled(state, kcov)
         return
     yield Answer(
         "enabled-by-other-thread",
@@ -481,13 +486,16 @@ def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
     """Return one answer on the objects that a task has open, but that other threads and processes
     made or enabled.
     """
-    found = (state.task_by_address.get(kcov.task or 0) for kcov in kcovs)
-    owners = [owner for owner in found if owner is not None]
+    owners: list[TaskFields] = []
+    for kcov in kcovs:
+        owner = state.task_by_address.get(kcov.task or 0)
+        if owner is not None:
+            owners.append(owner)
     code: Reason = "descriptors-inherited"
     enabled = "none is enabled"
     if owners:
         code = "enabled-by-other-thread"
-        enabled = f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}"
+        enabled = f"{len(owners)} are enabled by {name_some(map(name_task, owners), _NAMED)}"
     named: Values = {
         "kcovs": [kcov.address for kcov in kcovs[:_NAMED]],
         "pids": [owner.pid for owner in owners[:_NAMED]],
@@ -509,17 +517,17 @@ def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator
     """Yield why objects are not enabled: of several in one state, one answer."""
     by_code: dict[Reason, list[KcovFields]] = defaultdict(list)
     for kcov in kcovs:
-        first = next(_explain_disabled(state, state.objects[kcov.address], kcov))
+        first = next(_explain_disabled(state, kcov))
         by_code[first.code].append(kcov)
     for code, found in by_code.items():
         if len(found) == 1:
-            yield from _explain_disabled(state, state.objects[found[0].address], found[0])
+            yield from _explain_disabled(state, found[0])
             continue
         addresses = [kcov.address for kcov in found]
         yield Answer(
             code,
             f"its process has {len(found)} objects open that are {_STEPS[code]}: "
-            f"{name_some([*map(hex, addresses)], _NAMED)}",
+            f"{name_some(map(hex, addresses), _NAMED)}",
             {"objects": len(found)},
             {"kcovs": addresses[:_NAMED]},
             rests_on=Part.TASKS if any(kcov.task for kcov in found) else Part.NOTHING,
@@ -537,7 +545,9 @@ _STEPS: Final[Mapping[Reason, str]] = {
 }
 
 
-def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
+def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
+    """Yield why an object is not enabled."""
+    kcov = state.objects[fields.address]
     about, named = name_kcov(fields.address), {"kcov": fields.address}
     if kcov.mode == modes.DISABLED:
         yield Answer(
@@ -593,26 +603,37 @@ def _explain_end(state: State, fields: KcovFields, shown: Values) -> Answer:
 
 def _explain_failure(state: State, fields: KcovFields) -> Answer:
     """Return that KCOV_REMOTE_ENABLE may have failed, with the handles that are registered."""
-    owners: list[str] = []
-    for entry in state.handles:
-        handle = handles.decode_handle(entry.handle or 0)
-        owners.append(f"{handle} of {name_task(entry)}")
-    registered: int | None = len(owners)
-    taken = name_some(owners) or "now there is none"
-    unread = state.unread(Part.REMOTE)
-    if unread:
-        registered = None
-        taken = f"{name_some(owners) or 'which ones'}, unknown: {unread[0]}"
+    owners, registered = list_registered(state)
     answer = (
         f"the buffer never had a record, and KCOV_ENABLE leaves some. Either KCOV_REMOTE_ENABLE "
-        f"failed (EEXIST: a handle is registered already, {taken}; EINVAL: a handle is not valid), "
-        f"or it succeeded, and no section was merged before its owner disabled it or exited"
+        f"failed, or it succeeded, and no section was merged before its owner disabled it or "
+        f"exited. It fails with EINVAL for a handle that is not valid, and with EEXIST for one "
+        f"that is registered; registered now: {owners}"
     )
     values: Values = {"count": 0, "registered": registered}
     return Answer("remote-enable-failed", answer, values, {"kcov": fields.address})
 
 
+def list_registered(state: State, subsystem: int | None = None) -> tuple[str, int | None]:
+    """Return the registered handles with their owners in words, and how many they are; None where
+    this is unknown.
+
+    :param subsystem: of the handles; None for all handles.
+    """
+    found: list[str] = []
+    for entry in state.handles:
+        handle = handles.decode_handle(entry.handle or 0)
+        if subsystem in (None, handle.subsystem):
+            found.append(f"{handle} of {name_task(entry)}")
+    owners = name_some(found)
+    unread = state.unread(Part.REMOTE)
+    if unread:
+        return f"{owners + ', others ' if found else ''}unknown: {unread[0]}", None
+    return owners or "none", len(found)
+
+
 def _sections_of(state: State, address: int) -> list[Session]:
+    """Return the sections that collect for an object."""
     return [session for session in state.sessions_of.get(address, ()) if session.is_section]
 
 
@@ -766,9 +787,7 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
     tasks = [task.fields for task in state.tasks if task.fields.kcov_handle == handle]
     shown = tasks[:_NAMED]
     if tasks:
-        named = ", ".join(map(name_task, shown))
-        if len(tasks) > _NAMED:
-            named += " and others"
+        named = name_some(map(name_task, tasks), _NAMED)
         yield Answer(
             "carried-by-tasks",
             f"carried by {named}: their background work may run under it",
@@ -794,7 +813,7 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         pids = [carrier.pid for carrier in found if carrier.pid is not None]
         if pids:
             workers = {"pids": pids[:_NAMED]}
-            answer += f", whose worker is {', '.join(f'task {pid}' for pid in pids)}"
+            answer += f", whose worker is {', '.join(map('task {}'.format, pids))}"
         addresses = [carrier.address for carrier in found[:_NAMED]]
         yield Answer("carried-by-work", answer, {_CARRIER_KEYS[kind]: addresses}, workers)
     unreadable = state.lacks(Source.CARRIERS)
@@ -861,7 +880,7 @@ def _explain_without_owner(state: State, kcov: Kcov, fields: KcovFields) -> Iter
         )
     is_unknown = bool(fields.task and state.unread(Part.TASKS))
     if not is_unknown:
-        yield from _explain_disabled(state, kcov, fields)
+        yield from _explain_disabled(state, fields)
     if is_unknown or kcov.count:
         yield from _explain_count(state, kcov, "its buffer")
 

@@ -17,7 +17,7 @@ from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, TraceR
 from kcovdbg.symbols.blocks import BlockFlag
 from kcovdbg.why.call_ways import WayFinder, find_block
 from kcovdbg.why.dominators import DominatorTree
-from kcovdbg.why.joined_code import AnyFinder, AnyGraph, AnyTable
+from kcovdbg.why.joined_code import WholeCode
 
 _Line: TypeAlias = tuple[str, int]
 
@@ -61,20 +61,14 @@ _START: Final = -1
 class UncoveredRanking:
     """Ranks what stands before the lines that did not run.
 
-    :param table: of the kernel.
-    :param graph: of the same kernel.
-    :param finder: of the same kernel.
+    :param code: of the kernel.
     :param trace: all traces together.
     """
 
-    def __init__(
-        self, table: AnyTable, graph: AnyGraph, finder: AnyFinder, trace: TraceRecords
-    ) -> None:
-        self._table = table
-        self._graph = graph
-        self._finder = finder
+    def __init__(self, code: WholeCode, trace: TraceRecords) -> None:
+        self._table, self._graph, self._finder = code
         self._trace = trace
-        self._ways = WayFinder(graph, finder, trace)
+        self._ways = WayFinder(code.graph, code.finder, trace)
         self._tree = DominatorTree[_Node](_START, self._link())
 
     def find_lines_behind(
@@ -86,12 +80,11 @@ class UncoveredRanking:
         :param functions: those that :meth:`find_functions` finds.
         """
         found = self._finder.find_lines(self._trace, None, files=files)
-        uncovered = {
-            (file, line.line)
-            for file, rows in found.files.items()
-            for line in rows
-            if line.state is LineState.NOT_EXECUTED
-        }
+        uncovered: set[_Line] = set()
+        for file, rows in found.files.items():
+            for row in rows:
+                if row.state is LineState.NOT_EXECUTED:
+                    uncovered.add((file, row.line))
         common: dict[_Line, _Node] = {}
         for node, lines in self._list_lines(functions):
             if node not in self._tree:
@@ -135,7 +128,7 @@ class UncoveredRanking:
 
     def _count_topmost(self, functions: Iterable[int]) -> Counter[_Node]:
         """Return how many of some functions lie behind each topmost node."""
-        reached = (function for function in functions if function in self._tree)
+        reached = filter(self._tree.__contains__, functions)
         return Counter(self._tree.find_path(function)[0] for function in reached)
 
     def find_functions(self, files: Collection[str]) -> Collection[int]:
@@ -147,8 +140,8 @@ class UncoveredRanking:
             for symbol in self._table.functions()
             if symbol.unit is not None and symbol.unit.removeprefix("./") in plain
         ]
-        found = {self._finder.find_function(place) for place in places}
-        return {one for one in found if one is not None} - self._ways.executed
+        found = set(map(self._finder.find_function, places)) - self._ways.executed
+        return {one for one in found if one is not None}
 
     def _list_lines(self, functions: Iterable[int]) -> Iterator[tuple[_Node, Iterable[_Line]]]:
         """Yield the blocks of functions that ran, and some functions that did not, with their

@@ -22,6 +22,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
 from kcovdbg.why.call_ways import Way, WayFinder, find_block
+from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.uncovered_code import BlockNode, UncoveredRanking
 from tests.lab.execution_truth import Call
 from tests.lab.kernel import Kernel
@@ -202,7 +203,7 @@ def test_lines_behind_a_place_need_it(
     early = truth.calls[::2]
     counts = Counter(record for call, _ in early for record in call.records)
     trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
-    ranking = UncoveredRanking(table, graph, truth.finder, trace)
+    ranking = UncoveredRanking(WholeCode(table, graph, truth.finder), trace)
     behind = ranking.find_lines_behind(files, ranking.find_functions(files))
     node_of = {line: node for node, lines in behind.items() if node != -1 for line in lines}
     assert len(node_of) > 10_000
