@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.wording import place_text
 from kcovdbg.records.call_tree import CallKind, LocatedCall
@@ -59,10 +59,29 @@ CALL_COLUMNS: Final = (
         meaning="index of the last record of the call",
     ),
     Column("depth", NUMBER, value="call.depth", json_only=True),
-    Column("kind", TEXT, value="call.kind", json_only=True),
-    Column("records", NUMBER, value="call.total"),
+    Column(
+        "kind",
+        TEXT,
+        value="call.kind",
+        json_only=True,
+        meaning="`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)",
+    ),
+    Column(
+        "records",
+        NUMBER,
+        value="call.total",
+        meaning="records of the call, with those of nested calls",
+        unit="records",
+    ),
     Column("points", NUMBER, value="call.points", json_only=True),
-    Column("rounds", NUMBER, value=lambda _row: 1, json_only=True),
+    Column(
+        "rounds",
+        NUMBER,
+        value=lambda _row: 1,
+        json_only=True,
+        meaning="1: calls are not folded",
+        unit="rounds",
+    ),
     Column(
         "function",
         SYMBOL,
@@ -82,13 +101,6 @@ CALL_COLUMNS: Final = (
 
 CALL_ROWS: Final = RowType(
     CALL_COLUMNS,
-    {
-        "kind": Meaning(
-            "`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"
-        ),
-        "records": Meaning("records of the call, with those of nested calls", unit="records"),
-        "rounds": Meaning("1: calls are not folded", unit="rounds"),
-    },
     errors=True,
     when="of a buffer with entry and exit records, without `--unique` and `--against`",
 )

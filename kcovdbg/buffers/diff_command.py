@@ -12,23 +12,13 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.buffers.line_diff import LINE_COLUMNS, LINE_MEANINGS, diff_lines
+from kcovdbg.buffers.line_diff import LINE_COLUMNS, diff_lines
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.function_causes import CauseFinder, FunctionCause
 from kcovdbg.compare.trace_builds import compare_builds, find_builds, read_sides
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.column import (
-    ADDRESS,
-    NUMBER,
-    PATH,
-    SYMBOL,
-    TEXT,
-    WORD,
-    Column,
-    Meaning,
-    RowType,
-)
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -98,12 +88,22 @@ class _Row(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("side", TEXT),
+    Column(
+        "side",
+        TEXT,
+        meaning="`left`, `right`, or `flicker` where only some runs of a side have it",
+    ),
     Column("pc", WORD),
     Column("address", ADDRESS),
-    Column("count", NUMBER, value="records"),
-    Column("left_runs", NUMBER),
-    Column("right_runs", NUMBER),
+    Column(
+        "count",
+        NUMBER,
+        value="records",
+        meaning="number of records in all runs",
+        unit="records",
+    ),
+    Column("left_runs", NUMBER, meaning="runs of the left side that have the PC", unit="runs"),
+    Column("right_runs", NUMBER, meaning="runs of the right side that have the PC", unit="runs"),
     frames_column(),
 )
 _BUILD_COLUMNS: Final = (
@@ -113,35 +113,36 @@ _BUILD_COLUMNS: Final = (
         meaning="the PC of the same point in the other build",
         null="the other build has no such point",
     ),
-    Column("missing", TEXT),
-    Column("cause", TEXT, value=lambda row: row.cause and row.cause.cause.value),
-    Column("cause_detail", TEXT, value=lambda row: row.cause and row.cause.detail),
+    Column(
+        "missing",
+        TEXT,
+        meaning=(
+            "what the other build lacks: `function`, `line`; `lines` where a build has no debug "
+            "info of the function, `location` where the PC has none"
+        ),
+        null="it lacks nothing",
+    ),
+    Column(
+        "cause",
+        TEXT,
+        value=lambda row: row.cause and row.cause.cause.value,
+        meaning=(
+            "why the other build recorded nothing of the function: `not-reached`; `unrecorded`: it "
+            "ran, as follows from other records; `unknown`: whether it ran is; `renamed`; "
+            "`not-instrumented`; `not-built`: its image has no code of the file; `gone` or `new`: "
+            "the source of the right or the left build has no such function; `no-point`: inlined, "
+            "left out, or its source is not at hand"
+        ),
+        null="it recorded some of it, or the PC has no location",
+    ),
+    Column(
+        "cause_detail",
+        TEXT,
+        value=lambda row: row.cause and row.cause.detail,
+        meaning="the other name of a function that was renamed, or the option that builds the file",
+        null="the cause names nothing",
+    ),
 )
-
-
-_MEANINGS: Final = {
-    "side": Meaning("`left`, `right`, or `flicker` where only some runs of a side have it"),
-    "count": Meaning("number of records in all runs", unit="records"),
-    "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
-    "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
-    "missing": Meaning(
-        "what the other build lacks: `function`, `line`; `lines` where a build has no debug info "
-        "of the function, `location` where the PC has none",
-        "it lacks nothing",
-    ),
-    "cause": Meaning(
-        "why the other build recorded nothing of the function: `not-reached`; `unrecorded`: it "
-        "ran, as follows from other records; `unknown`: whether it ran is; `renamed`; "
-        "`not-instrumented`; `not-built`: its image has no code of the file; `gone` or `new`: the "
-        "source of the right or the left build has no such function; `no-point`: inlined, left "
-        "out, or its source is not at hand",
-        "it recorded some of it, or the PC has no location",
-    ),
-    "cause_detail": Meaning(
-        "the other name of a function that was renamed, or the option that builds the file",
-        "the cause names nothing",
-    ),
-}
 
 
 class _Group(NamedTuple):
@@ -579,13 +580,12 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
-        RowType(LINE_COLUMNS, LINE_MEANINGS, when="with `--by line`"),
-        RowType(_ORDERED_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
-        RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
+        RowType(_COLUMNS, errors=True, when="without options"),
+        RowType(LINE_COLUMNS, when="with `--by line`"),
+        RowType(_ORDERED_COLUMNS, errors=True, when="with `--ordered`"),
+        RowType((*_COLUMNS, *_BUILD_COLUMNS), errors=True, when="between two builds"),
         RowType(
             (*_ORDERED_COLUMNS, *_BUILD_COLUMNS),
-            _MEANINGS,
             errors=True,
             when="between two builds with `--ordered`",
         ),

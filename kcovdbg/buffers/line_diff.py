@@ -11,7 +11,7 @@ from operator import add
 from typing import Final, NamedTuple
 
 from kcovdbg.compare.trace_builds import TraceBuilds
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
@@ -57,25 +57,30 @@ class DifferingLine(NamedTuple):
 
 
 LINE_COLUMNS: Final = (
-    Column("side", TEXT),
+    Column(
+        "side",
+        TEXT,
+        meaning=(
+            "`left` if every run of the left side executed the line and none of the right side "
+            "did, `right` for the reverse, `flicker` where runs of one side differ"
+        ),
+    ),
     Column("file", PATH, meaning="source file, relative to the build root"),
     Column("line", NUMBER, meaning="line in the file"),
-    Column("left_runs", NUMBER),
-    Column("right_runs", NUMBER),
-    Column("hits", NUMBER),
+    Column(
+        "left_runs", NUMBER, meaning="runs of the left side that executed the line", unit="runs"
+    ),
+    Column(
+        "right_runs", NUMBER, meaning="runs of the right side that executed the line", unit="runs"
+    ),
+    Column(
+        "hits",
+        NUMBER,
+        meaning="largest number of records of its code in a run; 1 where it is inferred",
+        unit="records",
+    ),
     Column("text", TEXT, meaning="the line's text", null="the source is not at hand"),
 )
-LINE_MEANINGS: Final = {
-    "side": Meaning(
-        "`left` if every run of the left side executed the line and none of the right side did, "
-        "`right` for the reverse, `flicker` where runs of one side differ"
-    ),
-    "left_runs": Meaning("runs of the left side that executed the line", unit="runs"),
-    "right_runs": Meaning("runs of the right side that executed the line", unit="runs"),
-    "hits": Meaning(
-        "largest number of records of its code in a run; 1 where it is inferred", unit="records"
-    ),
-}
 
 Runs = Callable[[], Iterable[BufferCounts]]
 """Reads the runs of a side, one after the other."""

@@ -17,18 +17,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import (
-    ADDRESS,
-    NUMBER,
-    PATH,
-    SHARE,
-    SYMBOL,
-    TEXT,
-    WORD,
-    Column,
-    Meaning,
-    RowType,
-)
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_early_points, find_point_table
@@ -249,7 +238,12 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
     """
     return [
         Column("pc", WORD),
-        Column("kind", TEXT, value=lambda row: row.kind.name.lower()),
+        Column(
+            "kind",
+            TEXT,
+            value=lambda row: row.kind.name.lower(),
+            meaning="kind of the point: `pc`, `cmp`, `entry` or `exit`",
+        ),
         Column("address", ADDRESS, json_only=not offset),
         Column(
             "symbol",
@@ -351,9 +345,12 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
     :param has_trace: whether there are buffers.
     """
     hidden = not has_trace
-    names = [Column("name", PATH, title=by.upper())]
+    names = [Column("name", PATH, title=by.upper(), meaning="the directory or file")]
     if by == _BY_FUNCTION:
-        names = [Column("name", SYMBOL, title=by.upper()), Column("file", PATH)]
+        names = [
+            Column("name", SYMBOL, title=by.upper(), meaning="the function"),
+            Column("file", PATH, meaning="file of the function"),
+        ]
     return [
         *names,
         *_make_figure_columns("line", "lines with code in functions with points", hidden=hidden),
@@ -533,20 +530,12 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(
-            _make_columns(0, counted=True),
-            {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")},
-        ),
+        RowType(_make_columns(0, counted=True)),
         RowType(
             _make_group_columns(_BY_FILE, has_trace=True),
-            {"name": Meaning("the directory or file")},
             when="with `--by directory` or `--by file`",
         ),
-        RowType(
-            _make_group_columns(_BY_FUNCTION, has_trace=True),
-            {"name": Meaning("the function"), "file": Meaning("file of the function")},
-            when="with `--by function`",
-        ),
+        RowType(_make_group_columns(_BY_FUNCTION, has_trace=True), when="with `--by function`"),
     ),
     description=(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV "

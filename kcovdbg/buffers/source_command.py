@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.buffers.trace_coverage import LINE_MARKS, LineFinder
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
@@ -62,10 +62,25 @@ _COLUMNS: Final = (
         meaning="coverage points on this line",
         unit="points",
     ),
-    Column("covered", NUMBER, value="coverage.covered"),
-    Column("state", TEXT, value=lambda row: LINE_MARKS[row.state].word),
     Column(
-        "reason", TEXT, value=lambda row: row.state.name.lower() if row.state.is_unknown else None
+        "covered",
+        NUMBER,
+        value="coverage.covered",
+        meaning="points on this line that the buffer has",
+        unit="points",
+    ),
+    Column(
+        "state",
+        TEXT,
+        value=lambda row: LINE_MARKS[row.state].word,
+        meaning="`executed`, `partly`, `not-executed`, `not-instrumented` or `unknown`",
+    ),
+    Column(
+        "reason",
+        TEXT,
+        value=lambda row: row.state.name.lower() if row.state.is_unknown else None,
+        meaning="why the state is unknown: `undecided`, `moved`, `edges` or `outside`",
+        null="it is known",
     ),
     Column("text", TEXT),
 )
@@ -174,23 +189,7 @@ COMMAND: Final = Command(
     summary="show source text with executed lines marked",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "covered": Meaning("points on this line that the buffer has", unit="points"),
-                "state": Meaning(
-                    "`executed`, `partly`, `not-executed`, `not-instrumented` or `unknown`"
-                ),
-                "reason": Meaning(
-                    "why the state is unknown: `undecided`, `moved`, `edges` or `outside`",
-                    null="it is known",
-                ),
-            },
-            errors=True,
-            unread=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True, unread=True),),
     description=(
         "Each line of a function that was executed has a mark: + executed, with the number of "
         "records; ~ executed, but not all of its code; ! not executed; ? unknown; x without "

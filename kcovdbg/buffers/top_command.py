@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import approximate_errors, frames_column
@@ -81,8 +81,23 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
             meaning="share of the buffer's records, from 0 to 1",
         ),
         Column("points", NUMBER, value="share.points", json_only=by == "pc", priority=2),
-        Column("repeats", NUMBER, value="share.repeats", priority=1),
-        Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
+        Column(
+            "repeats",
+            NUMBER,
+            value="share.repeats",
+            priority=1,
+            meaning="records of points that the same run of a function already had",
+            unit="records",
+        ),
+        Column(
+            "function",
+            SYMBOL,
+            elastic=16,
+            json_only=by == "file",
+            text=_function_text,
+            meaning="name of the function",
+            null="grouped by file, or unknown",
+        ),
         Column("file", PATH, elastic=16),
         Column(
             "line",
@@ -91,8 +106,22 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
             meaning="line in the file",
             null="not grouped by PC, or unknown",
         ),
-        Column("pc", WORD, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
-        Column("file_pc", WORD, title="IN FILE", json_only=not is_moved, priority=3),
+        Column(
+            "pc",
+            WORD,
+            title="HOTTEST PC" if by != "pc" else "PC",
+            priority=3,
+            meaning="PC of the group with the most records",
+        ),
+        Column(
+            "file_pc",
+            WORD,
+            title="IN FILE",
+            json_only=not is_moved,
+            priority=3,
+            meaning="this PC as the file has it: a call, or with the KASLR offset",
+            null="it is no list of PCs",
+        ),
         frames_column(),
     )
 
@@ -151,23 +180,7 @@ COMMAND: Final = Command(
     summary="show what fills a buffer, by function, file or PC",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _make_columns("pc"),
-            {
-                "repeats": Meaning(
-                    "records of points that the same run of a function already had", unit="records"
-                ),
-                "pc": Meaning("PC of the group with the most records"),
-                "file_pc": Meaning(
-                    "this PC as the file has it: a call, or with the KASLR offset",
-                    "it is no list of PCs",
-                ),
-                "function": Meaning("name of the function", "grouped by file, or unknown"),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(_make_columns("pc"), errors=True),),
     description=(
         "REPEATS counts records that cover nothing new, as in loops: the same run of the function "
         "already had their points. Inlined functions count separately."

@@ -19,7 +19,7 @@ from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceSide, compare_builds, read_sides
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import approximate_errors, where_column
@@ -106,19 +106,53 @@ def _function_text(row: _Row) -> str:
 _COLUMNS: Final = (
     Column("depth", NUMBER, value="step.depth", json_only=True),
     Column("records", NUMBER, value="step.records"),
-    Column("rounds", NUMBER, value="step.rounds", priority=2),
+    Column(
+        "rounds",
+        NUMBER,
+        value="step.rounds",
+        priority=2,
+        meaning="how often a loop was folded into this line",
+        unit="rounds",
+    ),
     Column("function", SYMBOL, value="frame.function", text=_function_text, elastic=24),
-    Column("values", LIST, elastic=16, hide_empty=True),
+    Column(
+        "values",
+        LIST,
+        elastic=16,
+        hide_empty=True,
+        meaning="arguments and returned value of the first call, in buffers that hold them",
+    ),
     Column("file", PATH, value="frame.file", json_only=True),
     Column("line", NUMBER, value="frame.line", json_only=True),
     Column("class", TEXT, value="name", hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
 _COMPARED_COLUMNS: Final = (
-    Column("side", TEXT, text=lambda row: _SIGNS[row.side], title=""),
+    Column(
+        "side",
+        TEXT,
+        text=lambda row: _SIGNS[row.side],
+        title="",
+        meaning="`what` or `against` where only one of the traces has the line, or `both`",
+    ),
     _COLUMNS[0],
-    Column("against_records", NUMBER, value=lambda row: row.records[0], title="AGAINST"),
-    Column("records", NUMBER, value=lambda row: row.records[1]),
+    Column(
+        "against_records",
+        NUMBER,
+        value=lambda row: row.records[0],
+        title="AGAINST",
+        meaning="records of the trace that is compared with",
+        null="it has none",
+        unit="records",
+    ),
+    Column(
+        "records",
+        NUMBER,
+        value=lambda row: row.records[1],
+        meaning="records of WHAT",
+        null="it has none",
+        unit="records",
+    ),
     *_COLUMNS[3:],
 )
 _CLASS_COLUMNS: Final = (
@@ -126,11 +160,6 @@ _CLASS_COLUMNS: Final = (
     Column("summary", TEXT, meaning="what the class holds"),
     Column("functions", LIST, json_only=True, meaning="patterns of names of functions"),
     Column("files", LIST, json_only=True, meaning="patterns of source files"),
-)
-
-
-_VALUES: Final = Meaning(
-    "arguments and returned value of the first call, in buffers that hold them"
 )
 
 
@@ -437,31 +466,9 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "rounds": Meaning("how often a loop was folded into this line", unit="rounds"),
-                "values": _VALUES,
-            },
-            errors=True,
-            when="without `--classes`",
-        ),
+        RowType(_COLUMNS, errors=True, when="without `--classes`"),
         CALL_ROWS,
-        RowType(
-            _COMPARED_COLUMNS,
-            {
-                "values": _VALUES,
-                "side": Meaning(
-                    "`what` or `against` where only one of the traces has the line, or `both`"
-                ),
-                "records": Meaning("records of WHAT", "it has none", "records"),
-                "against_records": Meaning(
-                    "records of the trace that is compared with", "it has none", "records"
-                ),
-            },
-            errors=True,
-            when="with `--against`",
-        ),
+        RowType(_COMPARED_COLUMNS, errors=True, when="with `--against`"),
         RowType(_CLASS_COLUMNS, when="with `--classes`"),
     ),
     description=(

@@ -288,7 +288,7 @@ class RowType(NamedTuple):
     columns: Sequence[Column]
     meanings: Mapping[str, Meaning] = MappingProxyType({})
     """The meanings of keys, by path as in ``references[].kind``: of shared columns that mean
-    something else in these rows, and of columns that have no room for it on their line."""
+    something else in these rows."""
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""

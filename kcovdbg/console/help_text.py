@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Argument
-from kcovdbg.console.column import ANY, LIST, Column, Meaning, RowType
+from kcovdbg.console.column import ANY, LIST, Column, RowType
 from kcovdbg.console.command import BUFFERS_TOPIC, OUTPUT_OPTIONS, Command, CommandTable, Example
 from kcovdbg.console.renderable import Line, Lines, Table, text_lines, wrap_line
 from kcovdbg.errors import UsageError
@@ -56,6 +56,7 @@ _COMMAND_COLUMNS: Final = (
         LIST,
         value=lambda command: sorted(need.name.lower() for need in command.needs),
         json_only=True,
+        meaning="what it cannot do without",
     ),
     Column(
         "arguments",
@@ -75,7 +76,7 @@ _COMMAND_COLUMNS: Final = (
         meaning="lines to type",
     ),
 )
-COMMAND_ROW: Final = RowType(_COMMAND_COLUMNS, {"needs": Meaning("what it cannot do without")})
+COMMAND_ROW: Final = RowType(_COMMAND_COLUMNS)
 """The row of JSON about a command."""
 OPTION_ROW: Final = RowType(_ARGUMENT_COLUMNS, when="of `help output`")
 """The row of JSON about an option that commands share."""

@@ -31,7 +31,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     ),
     "class": Meaning("class of infrastructure functions that the function is in", "it is in none"),
     "comm": Meaning("name of the task", UNKNOWN_TASK),
-    "const": Meaning("whether the first operand is a constant", "the record is not a comparison"),
     "count": Meaning("number of records", "there is no buffer, or it could not be read", "records"),
     "cpu": Meaning("number of the CPU", UNREAD),
     "depth": Meaning("levels of calls above it, 0 for the outermost", unit="levels"),

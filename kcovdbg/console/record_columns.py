@@ -16,7 +16,6 @@ from kcovdbg.console.column import (
     WORD,
     WORDS,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.wording import (
@@ -104,21 +103,57 @@ def make_record_columns(
     if is_comparison:
         columns += [
             Column("type", WORD, value=_of_comparison("type"), json_only=True),
-            Column("size", NUMBER, value=_of_comparison("size")),
-            Column("const", BOOL, value=_of_comparison("const")),
-            _operand_column("arg1", big_endian),
-            _operand_column("arg2", big_endian),
+            Column(
+                "size",
+                NUMBER,
+                value=_of_comparison("size"),
+                meaning="size of the operands",
+                unit="bytes",
+            ),
+            Column(
+                "const",
+                BOOL,
+                value=_of_comparison("const"),
+                meaning="whether the first operand is a constant",
+            ),
+            _operand_column("arg1", "first operand", big_endian),
+            _operand_column("arg2", "second operand", big_endian),
         ]
     if has_values:
         columns += [
-            Column("argument", NUMBER, value=_of_values("argument"), json_only=True),
-            Column("size", NUMBER, value=_value_size, priority=3),
-            Column("pointer", WORD, value=_of_values("pointer"), priority=4),
+            Column(
+                "argument",
+                NUMBER,
+                value=_of_values("argument"),
+                json_only=True,
+                meaning="number of the argument, from 0",
+                null="it is a returned value or a comparison",
+            ),
+            Column(
+                "size",
+                NUMBER,
+                value=_value_size,
+                priority=3,
+                meaning="size of the argument, the returned value or the operands",
+                unit="bytes",
+            ),
+            Column(
+                "pointer",
+                WORD,
+                value=_of_values("pointer"),
+                priority=4,
+                meaning="address that the values were read from",
+                null="it is a comparison",
+            ),
             Column(
                 "values",
                 WORDS,
                 value=_value_words,
                 text=lambda row: record_text(row, big_endian=big_endian).operands,
+                meaning=(
+                    "the value, the members of a structure, or the operands; null is memory that "
+                    "the kernel could not read"
+                ),
             ),
         ]
     return (
@@ -129,14 +164,14 @@ def make_record_columns(
     )
 
 
-def _operand_column(name: str, big_endian: bool) -> Column:
+def _operand_column(name: str, meaning: str, big_endian: bool) -> Column:
     def text(row: LocatedRecord) -> str | None:
         comparison = row.record.comparison
         if comparison is None:
             return None
         return format_operand(getattr(comparison, name), comparison, big_endian)
 
-    return Column(name, WORD, value=_of_comparison(name), text=text)
+    return Column(name, WORD, value=_of_comparison(name), text=text, meaning=meaning)
 
 
 def _of_comparison(name: str) -> Callable[[LocatedRecord], Any]:
@@ -159,32 +194,13 @@ def _value_words(row: LocatedRecord) -> tuple[int | None, ...]:
     return () if found.comparison is None else (found.comparison.arg1, found.comparison.arg2)
 
 
-_VALUES: Final = {
-    "argument": Meaning("number of the argument, from 0", "it is a returned value or a comparison"),
-    "size": Meaning("size of the argument, the returned value or the operands", unit="bytes"),
-    "pointer": Meaning("address that the values were read from", "it is a comparison"),
-    "values": Meaning(
-        "the value, the members of a structure, or the operands; null is memory that the "
-        "kernel could not read"
-    ),
-}
-_COMPARISON: Final = {
-    "size": Meaning("size of the operands", unit="bytes"),
-    "const": Meaning("whether the first operand is a constant"),
-    "arg1": Meaning("first operand"),
-    "arg2": Meaning("second operand"),
-}
 RECORD_ROWS: Final = (
     RowType(make_record_columns(is_comparison=False), errors=True, when="of a buffer of PCs"),
     RowType(
-        make_record_columns(is_comparison=True),
-        _COMPARISON,
-        errors=True,
-        when="of a buffer of comparisons",
+        make_record_columns(is_comparison=True), errors=True, when="of a buffer of comparisons"
     ),
     RowType(
         make_record_columns(is_comparison=False, has_values=True),
-        _VALUES,
         errors=True,
         when="of a buffer of arguments and returned values",
     ),

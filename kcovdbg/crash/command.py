@@ -386,6 +386,7 @@ COMMAND: Final = Command(
             _COLUMNS,
             {
                 "size": Meaning("size of the operands", _NO_COMPARISON, "bytes"),
+                "const": Meaning("whether the first operand is a constant", _NO_COMPARISON),
                 "arg1": Meaning("first operand", _NO_COMPARISON),
                 "arg2": Meaning("second operand", _NO_COMPARISON),
                 "stack": Meaning(

@@ -184,24 +184,24 @@ TASKS: Final = MonitorList(
         Column(
             "pid",
             PID,
-            value=attrgetter("task.pid"),
+            value="task.pid",
             text=lambda row: f"{row.task.pid or ABSENT:>6}",
         ),
-        Column("comm", COMM, value=attrgetter("task.comm"), elastic=8),
+        Column("comm", COMM, value="task.comm", elastic=8),
         Column(
             "mode",
             MODE,
-            value=attrgetter("task.kcov_mode"),
+            value="task.kcov_mode",
             style=lambda row: "mode" if row.task.is_tracing else "idle",
         ),
         Column("role", value=_role),
         Column(
             "fill",
-            value=attrgetter("task.fill"),
+            value="task.fill",
             text=lambda row: f"{bar_text(row.task.fill, row.task.full):<{_BAR}}",
             style=_bar_style,
         ),
-        Column("records", NUMBER, value=attrgetter("task.count"), text=_records_text, priority=1),
+        Column("records", NUMBER, value="task.count", text=_records_text, priority=1),
         Column(
             "rate",
             NUMBER,
@@ -219,7 +219,7 @@ TASKS: Final = MonitorList(
         Column("lost", NUMBER, text=_lost_text, priority=2),
         Column(
             "syscall",
-            value=attrgetter("task.syscall"),
+            value="task.syscall",
             text=lambda row: f"{row.task.syscall or ABSENT:<12}",
             style="symbol",
             elastic=12,
@@ -244,7 +244,7 @@ SECTIONS: Final = MonitorList(
             value=_per_second,
             text=lambda row: f"{slow_rate_text(row.rate):>6}",
         ),
-        Column("object", ADDRESS, value=attrgetter("kcov")),
+        Column("object", ADDRESS, value="kcov"),
     ),
     sort="begun",
     empty="no remote section was seen",
@@ -254,9 +254,9 @@ OBJECTS: Final = MonitorList(
     "Objects",
     lambda activity: tuple(activity.objects.values()),
     columns=(
-        Column("object", ADDRESS, value=attrgetter("kcov")),
+        Column("object", ADDRESS, value="kcov"),
         Column("mode", MODE),
-        Column("words", NUMBER, value=attrgetter("size")),
+        Column("words", NUMBER, value="size"),
         Column("pid", PID),
         Column("comm", COMM, elastic=6),
         Column(
@@ -275,10 +275,8 @@ EVENTS: Final = MonitorList(
     "Events",
     lambda activity: activity.events,
     columns=(
-        Column(
-            "time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"
-        ),
-        Column("event", value=attrgetter("text"), style=attrgetter("style"), elastic=8),
+        Column("time", value="time", text=lambda row: clock_text(row.time), style="gutter"),
+        Column("event", value="text", style=attrgetter("style"), elastic=8),
     ),
     sort="time",
     empty="nothing happened yet",

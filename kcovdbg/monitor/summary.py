@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
-from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
@@ -28,7 +27,6 @@ from kcovdbg.console.column import (
     SHARE,
     SYMBOL,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
@@ -410,13 +408,31 @@ def _lost_text(buffer: BufferUse) -> str | None:
 _BUFFER_COLUMNS: Final = (
     Column("kind", meaning="`buffer`, or `area` for the areas of the object's sections"),
     Column("kcov", ADDRESS, meaning="address of the `struct kcov`", null="it could not be read"),
-    Column("tasks", LIST, text=lambda row: name_some([*row.tasks], 1), elastic=14),
+    Column(
+        "tasks",
+        LIST,
+        text=lambda row: name_some([*row.tasks], 1),
+        elastic=14,
+        meaning="names of the tasks that collected into it, with their thread ids",
+    ),
     Column("mode", MODE),
     Column("size", NUMBER),
     Column("capacity", NUMBER),
     Column("looks", NUMBER, priority=4, meaning="looks in which it was seen", unit="looks"),
-    Column("rounds", NUMBER, value=lambda row: len(row.rounds), priority=2),
-    Column("overflows", NUMBER, title="FULL", style=lambda row: "warning" if row.overflows else ""),
+    Column(
+        "rounds",
+        NUMBER,
+        value=lambda row: len(row.rounds),
+        priority=2,
+        meaning="how often it was emptied or used anew, at least, and the last use",
+    ),
+    Column(
+        "overflows",
+        NUMBER,
+        title="FULL",
+        style=lambda row: "warning" if row.overflows else "",
+        meaning="how often it became full, at least",
+    ),
     Column(
         "full_seconds",
         SECONDS,
@@ -424,6 +440,8 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: round(row.full_seconds, 3),
         text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
         priority=2,
+        meaning="time for which it was seen full",
+        unit="seconds",
     ),
     Column(
         "records",
@@ -439,6 +457,9 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: row.rate and round(row.rate, 3),
         text=lambda row: row.rate and short_number(row.rate),
         priority=2,
+        meaning="records a second while it was not full",
+        null="it did not grow while it was seen",
+        unit="records per second",
     ),
     Column(
         "lost",
@@ -448,7 +469,14 @@ _BUFFER_COLUMNS: Final = (
         meaning="records that were lost, at least",
         unit="records",
     ),
-    Column("lost_estimate", NUMBER, json_only=True),
+    Column(
+        "lost_estimate",
+        NUMBER,
+        json_only=True,
+        meaning="records that were lost if they came as fast while it was full as before",
+        null="how fast is unknown",
+        unit="records",
+    ),
     Column(
         "largest",
         NUMBER,
@@ -456,8 +484,25 @@ _BUFFER_COLUMNS: Final = (
         meaning="records of the fullest round that was seen",
         unit="records",
     ),
-    Column("needed", NUMBER, json_only=True),
-    Column("needed_size", NUMBER, title="SIZE FOR 99%"),
+    Column(
+        "needed",
+        NUMBER,
+        json_only=True,
+        meaning="records that 99 % of the rounds need",
+        null="overflows hide it",
+        unit="records",
+    ),
+    Column(
+        "needed_size",
+        NUMBER,
+        title="SIZE FOR 99%",
+        meaning=(
+            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the "
+            "`area_size` of KCOV_REMOTE_ENABLE"
+        ),
+        null="overflows hide it, or its size is unknown",
+        unit="words",
+    ),
 )
 _SHOWN: Final = tuple(
     "kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split()
@@ -534,21 +579,27 @@ _SHARE_KEYS: Final = {
 }
 _RANKED: Final = "where records went, the largest share first"
 _SUMMARY_COLUMNS: Final = (
-    Column("target", value=attrgetter("last.target")),
-    Column("release", value=attrgetter("last.release")),
-    Column("build_id", value=attrgetter("last.build_id")),
+    Column("target", value="last.target"),
+    Column("release", value="last.release"),
+    Column("build_id", value="last.build_id"),
     Column(
         "start",
         SECONDS,
-        value=attrgetter("activity.started"),
+        value="activity.started",
         meaning="time of the first look",
         unit="seconds since 1970",
     ),
-    Column("seconds", SECONDS, value=lambda row: round(row.activity.seconds, 3)),
+    Column(
+        "seconds",
+        SECONDS,
+        value=lambda row: round(row.activity.seconds, 3),
+        meaning="time from the first look to the last",
+        unit="seconds",
+    ),
     Column(
         "looks",
         NUMBER,
-        value=attrgetter("activity.looks"),
+        value="activity.looks",
         meaning="number of looks at the kernel",
         unit="looks",
     ),
@@ -562,7 +613,7 @@ _SUMMARY_COLUMNS: Final = (
     Column(
         "overflows",
         NUMBER,
-        value=attrgetter("activity.overflows"),
+        value="activity.overflows",
         meaning="how often any buffer became full, at least",
     ),
     Column(
@@ -570,7 +621,12 @@ _SUMMARY_COLUMNS: Final = (
         items=_BUFFER_COLUMNS,
         meaning="the buffers and areas, those that overflowed most often first",
     ),
-    Column("sections", value=attrgetter("activity.sections"), items=_SECTION_COLUMNS),
+    Column(
+        "sections",
+        value="activity.sections",
+        items=_SECTION_COLUMNS,
+        meaning="remote and softirq sections by handle",
+    ),
     Column(
         "functions", value=lambda row: row.shares["function"], items=_SHARE_COLUMNS, meaning=_RANKED
     ),
@@ -581,60 +637,37 @@ _SUMMARY_COLUMNS: Final = (
         items=_SHARE_COLUMNS,
         meaning=_RANKED,
     ),
-    Column("came", NUMBER, value=attrgetter("activity.came")),
+    Column(
+        "came",
+        NUMBER,
+        value="activity.came",
+        meaning="objects that appeared after the first look",
+        unit="objects",
+    ),
     Column(
         "went",
         NUMBER,
-        value=attrgetter("activity.went"),
+        value="activity.went",
         meaning="objects that disappeared",
         unit="objects",
     ),
     Column(
         "cpu_share",
         SHARE,
-        value=attrgetter("activity.cpu_share"),
+        value="activity.cpu_share",
         meaning="share of one core's time that looking took",
     ),
-    Column("reads", NUMBER, value=attrgetter("activity.reads")),
+    Column(
+        "reads",
+        NUMBER,
+        value="activity.reads",
+        meaning="reads of the kernel's memory",
+        null="they were not counted",
+        unit="reads",
+    ),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
-SUMMARY_ROWS: Final = RowType(
-    _SUMMARY_COLUMNS,
-    {
-        "seconds": Meaning("time from the first look to the last", unit="seconds"),
-        "buffers[].tasks": Meaning(
-            "names of the tasks that collected into it, with their thread ids"
-        ),
-        "buffers[].rounds": Meaning(
-            "how often it was emptied or used anew, at least, and the last use"
-        ),
-        "buffers[].overflows": Meaning("how often it became full, at least"),
-        "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
-        "buffers[].rate": Meaning(
-            "records a second while it was not full",
-            "it did not grow while it was seen",
-            "records per second",
-        ),
-        "buffers[].lost_estimate": Meaning(
-            "records that were lost if they came as fast while it was full as before",
-            "how fast is unknown",
-            "records",
-        ),
-        "buffers[].needed": Meaning(
-            "records that 99 % of the rounds need", "overflows hide it", "records"
-        ),
-        "buffers[].needed_size": Meaning(
-            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the "
-            "`area_size` of KCOV_REMOTE_ENABLE",
-            "overflows hide it, or its size is unknown",
-            "words",
-        ),
-        "sections": Meaning("remote and softirq sections by handle"),
-        "came": Meaning("objects that appeared after the first look", unit="objects"),
-        "reads": Meaning("reads of the kernel's memory", "they were not counted", "reads"),
-    },
-    when="`--summary`",
-)
+SUMMARY_ROWS: Final = RowType(_SUMMARY_COLUMNS, when="`--summary`")
 
 
 def heading_lines(summary: Summary) -> Iterator[Line]:
