@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
-from kcovdbg.records.pc_counts import pc_sequence
+from kcovdbg.records.pc_counts import pc_sequence, pick_words
 from kcovdbg.records.pc_locations import LocationCache
 
 
@@ -92,7 +91,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     else:
         pcs = pc_sequence(buffer)
         if len(indices) < buffer.count:
-            pcs = array("Q", map(pcs.__getitem__, indices))
+            pcs = pick_words(pcs, indices)
         folded = _FoldedRecords(pcs, indices, names, limit, args.tail, codec.lead)
         empty = None if indices else "no records"
         table = Table(_COLUMNS, folded, chain(remarks, folded.remarks()), empty)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -48,7 +47,7 @@ from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.joined_buffers import sum_up_remarks
 from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import find_indices
-from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence, pick_words
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
@@ -514,7 +513,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str]) -> Iterato
         if not wanted.passes_all:
             names.prefetch(sides[side])
             numbers[side] = find_indices(buffer, wanted)
-            sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
+            sides[side] = pick_words(sides[side], numbers[side])
     alignment = align_records(
         *(comparison.number_records(side, pcs) for side, pcs in enumerate(sides))
     )

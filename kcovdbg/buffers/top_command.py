@@ -60,26 +60,28 @@ def _errors(row: _Row) -> tuple[str, ...]:
     return () if row.by == "file" else approximate_errors(row)
 
 
+_SHARE_COLUMNS: Final = (
+    Column(
+        "count",
+        NUMBER,
+        title="RECORDS",
+        value="share.records",
+        meaning="number of records of the group",
+        unit="records",
+    ),
+    Column(
+        "share", SHARE, value="share.share", meaning="share of the buffer's records, from 0 to 1"
+    ),
+)
+
+
 def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
     """Return the columns.
 
     :param is_moved: whether a list has other addresses than KCOV recorded.
     """
     return (
-        Column(
-            "count",
-            NUMBER,
-            title="RECORDS",
-            value="share.records",
-            meaning="number of records of the group",
-            unit="records",
-        ),
-        Column(
-            "share",
-            SHARE,
-            value="share.share",
-            meaning="share of the buffer's records, from 0 to 1",
-        ),
+        *_SHARE_COLUMNS,
         Column("points", NUMBER, value="share.points", json_only=by == "pc", priority=2),
         Column(
             "repeats",

@@ -7,7 +7,7 @@ from argparse import Namespace
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -52,7 +52,7 @@ from kcovdbg.records.function_trace import (
 )
 from kcovdbg.records.located_records import PcFilter, find_indices
 from kcovdbg.records.native_loops import find_chains
-from kcovdbg.records.pc_counts import make_numbering, pc_sequence
+from kcovdbg.records.pc_counts import make_numbering, pc_sequence, pick_words
 from kcovdbg.records.pc_locations import LocationCache
 
 _LINES: Final = 100
@@ -244,9 +244,9 @@ def _read(context: Context, args: Namespace, side: TraceSide, wanted: PcFilter) 
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
         numbers = numbers[: bisect_left(numbers, len(pcs))]
-        pcs = _select(pcs, numbers)
+        pcs = pick_words(pcs, numbers)
     positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
-    kept = _select(pcs, positions)
+    kept = pick_words(pcs, positions)
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(
@@ -261,11 +261,7 @@ def _read(context: Context, args: Namespace, side: TraceSide, wanted: PcFilter) 
         )
     if args.depth is not None:
         steps = [step for step in steps if step.depth < args.depth]
-    return _Story(buffer, names, kept, _select(numbers, positions), steps, remarks)
-
-
-def _select(numbers: Sequence[int], positions: Iterable[int]) -> array[int]:
-    return array("Q", map(numbers.__getitem__, positions))
+    return _Story(buffer, names, kept, pick_words(numbers, positions), steps, remarks)
 
 
 def _find_end(pcs: array[int], names: LocationCache) -> int:
@@ -276,7 +272,7 @@ def _find_end(pcs: array[int], names: LocationCache) -> int:
     if table is None:
         return len(pcs)
     distinct = make_numbering(pcs).number(pcs)
-    others = _select(distinct, find_chains(distinct, table.columns).rest)
+    others = pick_words(distinct, find_chains(distinct, table.columns).rest)
     strangers: set[int] = set()
     for text in table.text_ranges():
         strangers.update(others[bisect_right(others, text.start) : bisect_right(others, text.end)])

@@ -30,7 +30,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.kcov import name_some
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frames_of_chain
 from kcovdbg.records.alignment import align_records, number_values
-from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
+from kcovdbg.records.native_loops import NO_ID, Numbering, flatten_chains
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.records.pc_locations import PcColumns, kind_flags, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
@@ -423,10 +423,6 @@ class BuildMatch:
     by_order: int
     """Functions whose lines were paired by their order."""
 
-    def function(self, function: Function, side: int) -> Function:
-        """Return the left build's name for a function, as :meth:`FunctionPairs.name` does."""
-        return self.pairs.name(function, side)
-
     def remarks(self) -> Iterator[str]:
         """Yield remarks on what was matched, and how, and on what was not."""
         parts = [f"{self.same} functions in both"]
@@ -716,9 +712,8 @@ class _PointMatcher:
         wanted = self._select(side, functions)
         if not wanted:
             return []
-        innermost = find_innermost(build.columns.frames, build.rows)
-        groups = gather(innermost, build.columns.groups.of_frame, NO_ID)
-        found = dict(build.select(groups, wanted, self._kinds))
+        innermost = build.columns.innermost_groups(build.rows)
+        found = dict(build.select(innermost, wanted, self._kinds))
         # Points of modules are not in the table.
         found |= {
             pc: chain
@@ -818,7 +813,7 @@ class BuildComparison:
         function = find_function(frame)
         if self.match is None:
             return function
-        return self.match.function(function, side)
+        return self.match.pairs.name(function, side)
 
     def remarks(self) -> tuple[str, ...]:
         """Return remarks on what was matched, and how, and on what was not."""

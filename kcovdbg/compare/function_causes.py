@@ -108,7 +108,7 @@ class CauseFinder:
         assert self._match is not None
         here, there = self._match.sides[side], self._match.sides[1 - side]
         own = here.homes.get(own, own)
-        function = self._match.function(own, side)
+        function = self._match.pairs.name(own, side)
         if function in there.reached:
             return None
         span = there.unrecorded.get(function)

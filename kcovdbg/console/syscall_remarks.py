@@ -11,7 +11,7 @@ from kcovdbg.console.wording import syscall_text
 from kcovdbg.inputs.buffer_sources import USER
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.kcov import name_task
+from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.located_records import find_recorded_syscalls
@@ -57,5 +57,4 @@ def recorded_syscall_remarks(names: LocationCache, pcs: Iterable[int]) -> tuple[
     calls = find_recorded_syscalls(map(names.__getitem__, distinct))
     if not calls:
         return ()
-    more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
-    return (f"system calls in the records: {', '.join(calls[:_CALLS])}{more}",)
+    return (f"system calls in the records: {name_some(calls, _CALLS)}",)

@@ -175,12 +175,7 @@ def join_code(
         len(names),
         ffi.new("struct kcovdbg_joined_lines *", put),
     )
-    spans = {}
-    start = 0
-    for name, end in zip(names, files[_FILE_NUMBERS - 1 :: _FILE_NUMBERS], strict=True):
-        if end > start:
-            spans[name] = range(start, end)
-        start = end
+    spans = _find_spans(names, files[_FILE_NUMBERS - 1 :: _FILE_NUMBERS])
     return JoinedLines(
         spans, lines, states, hits, with_points, covered, function_lines, function_hits
     )
@@ -360,12 +355,21 @@ def number_lines(
     )
     if count > len(lines):
         raise MemoryError
+    return NumberedLines(_find_spans(files, ends), lines[:count], of_frame)
+
+
+def _find_spans(names: Sequence[str], ends: Iterable[int]) -> dict[str, range]:
+    """Return where the lines of each file are in columns, without files that have none.
+
+    :param ends: of the lines of each file.
+    """
     spans = {}
     start = 0
-    for name, end in zip(files, ends, strict=True):
-        spans[name] = range(start, end)
+    for name, end in zip(names, ends, strict=True):
+        if end > start:
+            spans[name] = range(start, end)
         start = end
-    return NumberedLines(spans, lines[:count], of_frame)
+    return spans
 
 
 class FunctionPoints(NamedTuple):

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, Gap, ListFit, Order
+from kcovdbg.model.kcov import name_some
 
 # Limit for remarks on the traces of a directory.
 _NAMED: Final = 5
@@ -89,15 +90,15 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     remarks = [f"{count} {noun}, one after another"] if count > 1 else []
     remarks += sum_up_remarks(remark_counts, count, noun)
     if others:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        remarks.append(f"left out: {others[0]}{more}")
+        remarks.append(f"left out: {name_some(others, 1)}")
+    listed = _join_words(buffer.listed_code for buffer in buffers)
     fit = _merge_fits(buffers)
     if fit is not None and fit.is_low:
         remarks.insert(0, fit.remark)
     return replace(
         concatenate(buffers, remarks),
-        listed_code=_merge_listed(buffers),
-        file_words=_merge_file_words(buffers),
+        listed_code=None if listed is None else array("Q", sorted(set(listed))),
+        file_words=_join_words(buffer.file_words for buffer in buffers),
         fit=fit,
         name=name,
         pid=None,
@@ -109,23 +110,13 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     )
 
 
-def _merge_listed(buffers: Sequence[Buffer]) -> array[int] | None:
-    """Return the code that may have been executed by several lists; None where one does not say."""
-    listed: set[int] = set()
-    for buffer in buffers:
-        if buffer.listed_code is None:
-            return None
-        listed.update(buffer.listed_code)
-    return array("Q", sorted(listed))
-
-
-def _merge_file_words(buffers: Sequence[Buffer]) -> array[int] | None:
-    """Return the words of several files; None where one is unknown."""
+def _join_words(columns: Iterable[array[int] | None]) -> array[int] | None:
+    """Return the words of several files one after another; None where those of one are unknown."""
     words = array("Q")
-    for buffer in buffers:
-        if buffer.file_words is None:
+    for column in columns:
+        if column is None:
             return None
-        words.extend(buffer.file_words)
+        words.extend(column)
     return words
 
 

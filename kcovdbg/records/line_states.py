@@ -554,16 +554,11 @@ class StateFinder:
         if lib.kcovdbg_states_blocks(states, function, found):
             raise MemoryError
         count = found.block_count
-        rows = zip(
-            _list_numbers(found.starts, 0, count),
-            _list_numbers(found.sizes, 0, count),
-            _list_numbers(found.block_flags, 0, count),
-            _list_numbers(found.states, 0, count),
-            _list_numbers(found.records, 0, count),
-            _list_numbers(found.edge_ends, 0, count),
-            _list_numbers(found.line_ends, 0, count),
-            strict=True,
+        columns = (
+            *(found.starts, found.sizes, found.block_flags, found.states),
+            *(found.records, found.edge_ends, found.line_ends),
         )
+        rows = zip(*(_list_numbers(values, 0, count) for values in columns), strict=True)
         base, files = self._blocks.base, self._blocks.files
         blocks: list[CodeBlock] = []
         edge = line = 0

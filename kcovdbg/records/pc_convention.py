@@ -23,7 +23,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, LoadedModule
 from kcovdbg.records.native_loops import find_chains
-from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.records.pc_counts import make_numbering, pick_words
 from kcovdbg.records.pc_options import Convention, WordReading
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable, TableColumns, TextRange
@@ -186,7 +186,7 @@ def find_missing(
             break
         wanted = words
         if len(indexes) != len(words):
-            wanted = array("Q", map(words.__getitem__, indexes))
+            wanted = pick_words(words, indexes)
         missing = some.find_missing(wanted, correction)
         if len(missing) != len(indexes):
             indexes = array("I", map(indexes.__getitem__, missing))
@@ -355,7 +355,8 @@ class _Search:
         while len(rest) and len(chosen) < _MOST:
             found = self._choose(rest, ways, 1)
             if found is None and len(rest) * 10 >= len(self.distinct):
-                found = self._choose(rest, self._find_offsets(self._pick(rest)), _OFFSETS)
+                offsets = self._find_offsets(pick_words(self.distinct, rest))
+                found = self._choose(rest, offsets, _OFFSETS)
             if found is None:
                 break
             way, left = found
@@ -381,9 +382,6 @@ class _Search:
             chosen, rest = self._move_module(module, chosen, rest)
         return self._finish(chosen, rest)
 
-    def _pick(self, indexes: array[int]) -> array[int]:
-        return array("Q", map(self.distinct.__getitem__, indexes))
-
     def _missing(self, indexes: array[int], correction: int) -> array[int]:
         """Return those of some distinct words that are no points when a number is added to them."""
         return find_missing(self.distinct, indexes, self.points, correction)
@@ -397,7 +395,7 @@ class _Search:
         :param rest: the words that are left.
         """
         words = len(rest)
-        sample = self._pick(rest[:: words // _SAMPLE + 1])
+        sample = pick_words(self.distinct, rest[:: words // _SAMPLE + 1])
         everything = array("I", range(len(sample)))
         best: tuple[int, WordReading] | None = None
         for way in ways:
@@ -501,7 +499,7 @@ class _Search:
         """Return the way that makes nearly all words points of a module, since all are off by the
         same, and the words that it leaves; None where there is none.
         """
-        voters = _spread(self._pick(indexes))
+        voters = _spread(pick_words(self.distinct, indexes))
         votes: Counter[int] = Counter()
         for word in voters:
             votes.update(point - word for point in module)
@@ -579,7 +577,7 @@ class _Search:
         for way, indexes in ways:
             for index in indexes:
                 corrected[index] = corrected[index] + way.correction & WORD_MASK
-        return array("Q", map(corrected.__getitem__, self.numbering.ids(self.words)))
+        return pick_words(corrected, self.numbering.ids(self.words))
 
 
 def _spread(words: Sequence[int]) -> Sequence[int]:

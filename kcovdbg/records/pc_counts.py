@@ -115,6 +115,16 @@ def present_words(buffer: Buffer) -> Iterator[Sequence[int]]:
         yield words[position : buffer.count] if position or buffer.count < len(words) else words
 
 
+def to_words(words: Sequence[int]) -> array[int]:
+    """Return words as an array of 64-bit ones; such an array is returned as it is."""
+    return words if isinstance(words, array) and words.typecode == "Q" else array("Q", words)
+
+
+def pick_words(words: Sequence[int], indexes: Iterable[int]) -> array[int]:
+    """Return the words at some indexes, as 64-bit ones."""
+    return array("Q", map(words.__getitem__, indexes))
+
+
 def to_array(words: Sequence[int]) -> array[int]:
     """Return words as an array, as the native loops take them; an array is returned as it is."""
     return words if isinstance(words, array) else array("Q", words)
@@ -165,7 +175,7 @@ def pc_sequence(buffer: Buffer) -> array[int]:
     """Return the PC of each record, in order; 0 for a record that has none or could not be read."""
     words = record.pc_words(buffer.words, buffer.encoding)
     if buffer.encoding.codec.has_plain_pcs:
-        return words if isinstance(words, array) and words.typecode == "Q" else array("Q", words)
+        return to_words(words)
     distinct = distinct_words(buffer)
     pcs = record.pcs_of_words(distinct, buffer.encoding)
     if all(pcs.get(word, 0) == word for word in distinct):

@@ -34,6 +34,7 @@ from kcovdbg.records.pc_convention import (
     find_convention,
     require_call_length,
 )
+from kcovdbg.records.pc_counts import to_words
 from kcovdbg.records.pc_file import NotATraceError, PcFile, is_upper, read_pc_file
 from kcovdbg.records.pc_options import AUTO, Convention, PcFormat, ReadingOptions, WordReading
 
@@ -121,7 +122,7 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel) -> Buffer:
     elif found.places:
         words, remarks = _locate_places(name, found, kernel)
         file_words = None
-    words = _to_addresses(words)
+    words = to_words(words)
     if found.skipped:
         remark = f"{amount_text(found.skipped, 'line')} without an address skipped"
         if found.first_skipped is not None:
@@ -232,17 +233,11 @@ def _locate_places(name: str, found: PcFile, kernel: TraceKernel) -> tuple[array
 
 
 def interpret(
-    buffer: Buffer,
-    kernel: TraceKernel,
-    options: ReadingOptions,
-    *,
-    names_pcs: bool = False,
-    is_exact: bool = False,
+    buffer: Buffer, listed: PcFile, kernel: TraceKernel, options: ReadingOptions
 ) -> Buffer:
     """Return a buffer with its PCs as KCOV records them, whatever convention its file has.
 
-    :param names_pcs: whether its format says that these are PCs.
-    :param is_exact: whether its format says that these are addresses of executed code.
+    :param listed: the content of its file.
     :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names
         needs the length of a call.
     """
@@ -252,11 +247,11 @@ def interpret(
     # What the user names is subtracted before anything is found out.
     buffer = _shift(buffer, -interpreter.named_offset)
     named = None if options.pc == AUTO else Convention(options.pc)
-    if named is Convention.EXACT or (named is None and is_exact):
+    if named is Convention.EXACT or (named is None and listed.is_exact):
         return interpreter.read_as_exact(buffer)
     if named is not None:
         return interpreter.read_as_named(buffer, named)
-    return interpreter.find_out(buffer, names_pcs=names_pcs)
+    return interpreter.find_out(buffer, names_pcs=listed.names_pcs)
 
 
 class _Interpreter:
@@ -271,7 +266,10 @@ class _Interpreter:
         """The KASLR offset that the user named, which is subtracted already; 0 for none."""
 
     def find_out(self, buffer: Buffer, *, names_pcs: bool) -> Buffer:
-        """Return a buffer read in the convention that its PCs fit."""
+        """Return a buffer read in the convention that its PCs fit.
+
+        :param names_pcs: whether its format says that these are PCs.
+        """
         is_list = buffer.stored_count is None
         assumed = self._options.assumed if is_list else None
         if assumed is not None and self._points and len(set(buffer.words)) < FEW:
@@ -314,7 +312,7 @@ class _Interpreter:
         """Return a buffer, read in a convention that was named, with how it fits."""
         if not self._points:
             return buffer
-        words = _to_addresses(buffer.words)
+        words = to_words(buffer.words)
         known = count_points(words, self._points)
         remark = (
             f"{known} of {len(words)} PCs are coverage points of this kernel, read as "
@@ -334,7 +332,7 @@ class _Interpreter:
         loaded = self._kernel.find_modules() or ()
         modules = [(module.name, *module.span) for module in loaded if module.sections]
         return find_convention(
-            _to_addresses(buffer.words),
+            to_words(buffer.words),
             self._points,
             self._call_length,
             kaslr_offset=None if self._has_named_offset else self._kernel.kaslr_offset,
@@ -381,7 +379,7 @@ class _Interpreter:
 
         :param reading: what its words mean by the points.
         """
-        words = _to_addresses(buffer.words)
+        words = to_words(buffer.words)
         if reading is not None and _count_points(reading) >= _POINTS * len(words):
             return None
         code = self._kernel.find_code()
@@ -423,7 +421,7 @@ class _Interpreter:
         )
         return replace(
             buffer,
-            words=_to_addresses(buffer.words),
+            words=to_words(buffer.words),
             encoding=record.make_encoding(EXACT, 8, buffer.encoding.big_endian),
             remarks=(remark, *buffer.remarks),
         )
@@ -567,11 +565,6 @@ def _count_points(reading: PcReading) -> int:
     if reading.choices is not None:
         return max((way.records for way in reading.choices), default=0)
     return sum(way.records for way in reading.readings)
-
-
-def _to_addresses(words: array[int]) -> array[int]:
-    """Return words as 64-bit ones."""
-    return words if words.typecode == "Q" else array("Q", words)
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:

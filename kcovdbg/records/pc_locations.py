@@ -152,9 +152,9 @@ class PcColumns:
         """
         return gather(find_innermost(self.frames, self.chains), self.frames.file, 0)
 
-    def innermost_groups(self) -> array[int]:
-        """Return the group of each PC's innermost frame, :data:`NO_ID` where it has none."""
-        return gather(find_innermost(self.frames, self.chains), self.groups.of_frame, NO_ID)
+    def innermost_groups(self, chains: array[int]) -> array[int]:
+        """Return the group of each chain's innermost frame, :data:`NO_ID` where it has none."""
+        return gather(find_innermost(self.frames, chains), self.groups.of_frame, NO_ID)
 
     def outermost_groups(self, chains: array[int]) -> array[int]:
         """Return the group of each chain's outermost frame, :data:`NO_ID` where it has none."""

@@ -109,7 +109,7 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     named = array("I", range(frame_count))
     for number in compress(count(), map(operator.not_, frames.function)):
         named[number] = NO_ID
-    groups = gather(columns.innermost_groups(), named, NO_ID)
+    groups = gather(columns.innermost_groups(columns.chains), named, NO_ID)
     for index in compress(count(), columns.approximate):
         if groups[index] != NO_ID:
             groups[index] += frame_count

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import compress, pairwise
+from itertools import pairwise
 from operator import and_
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
@@ -213,6 +213,7 @@ class CodeCoverage(NamedTuple):
 _Wanted: TypeAlias = Callable[[Frame], bool]
 
 
+@without_collection()
 def find_source_coverage(
     table: LocationTable, trace: TraceRecords, wanted: _Wanted | None
 ) -> CodeCoverage:
@@ -223,13 +224,6 @@ def find_source_coverage(
         all are.
     :raises CapabilityError: when the table has no blocks.
     """
-    with without_collection():
-        return _find_coverage(table, trace, wanted)
-
-
-def _find_coverage(
-    table: LocationTable, trace: TraceRecords, wanted: _Wanted | None
-) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else None for name in columns.names]
     code = _join_spellings(find_code_columns(columns, None))
@@ -280,10 +274,10 @@ def select_reachable(
 
 
 def _select_own(file: SourceCoverage, kept: Collection[int]) -> SourceCoverage:
-    flags = list(map(kept.__contains__, file.lines))
+    flags = bytes(map(kept.__contains__, file.lines))
     own = file._replace(
-        lines=array("I", compress(file.lines, flags)),
-        hits=array("Q", compress(file.hits, flags)),
+        lines=select_numbers(file.lines, flags),
+        hits=select_words(file.hits, flags),
         unknown_lines=array("I", filter(kept.__contains__, file.unknown_lines)),
     )
     functions = [
@@ -483,9 +477,9 @@ def _select_lines(
 
     chosen, unknown = choose(lines.numbers), choose(lines.unknown)
     return _Lines(
-        array("I", compress(lines.numbers, chosen)),
-        array("Q", compress(lines.hits, chosen)),
-        array("I", compress(lines.unknown, unknown)),
+        select_numbers(lines.numbers, chosen),
+        select_words(lines.hits, chosen),
+        select_numbers(lines.unknown, unknown),
     )
 
 

@@ -112,13 +112,7 @@ def find_meaning(words: TraceWords, kernel: TraceKernel, options: ReadingOptions
     buffer = words.buffer
     with reading(buffer.name.removeprefix("file:")):
         if words.listed is not None:
-            buffer = interpret(
-                buffer,
-                kernel,
-                options,
-                names_pcs=words.listed.names_pcs,
-                is_exact=words.listed.is_exact,
-            )
+            buffer = interpret(buffer, words.listed, kernel, options)
         elif words.header is not None and kernel is not NO_KERNEL:
             buffer = _match_kernel(buffer, words.header, kernel)
         return replace(buffer, kaslr_offset=kernel.kaslr_offset)
