@@ -18,6 +18,7 @@ FOLLOWED = (
     "rule",
     "series",
     "exporter",
+    "architecture",
 )
 BOCHS = """\
 (0).[15042] [0x000001000010] 0010:ffffffff81000010 (unk. ctxt): push rbp ; 55
@@ -42,6 +43,16 @@ print(json.dumps({
     "sequences": sorted({task.fields.kcov_sequence for task in tasks}),
     "findings": [finding.rule for finding in check(kernel.reader()).findings],
 }))
+"""
+# Decode the page's instructions, and name their machine; print how many there are.
+TEST_FORMS = """
+from kcovdbg.elf.header import EM_LOONGARCH
+from kcovdbg.symbols.arch import ARCHITECTURES
+from kcovdbg.target.drgn.program_memory import _ARCHITECTURES
+from tests.unit.symbols import test_branch_forms as forms
+for row in forms.LOONGARCH:
+    forms.test_form(EM_LOONGARCH, *row)
+print(len(forms.LOONGARCH), _ARCHITECTURES[EM_LOONGARCH].name, ARCHITECTURES[EM_LOONGARCH].step)
 """
 
 
@@ -134,3 +145,8 @@ def test_a_generation(followed: Path) -> None:
     assert found["missing"] == found["unrecognised"] == found["findings"] == []
     assert None not in found["sequences"]
     assert len(found["sequences"]) > 1
+
+
+@about("architecture")
+def test_an_architecture(followed: Path) -> None:
+    assert run_in(followed, "-c", TEST_FORMS).split() == ["14", "LOONGARCH64", "4"]
