@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import filecmp
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -15,8 +16,7 @@ from kcovdbg.buffers.trace_coverage import LineFinder
 from kcovdbg.console.html import notes_markup
 from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.records.line_states import LineState
-from kcovdbg.report.listing import MAX_LINES, hunks_markup, row_markup
+from kcovdbg.report.listing import MAX_LINES, hunks_markup, plain_code, row_markup
 from kcovdbg.report.trace import CountedTrace
 
 _CONTEXT: Final = 3
@@ -107,21 +107,18 @@ class Change(NamedTuple):
     @property
     def counts(self) -> ChangeCounts:
         """The changed lines with code."""
-        before: list[LineState] = []
-        after: list[LineState] = []
+        counts: Counter[str] = Counter()
         for line in chain.from_iterable(self.hunks):
-            old, new = self.find(line)
-            if line.after is None and old is not None:
-                before.append(old.state)
-            elif line.before is None and new is not None:
-                after.append(new.state)
-        return ChangeCounts(
-            len(before),
-            sum(state.was_executed for state in before),
-            len(after),
-            sum(state.was_executed for state in after),
-            sum(not state.is_decided for state in (*before, *after)),
-        )
+            before, after = self.find(line)
+            if line.after is None and before is not None:
+                counts["removed"] += 1
+                counts["executed_before"] += before.state.was_executed
+                counts["unknown"] += not before.state.is_decided
+            elif line.before is None and after is not None:
+                counts["added"] += 1
+                counts["executed_after"] += after.state.was_executed
+                counts["unknown"] += not after.state.is_decided
+        return ChangeCounts(**counts)
 
 
 class _Build:
@@ -170,7 +167,12 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     :raises CapabilityError: when the points of a build are unknown.
     """
     old, new = _Build(before), _Build(after)
-    paths = {file: (old.find(file), new.find(file)) for file in sorted({*old.names, *new.names})}
+    paths: dict[str, tuple[Path | None, Path | None]] = {}
+    differing: list[str] = []
+    for file in sorted({*old.names, *new.names}):
+        found = paths[file] = old.find(file), new.find(file)
+        if any(found) and not _is_same(*found):
+            differing.append(file)
     if not paths or not all(map(any, zip(*paths.values(), strict=True))):
         yield from notes_markup(
             [
@@ -179,7 +181,6 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
             ]
         )
         return
-    differing = [file for file, found in paths.items() if any(found) and not _is_same(*found)]
     for build in (old, new):
         build.cover(frozenset(differing))
     chosen = differing
@@ -207,17 +208,21 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
 
 
 def _find_notes(paths: Collection[tuple[Path | None, Path | None]], others: int) -> Iterator[str]:
-    """Yield what is missing.
+    """Yield notes on files that could not be compared and on files that are left out.
 
     :param paths: where each file is, before and after.
     :param others: the number of files that are left out.
     """
-    if all(before == after for before, after in paths):
+    has_one_tree = True
+    missing = 0
+    for before, after in paths:
+        has_one_tree = has_one_tree and before == after
+        missing += before is None and after is None
+    if has_one_tree:
         yield (
             "both builds have one source tree; if their sources differ, --other-source and "
             "--source-dir name them"
         )
-    missing = sum(not any(found) for found in paths)
     if missing:
         yield f"the text of {missing} of {len(paths)} files is missing"
     if others:
@@ -262,7 +267,7 @@ def _changed_row(change: Change, line: ChangedLine) -> str:
     cells += f'<td class="mark">{sign}</td><td class="covered">{words}</td>'
     for number in (line.before, line.after):
         cells += f'<td class="line">{number or ""}</td>'
-    return row_markup(style, cells, line.text)
+    return row_markup(style, cells, plain_code(line.text))
 
 
 _NO_CODE: Final = "no code"

@@ -83,11 +83,12 @@ def _summary(
 ) -> Iterator[str]:
     if context.kernel.memory.optional_target is not None:
         yield from _ask(context, "info", "Kernel")
-    if traces:
-        buffers = [trace.buffer for trace in traces]
-        notes = []
-        for buffer in buffers:
-            notes += name_remarks(buffer.name, (*buffer.remarks, *order_remarks(buffer)))
+    buffers: list[Buffer] = []
+    notes: list[str] = []
+    for buffer, _, _ in traces:
+        buffers.append(buffer)
+        notes += name_remarks(buffer.name, (*buffer.remarks, *order_remarks(buffer)))
+    if buffers:
         table = Table(_TRACE_COLUMNS, buffers, remarks=(*notes, *assumptions))
         yield from table_markup(table, "Traces")
 
@@ -150,11 +151,11 @@ def _source(
     files.sort(key=lambda file: file.order)
     tree = traces[-1].kernel.sources.tree
     names = [trace.buffer.name for trace in traces]
-    absent = {file.file for file in files if not tree.has_text(file.file)}
+    absent = sum(not tree.has_text(file.file) for file in files)
     if absent:
         notes.append(
-            f"the text of {len(absent)} of {len(files)} files is missing: name a source tree "
-            f"with --source-dir"
+            f"the text of {absent} of {len(files)} files is missing: name a source tree with "
+            f"--source-dir"
         )
     yield from notes_markup(notes)
     if files:
@@ -180,7 +181,7 @@ def _source(
         for number, file in enumerate(folded):
             yield folded_markup(number, file, names)
         yield packed_words(names)
-        texts = (() if file.file in absent else tree.read_once(file.file).lines for file in folded)
+        texts = (tree.read_once(file.file).lines for file in folded)
         yield from chunk_lines("source", map(packed_lines, folded, texts))
     if not files:
         yield '<p class="none">no source lines</p>'
@@ -357,8 +358,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
     for buffer, _ in sides:
         require_points(buffer, "report")
         require_fit(buffer, "report", is_forced=args.force)
-    if sides:
-        require_comparable("report", [side.buffer for side in sides])
+    buffers = [side.buffer for side in sides]
+    if buffers:
+        require_comparable("report", buffers)
     traces = []
     for buffer, kernel in sides:
         trace = CountedTrace(buffer, read_trace_records(context.inputs, buffer), kernel)
@@ -370,12 +372,12 @@ def _run(context: Context, args: Namespace) -> Renderable:
         patch = _ask_of_traces(context, "--patch", ["patch", args.change], args.what)
     if args.aim is not None:
         aims = _ask_of_traces(context, "--aim", ["why", "--all", args.aim], args.what)
-    heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
+    heading = " beside ".join(map(_title, buffers)) or "KCOV's state"
     subtitle = _name_kernels(context, sides) or "no kernel: PCs have no names"
     sections = list(_sections(context, traces, assumptions, patch, aims))
     lines = page_lines(heading, subtitle, sections)
     if args.output == STDOUT:
-        return Text(f"{line}\n" for line in lines)
+        return Text(map("{}\n".format, lines))
     size = 0
     # A million short-lived objects, none of them in a cycle.
     with without_collection(), open_text(args.output, context.input_files) as stream:

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat, starmap
-from operator import mul
+from operator import add, mul
 from typing import Final, NamedTuple
 
 from kcovdbg.check.finding_text import count_findings, count_noun, word_finding
@@ -66,8 +66,10 @@ _KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineSt
     256, b"\0"
 )
 _EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
-# By the three answers of each of two traces: executed, not executed, unknown.
-_ANSWER_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
+# Of two traces, by kind: 0 where a line was executed, 1 where it was not, 2 where that is unknown.
+# Marks of pairs have three times the left answer and the right one as their index.
+_RIGHT_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
+_LEFT_TABLE: Final = bytes((0, 0, 3, 6, 6)).ljust(256, b"\0")
 
 
 def _marks(names: Sequence[str]) -> Sequence[_Mark]:
@@ -103,9 +105,8 @@ def legend_markup(names: Sequence[str]) -> str:
     :param names: of the traces.
     """
     # The last one of a sign is the most general.
-    words = {mark.sign: mark.words for mark in _marks(names)}
-    shown = (f"<b>{text(sign)}</b> {text(said)}" for sign, said in words.items())
-    return f'<p class="keys">{", ".join(shown)}</p>'
+    words = {mark.sign: f"<b>{text(mark.sign)}</b> {text(mark.words)}" for mark in _marks(names)}
+    return f'<p class="keys">{", ".join(words.values())}</p>'
 
 
 class SourceFile(NamedTuple):
@@ -126,8 +127,8 @@ class SourceFile(NamedTuple):
         kinds = [bytes(coverage.states).translate(_KIND_TABLE) for coverage in self.coverage]
         if len(kinds) == 1:
             return kinds[0]
-        left, right = (of_trace.translate(_ANSWER_TABLE) for of_trace in kinds)
-        return bytes(3 * one + other for one, other in zip(left, right, strict=True))
+        left, right = kinds
+        return bytes(map(add, left.translate(_LEFT_TABLE), right.translate(_RIGHT_TABLE)))
 
     @property
     def hits(self) -> list[Sequence[int]]:
@@ -197,14 +198,14 @@ def listing_markup(
 
     def find_rows(first: int, last: int) -> Iterator[str]:
         part = source[first - 1 : last]
-        codes = map(_plain_code, part)
+        codes = map(plain_code, part)
         if is_colored and part:
             codes = map(_code, highlight(part, file.file))
         # The text may be of another version, and shorter.
         shown = chain(codes, repeat(""))
         for number, code in zip(range(first, last + 1), shown, strict=False):
             style, its_cells = cells.get(number, no_code)
-            yield _row(style, f'{its_cells}<td class="line">{number}</td>', code)
+            yield row_markup(style, f'{its_cells}<td class="line">{number}</td>', code)
 
     hunks = starmap(find_rows, find_hunks(file.lines, len(source)))
     yield from hunks_markup(
@@ -270,7 +271,8 @@ def _headings(names: Sequence[str]) -> list[str]:
     return [*records, "Coverage", "Line", "Text"]
 
 
-def _plain_code(line: str) -> str:
+def plain_code(line: str) -> str:
+    """Return a line of source as HTML, without colors."""
     return source_text(line.expandtabs(TAB))
 
 
@@ -300,16 +302,13 @@ def _mark_cell(mark: _Mark) -> str:
     )
 
 
-def row_markup(style: str, cells: str, line: str) -> str:
+def row_markup(style: str, cells: str, code: str) -> str:
     """Return a row of a table of source lines.
 
     :param style: of the row; empty for none.
     :param cells: in front of the line, as HTML.
+    :param code: the line, as HTML.
     """
-    return _row(style, cells, _plain_code(line))
-
-
-def _row(style: str, cells: str, code: str) -> str:
     opened = f'<tr class="c-{style}">' if style else "<tr>"
     return f'{opened}{cells}<td class="code">{code}</td></tr>'
 

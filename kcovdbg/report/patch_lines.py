@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from kcovdbg.console.html import notes_markup, text
-from kcovdbg.report.listing import MAX_LINES, hunks_markup, row_markup
+from kcovdbg.report.listing import MAX_LINES, hunks_markup, plain_code, row_markup
 
 _TITLES: Final = ("Records", "Mark", "State", "Line", "Text")
 # The style of a row and its mark, by state.
@@ -39,17 +39,17 @@ def patch_markup(rows: Sequence[Mapping[str, Any]], remarks: Sequence[str]) -> I
             break
         counts = Counter(row["state"] for row in lines)
         summary = ", ".join(f"{count} {state}" for state, count in counts.most_common())
-        hunks = (map(_row_markup, hunk) for hunk in _split(lines))
-        yield from hunks_markup(file, summary, _TITLES, hunks, is_open=counts["not-executed"] > 0)
+        is_open = counts["not-executed"] > 0
+        yield from hunks_markup(file, summary, _TITLES, _hunks(lines), is_open=is_open)
     yield from notes_markup(notes)
 
 
-def _split(lines: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield lines that follow each other."""
+def _hunks(lines: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[str]]:
+    """Yield the rows of lines that follow each other."""
     start = 0
     for index in range(1, len(lines) + 1):
         if index == len(lines) or lines[index]["line"] != lines[index - 1]["line"] + 1:
-            yield lines[start:index]
+            yield map(_row_markup, lines[start:index])
             start = index
 
 
@@ -57,9 +57,9 @@ def _row_markup(row: Mapping[str, Any]) -> str:
     style, mark = _STYLES[row["state"]]
     words = "" if row["state"] == "no-code" else row["state"]
     details = [row["reason"], row["option"], *(trace["trace"] for trace in row["traces"])]
-    title = text(", ".join(detail for detail in details if detail))
+    title = text(", ".join(filter(None, details)))
     cells = (
         f'<td class="hits">{row["hits"] or ""}</td><td class="mark">{mark}</td>'
         f'<td class="covered" title="{title}">{words}</td><td class="line">{row["line"]}</td>'
     )
-    return row_markup(style, cells, row["text"])
+    return row_markup(style, cells, plain_code(row["text"]))

@@ -69,9 +69,11 @@ def records_markup(
 
     :param comparison: of two.
     """
-    buffers = [trace.buffer for trace in traces]
-    notes = []
-    for buffer in buffers:
+    titles: list[str] = []
+    notes: list[str] = []
+    for trace in traces:
+        buffer = trace.buffer
+        titles.append(buffer_title(buffer))
         if buffer.count > _MAX_RECORDS:
             cut = f"the first {_MAX_RECORDS} of {buffer.count} records; view shows all"
             notes.append(f"{buffer.name}: {cut}")
@@ -80,15 +82,16 @@ def records_markup(
     parts: Sequence[AlignedPart] = ()
     if comparison is not None:
         sides = []
-        for side, buffer in enumerate(buffers):
-            sides.append(comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS]))
+        for side, trace in enumerate(traces):
+            pcs = pc_sequence(trace.buffer)[:_MAX_RECORDS]
+            sides.append(comparison.number_records(side, pcs))
         alignment = align_records(*sides)
         notes += comparison.remarks()
         if alignment.is_coarse:
             notes.append(COARSE)
         parts = list(alignment.parts())
     yield from notes_markup(notes)
-    yield from trace_markup(list(map(buffer_title, buffers)), chunks, numbered, parts)
+    yield from trace_markup(titles, chunks, numbered, parts)
 
 
 def _number_records(
@@ -128,7 +131,9 @@ def _number_records(
 def _number_pcs(
     traces: Sequence[CountedTrace],
 ) -> tuple[list[array[int]], Iterator[PointChunk]]:
-    """Do the same for records that are PCs and no more, which need not be decoded one by one."""
+    """Do what :func:`_number_records` does for records that are PCs and no more: these need not be
+    decoded one by one.
+    """
     sequences = [pc_sequence(trace.buffer)[:_MAX_RECORDS] for trace in traces]
     numbering = make_numbering(sequences[0])
     distinct = numbering.number(*sequences)
