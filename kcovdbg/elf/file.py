@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -296,6 +297,11 @@ class ElfFile:
         if self._size is not None and total > self._size:
             raise self._damaged(f"tables of relocations of {total} bytes together")
         return found
+
+    def map_code(self) -> list[tuple[int, bytes | memoryview]]:
+        """Return the address and the contents of each section that holds code, ascending."""
+        code = [(section.address, self.map_section(section)) for section in self.text_sections()]
+        return sorted(code, key=itemgetter(0))
 
     def map_section(self, section: Section) -> bytes | memoryview:
         """Return the contents of a section, mapped where that is possible: large ones then take no

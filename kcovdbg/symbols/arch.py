@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntFlag
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 
@@ -44,11 +44,14 @@ class DisplacementPart(NamedTuple):
     """A part of a displacement."""
 
     shift: int
-    """Of its lowest bit in the word."""
+    """Position of its lowest bit in the instruction."""
     width: int
     place: int
-    """Of its lowest bit in the displacement."""
+    """Position of its lowest bit in the displacement."""
     is_signed: bool = False
+
+
+_Parts: TypeAlias = tuple[DisplacementPart, ...]
 
 
 class Form(NamedTuple):
@@ -60,7 +63,7 @@ class Form(NamedTuple):
     """In bytes."""
     mask: int
     value: int
-    pieces: tuple[DisplacementPart, ...] = ()
+    pieces: _Parts = ()
     """Bits of the displacement; none for a branch through a register or memory."""
     before: int = 0
     """Bytes before its last instruction, which alone is an indirect branch."""
@@ -72,7 +75,7 @@ class Architecture(NamedTuple):
     step: int
     """Instructions are at multiples of this many bytes."""
     forms: tuple[Form, ...]
-    """Of several that fit, the first is meant."""
+    """The first one that fits a word is right."""
     relocations: Mapping[int, int]
     """The types of relocations that calls have, with the bytes from there to the call's end."""
     is_big_endian: bool = False
@@ -176,17 +179,16 @@ def _s390() -> Iterator[Form]:
 _RISCV_FAR: Final = (1, 5, 6, 7)
 
 
+def _join_parts(*parts: tuple[int, int, int] | tuple[int, int, int, bool]) -> _Parts:
+    """Return the parts of a displacement."""
+    return tuple(DisplacementPart(*part) for part in parts)
+
+
 def _riscv() -> Iterator[Form]:
-    near = (
-        DisplacementPart(21, 10, 1),
-        DisplacementPart(20, 1, 11),
-        DisplacementPart(12, 8, 12),
-        DisplacementPart(31, 1, 20, True),
-    )
-    far = (DisplacementPart(12, 20, 12, True), DisplacementPart(52, 12, 0, True))
-    short = tuple(
-        DisplacementPart(*piece)
-        for piece in ((2, 1, 5), (3, 3, 1), (6, 1, 7), (7, 1, 6), (8, 1, 10), (9, 2, 8), (11, 1, 4))
+    near = _join_parts((21, 10, 1), (20, 1, 11), (12, 8, 12), (31, 1, 20, True))
+    far = _join_parts((12, 20, 12, True), (52, 12, 0, True))
+    short = _join_parts(
+        (2, 1, 5), (3, 3, 1), (6, 1, 7), (7, 1, 6), (8, 1, 10), (9, 2, 8), (11, 1, 4)
     )
     # By the register that the return address is put into.
     for direct, indirect, register in (
@@ -217,19 +219,11 @@ def _riscv() -> Iterator[Form]:
         yield Form(indirect, 2, 0xF07F, compressed)
     yield Form(BranchKind.JUMP, 2, 0xE003, 0xA001, (*short, DisplacementPart(12, 1, 11, True)))
     # beq and others; c.beqz and c.bnez; sret, mret and ebreak; unimp.
-    long_parts = ((31, 1, 12, True), (25, 6, 5), (8, 4, 1), (7, 1, 11))
-    yield Form(
-        BranchKind.CONDITIONAL, 4, 0x7F, 0x63, tuple(DisplacementPart(*part) for part in long_parts)
-    )
-    short_parts = ((12, 1, 8, True), (10, 2, 3), (5, 2, 6), (3, 2, 1), (2, 1, 5))
+    long_parts = _join_parts((31, 1, 12, True), (25, 6, 5), (8, 4, 1), (7, 1, 11))
+    yield Form(BranchKind.CONDITIONAL, 4, 0x7F, 0x63, long_parts)
+    short_parts = _join_parts((12, 1, 8, True), (10, 2, 3), (5, 2, 6), (3, 2, 1), (2, 1, 5))
     for opcode in (0xC001, 0xE001):
-        yield Form(
-            BranchKind.CONDITIONAL,
-            2,
-            0xE003,
-            opcode,
-            tuple(DisplacementPart(*part) for part in short_parts),
-        )
+        yield Form(BranchKind.CONDITIONAL, 2, 0xE003, opcode, short_parts)
     for word in (0x10200073, 0x30200073):
         yield Form(BranchKind.RETURN, 4, 0xFFFFFFFF, word)
     for word in (0x00100073, 0xC0001073):

@@ -118,7 +118,7 @@ def _can_build(
 ) -> bool:
     """Return whether an image has what a table is made of: code and source lines."""
     with suppress(TargetError), ElfFile(code or image) as elf:
-        if build_id != elf.build_id or not any(True for _ in elf.text_sections()):
+        if build_id != elf.build_id or not elf.text_sections():
             return False
         with ElfFile(image) as debug_file:
             return debug_file.has_lines

@@ -29,11 +29,7 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.branches import core_count, describe_architecture, map_on_cores
 from kcovdbg.symbols.code_facts import (
-    ALTERNATIVES,
-    BUGS,
-    CHECKS,
-    EXCEPTIONS,
-    KEYS,
+    TABLES,
     CodeTables,
     FactReader,
     KernelTable,
@@ -193,11 +189,13 @@ class CodeParts(NamedTuple):
 def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodeParts:
     """Return the parts of all functions: code whose symbols overlap is of one, and so is a function
     with its cold part. What is in front of functions is of none.
+
+    :param texts: ascending.
     """
     columns = symbols.function_columns
     names, addresses, sizes, _ = columns
     starts, ends, known = array("Q"), array("Q"), array("Q")
-    for text in sorted(texts, key=attrgetter("address")):
+    for text in texts:
         limit = text.address + len(text.data)
         reached = text.address
         found = [
@@ -298,17 +296,6 @@ def _roles_of(symbols: SymbolTable) -> dict[int, int]:
     return roles
 
 
-def _find_table(
-    elf: ElfFile, symbols: SymbolTable, kind: TableKind, start: str, end: str
-) -> tuple[int, bytes] | None:
-    """Return the address and contents of a table by the symbols around it, or by its section."""
-    found = symbols.addresses_of((start, end))
-    if start in found and end in found:
-        return found[start], elf.read(found[start], found[end] - found[start])
-    named = elf.section(kind.name)
-    return None if named is None else (named.address, elf.read_section(named))
-
-
 def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[LoadedSection]:
     """Return sections without some addresses."""
     kept = []
@@ -322,20 +309,26 @@ def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[
 
 
 def _read_table(
-    elf: ElfFile,
-    symbols: SymbolTable,
-    reader: DwarfReader | None,
-    kind: TableKind,
-    start: str,
-    end: str,
+    elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None, kind: TableKind
 ) -> KernelTable | None:
-    """Return a table with the layout that debug info has of its entries."""
-    found = _find_table(elf, symbols, kind, start, end)
-    if found is None:
-        return None
-    # A structure that there is not is looked for in all units.
-    structure = reader.structure(kind.structure) if reader is not None and found[1] else None
-    return KernelTable(*found, None if structure is None else choose_members(kind, structure))
+    """Return a table with the layout that debug info has of its entries; None where the image has
+    none.
+    """
+    found = symbols.addresses_of(kind.bounds)
+    if len(found) == len(kind.bounds):
+        start, end = map(found.__getitem__, kind.bounds)
+        data = elf.read(start, end - start)
+    else:
+        section = elf.section(kind.name)
+        if section is None:
+            return None
+        start, data = section.address, elf.read_section(section)
+    # All units are searched for a structure that debug info does not have.
+    structure = None
+    if reader is not None and kind.structure and data:
+        structure = reader.structure(kind.structure)
+    layout = None if structure is None else choose_members(kind, structure)
+    return KernelTable(start, data, layout)
 
 
 def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None = None) -> CodeImage:
@@ -345,18 +338,6 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     :param reader: of its debug info; None where there is none.
     :raises ElfError: when the file is damaged.
     """
-    texts = {section.number for section in elf.text_sections()}
-    sections = [
-        LoadedSection(
-            section.name, section.address, elf.map_section(section), section.number in texts
-        )
-        for section in elf.sections
-        if section.flags & _SHF_ALLOC
-        and section.size
-        and (section.address or section.number in texts)
-        # Their words that are addresses are no pointers of the kernel.
-        and section.type not in (_SHT_RELA, _SHT_DYNSYM)
-    ]
     # Where functions call ftrace, often behind their first instruction: nothing jumps there.
     found = symbols.addresses_of((_FTRACE_START, _FTRACE_END))
     ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
@@ -364,25 +345,29 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     if calls is not None:
         # Of a module.
         ftrace = calls.address, calls.address + calls.size
-    sections = _leave_out(sections, *ftrace)
-    tables = CodeTables(
-        _read_table(elf, symbols, reader, EXCEPTIONS, "__start___ex_table", "__stop___ex_table"),
-        _read_table(elf, symbols, reader, BUGS, "__start___bug_table", "__stop___bug_table"),
-        _read_table(elf, symbols, None, CHECKS, "__start___kcfi_traps", "__stop___kcfi_traps"),
-        _read_table(elf, symbols, reader, KEYS, "__start___jump_table", "__stop___jump_table"),
-        _read_table(
-            elf, symbols, reader, ALTERNATIVES, "__alt_instructions", "__alt_instructions_end"
-        ),
-    )
-    # In images that can be relocated, pointers are addends.
+    texts = {section.number for section in elf.text_sections()}
+    sections: list[LoadedSection] = []
     layout = f"{elf.header.byte_order}QQq"
     pointers, places = array("Q"), array("Q")
     for section in elf.sections:
-        if section.type == _SHT_RELA and section.flags & _SHF_ALLOC:
+        if not section.flags & _SHF_ALLOC or section.type == _SHT_DYNSYM:
+            continue
+        if section.type == _SHT_RELA:
+            # In images that can be relocated, pointers are addends.
             for place, _, addend in _struct_rows(layout, elf.read_section(section)):
                 if not ftrace[0] <= place < ftrace[1]:
                     pointers.append(addend % (1 << 64))
                     places.append(place)
+            continue
+        is_text = section.number in texts
+        if section.size and (section.address or is_text):
+            data = elf.map_section(section)
+            sections.append(LoadedSection(section.name, section.address, data, is_text))
+    tables: dict[str, KernelTable] = {}
+    for kind in TABLES:
+        table = _read_table(elf, symbols, reader, kind)
+        if table is not None:
+            tables[kind.name] = table
     roles = _roles_of(symbols)
     if isinstance(elf, PlacedModule):
         for name in _NEVER_RETURNING & elf.externals.keys():
@@ -390,7 +375,7 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     return CodeImage(
         elf.header.machine,
         elf.header.byte_order,
-        sections,
+        _leave_out(sections, *ftrace),
         symbols,
         roles,
         tables,
@@ -462,12 +447,15 @@ class NativeImage:
         architecture = (
             ffi.NULL if image.machine == EM_X86_64 else describe_architecture(image.machine)
         )
-        texts = [
-            section for section in image.sections if section.is_text and section.name != _STUBS
-        ]
-        stubs = [section for section in image.sections if section.name == _STUBS]
-        data = [section for section in image.sections if not section.is_text]
-        self.parts = _list_parts(image.symbols, texts)
+        areas: dict[str, list[LoadedSection]] = {"texts": [], "stubs": [], "data": []}
+        for section in sorted(image.sections, key=attrgetter("address")):
+            name = "data"
+            if section.name == _STUBS:
+                name = "stubs"
+            elif section.is_text:
+                name = "texts"
+            areas[name].append(section)
+        self.parts = _list_parts(image.symbols, areas["texts"])
         for number, address in enumerate(externals, self.parts.function_count):
             self.parts.starts.append(address)
             self.parts.ends.append(address + 1)
@@ -476,21 +464,16 @@ class NativeImage:
         self._kept: list[Any] = [architecture]
         given = self.given = ffi.new("struct kcovdbg_image *")
         given.architecture = architecture
-        for name, areas in (("text", texts), ("stub", stubs), ("data", data)):
-            pointers = [ffi.from_buffer(area.data) for area in areas]
-            rows = [
-                (area.address, pointer, len(area.data))
-                for area, pointer in zip(areas, pointers, strict=True)
-            ]
-            array_of = self.keep("struct kcovdbg_area[]", sorted(rows, key=lambda row: row[0]))
-            self._kept += [pointers, areas]
-            setattr(given, "data" if name == "data" else f"{name}s", array_of)
-            setattr(given, f"{name}_count", len(rows))
-        for name, column_of in (
-            ("pointers", image.pointers),
-            ("pointer_places", image.pointer_places),
-        ):
-            setattr(given, name, self.keep("uint64_t[]", column_of))
+        for name, sections in areas.items():
+            rows: list[tuple[int, Any, int]] = []
+            for section in sections:
+                pointer = ffi.from_buffer(section.data)
+                self._kept.append(pointer)
+                rows.append((section.address, pointer, len(section.data)))
+            setattr(given, name, self.keep("struct kcovdbg_area[]", rows))
+            setattr(given, f"{name.removesuffix('s')}_count", len(rows))
+        given.pointers = self.keep("uint64_t[]", image.pointers)
+        given.pointer_places = self.keep("uint64_t[]", image.pointer_places)
         given.pointer_count = len(image.pointers)
         parts = self.parts
         given.starts = self._keep_array("uint64_t[]", parts.symbols)

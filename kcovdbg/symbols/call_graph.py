@@ -106,17 +106,10 @@ class CallGraph:
     def fits(self, blocks: BlockColumns) -> bool:
         """Return whether blocks are of the same functions, so that the numbers are the same."""
         parts = self._parts
-        return (
-            len(blocks.part_start) == len(parts.starts) - len(self.externals)
-            and all(
-                start + blocks.base == own
-                for start, own in zip(blocks.part_start, parts.starts, strict=False)
-            )
-            and all(
-                number == own
-                for number, own in zip(blocks.part_function, parts.functions, strict=False)
-            )
-        )
+        own = len(parts.starts) - len(self.externals)
+        starts = [start + blocks.base for start in blocks.part_start]
+        has_functions = list(blocks.part_function) == list(parts.functions[:own])
+        return has_functions and starts == list(parts.starts[:own])
 
     def function_at(self, address: int) -> int | None:
         """Return the number of the function that an address is in, None where it is in none."""
@@ -148,11 +141,14 @@ class CallGraph:
 
     def _is_entered(self, function: int) -> bool:
         """Return whether the entry code calls a function, or its table has the address."""
-        callers = (self.name(site.caller) for site in self.find_callers(function))
-        if any(map(_ENTRY.match, callers)):
-            return True
-        symbols = (self.data_at(place.address) for place in self.find_pointers(function))
-        return any(symbol is not None and _ENTRY.match(symbol.name) for symbol in symbols)
+        for site in self.find_callers(function):
+            if _ENTRY.match(self.name(site.caller)):
+                return True
+        for place in self.find_pointers(function):
+            symbol = self.data_at(place.address)
+            if symbol is not None and _ENTRY.match(symbol.name):
+                return True
+        return False
 
     @cached_property
     def reachable(self) -> frozenset[int]:
@@ -209,10 +205,9 @@ class CallGraph:
 
     def has_pointers(self, function: int) -> bool:
         """Return whether a place has the address of a function."""
-        return any(
-            self._kinds[index] in (_Reference.IN_DATA, _Reference.IN_CODE)
-            for index in self._span(function)
-        )
+        span = self._span(function)
+        kinds = self._kinds[span.start : span.stop]
+        return _Reference.IN_DATA in kinds or _Reference.IN_CODE in kinds
 
 
 def _copy(code: str, values: object, count: int) -> array[int]:

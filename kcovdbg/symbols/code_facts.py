@@ -16,7 +16,7 @@ from contextlib import suppress
 from enum import IntEnum
 from itertools import chain, count
 from operator import add, attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CapabilityError
@@ -61,8 +61,11 @@ class TableKind(NamedTuple):
     """A table of the kernel."""
 
     name: str
+    """Of its section."""
+    bounds: tuple[str, str]
+    """The symbols at its start and its end in a linked image."""
     structure: str
-    """Of its entries."""
+    """Of its entries; empty where they are plain places."""
     members: Mapping[str, tuple[str, ...]]
     """What is read of an entry, with the members that have it, the newest first."""
     places: frozenset[str]
@@ -78,6 +81,7 @@ def _layout(size: int, **members: tuple[int, int]) -> Structure:
 
 EXCEPTIONS: Final = TableKind(
     "__ex_table",
+    ("__start___ex_table", "__stop___ex_table"),
     "exception_table_entry",
     {"at": ("insn",), "to": ("fixup",)},
     frozenset(("at", "to")),
@@ -86,6 +90,7 @@ EXCEPTIONS: Final = TableKind(
 )
 BUGS: Final = TableKind(
     "__bug_table",
+    ("__start___bug_table", "__stop___bug_table"),
     "bug_entry",
     # The first one is of CONFIG_GENERIC_BUG_RELATIVE_POINTERS.
     {"at": ("bug_addr_disp", "bug_addr"), "flags": ("flags",)},
@@ -103,10 +108,16 @@ BUGS: Final = TableKind(
 _BUG_FLAG_WARNING: Final = 1
 # Traps of kCFI's checks of indirect calls; since 89245600941e, as places alone.
 CHECKS: Final = TableKind(
-    "__kcfi_traps", "", {"at": ("at",)}, frozenset(("at",)), (_layout(4, at=(0, 4)),)
+    "__kcfi_traps",
+    ("__start___kcfi_traps", "__stop___kcfi_traps"),
+    "",
+    {"at": ("at",)},
+    frozenset(("at",)),
+    (_layout(4, at=(0, 4)),),
 )
 KEYS: Final = TableKind(
     "__jump_table",
+    ("__start___jump_table", "__stop___jump_table"),
     "jump_entry",
     {"at": ("code",), "to": ("target",)},
     frozenset(("at", "to")),
@@ -114,6 +125,7 @@ KEYS: Final = TableKind(
 )
 ALTERNATIVES: Final = TableKind(
     ".altinstructions",
+    ("__alt_instructions", "__alt_instructions_end"),
     "alt_instr",
     # By architecture: x86 and s390, arm64, riscv, which has one length for both.
     {
@@ -134,6 +146,8 @@ ALTERNATIVES: Final = TableKind(
         _layout(12, at=(0, 4), by=(4, 4), length=(10, 1), new=(10, 1)),
     ),
 )
+
+TABLES: Final = (EXCEPTIONS, BUGS, CHECKS, KEYS, ALTERNATIVES)
 
 
 def choose_members(kind: TableKind, structure: Structure) -> Structure | None:
@@ -181,33 +195,8 @@ def _read_entries(
         yield dict(zip(names, values, strict=True))
 
 
-def _find_entries(
-    kind: TableKind, table: KernelTable | None, order: str, is_right: Callable[..., bool]
-) -> list[dict[str, int]]:
-    """Return the entries of a table by the layout that fits.
-
-    :param is_right: whether an entry makes sense, by its members.
-    :raises CapabilityError: when none does.
-    """
-    if table is None or not table.data:
-        return []
-    layouts = kind.known if table.layout is None else (table.layout,)
-    for layout in layouts:
-        if len(table.data) % layout.size == 0:
-            entries = list(_read_entries(kind, table, layout, order))
-            if all(is_right(**entry) for entry in entries):
-                return entries
-    raise CapabilityError(f"the entries of {kind.name} have an unknown layout")
-
-
-class CodeTables(NamedTuple):
-    """The tables of an image; None for those that it has not."""
-
-    exceptions: KernelTable | None
-    bugs: KernelTable | None
-    checks: KernelTable | None
-    keys: KernelTable | None
-    alternatives: KernelTable | None
+CodeTables: TypeAlias = Mapping[str, KernelTable]
+"""The tables that an image has, by the name of their kind."""
 
 
 class FactReader:
@@ -271,31 +260,50 @@ class FactReader:
     def _leads_to_code(self, at: int, to: int) -> bool:
         return self._is_code(at) and self._is_code(to)
 
+    def _find_entries(
+        self, tables: CodeTables, kind: TableKind, is_right: Callable[..., bool]
+    ) -> list[dict[str, int]]:
+        """Return the entries of a table by the layout that fits.
+
+        :param is_right: whether an entry makes sense, by its members.
+        :raises CapabilityError: when none does.
+        """
+        table = tables.get(kind.name)
+        if table is None or not table.data:
+            return []
+        layouts = kind.known if table.layout is None else (table.layout,)
+        for layout in layouts:
+            if len(table.data) % layout.size == 0:
+                entries = list(_read_entries(kind, table, layout, self._order))
+                if all(is_right(**entry) for entry in entries):
+                    return entries
+        raise CapabilityError(f"the entries of {kind.name} have an unknown layout")
+
     def read(self, tables: CodeTables) -> list[Fact]:
         """Return the facts of an image, by address.
 
         :raises CapabilityError: when the layout of a table is unknown.
         """
-        order = self._order
-        exceptions = _find_entries(EXCEPTIONS, tables.exceptions, order, self._leads_to_code)
-        keys = _find_entries(KEYS, tables.keys, order, self._leads_to_code)
-        facts = [Fact(entry["at"], entry["to"], FactKind.EXCEPTION) for entry in exceptions]
-        facts += [Fact(entry["at"], entry["to"], FactKind.EDGE) for entry in keys]
+        return sorted(self._list_facts(tables))
+
+    def _list_facts(self, tables: CodeTables) -> Iterator[Fact]:
+        for table, leads in ((EXCEPTIONS, FactKind.EXCEPTION), (KEYS, FactKind.EDGE)):
+            for entry in self._find_entries(tables, table, self._leads_to_code):
+                yield Fact(entry["at"], entry["to"], leads)
         # Of traps about which nothing is known, blocks are exits that the next instruction may
         # follow.
         with suppress(CapabilityError):
-            for entry in _find_entries(BUGS, tables.bugs, order, self._is_bug):
+            for entry in self._find_entries(tables, BUGS, self._is_bug):
                 kind = FactKind.BUG
                 if entry["flags"] & _BUG_FLAG_WARNING:
                     kind = FactKind.WARNING
-                facts.append(Fact(entry["at"], 0, kind))
+                yield Fact(entry["at"], 0, kind)
         # The call that is checked follows the trap. Where the kernel dies of the trap, the call is
         # not executed, but other code of its line is.
-        for entry in _find_entries(CHECKS, tables.checks, order, self._is_code):
-            facts.append(Fact(entry["at"], 0, FactKind.WARNING))
-        alternatives = _find_entries(ALTERNATIVES, tables.alternatives, order, self._is_alternative)
-        facts += self._read_alternatives(alternatives)
-        return sorted(facts)
+        for entry in self._find_entries(tables, CHECKS, self._is_code):
+            yield Fact(entry["at"], 0, FactKind.WARNING)
+        alternatives = self._find_entries(tables, ALTERNATIVES, self._is_alternative)
+        yield from self._read_alternatives(alternatives)
 
     def _read_alternatives(self, entries: Sequence[dict[str, int]]) -> Iterator[Fact]:
         """Yield the ranges that are replaced, joined where they overlap, and where replacements

@@ -83,26 +83,19 @@ class _Image:
     def __init__(self, elf: ElfFile) -> None:
         self.elf = elf
         self._machine = elf.header.machine
-        self._texts = sorted(
-            (section.address, elf.map_section(section)) for section in elf.text_sections()
-        )
+        self._texts = elf.map_code()
         self._starts = [start for start, _ in self._texts]
-        placed = [section for section in elf.sections if section.address and section.size]
-        self.low = min(
-            (section.address for section in placed if section.address >= self._starts[0]), default=0
-        )
-        self.high = max((section.address + section.size for section in placed), default=0)
+        self.low = self._starts[0]
+        self.high = max(section.address + section.size for section in elf.sections)
         # How far from it modules can be.
         self.reach = _REACH if self._machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
         self._may_follow: dict[int, bool] = {}
 
     def _text_at(self, address: int) -> tuple[int, bytes | memoryview] | None:
         index = bisect_right(self._starts, address) - 1
-        return (
-            self._texts[index]
-            if index >= 0 and address - self._starts[index] < len(self._texts[index][1])
-            else None
-        )
+        if index < 0 or address - self._starts[index] >= len(self._texts[index][1]):
+            return None
+        return self._texts[index]
 
     def has_code(self, address: int) -> bool:
         """Return whether an address as linked is in code."""
@@ -252,14 +245,15 @@ class CodeProof:
         memory = _Pages(read)
         wrong: dict[int, str] = {}
         comparisons: set[int] = set()
-        codes = {pc: code for pc in pcs if (code := image.code_before(pc)) is not None}
+        codes: dict[int, bytes] = {}
+        for pc in pcs:
+            before = image.code_before(pc)
+            if before is not None:
+                codes[pc] = before
         calls = image.calls(codes)
         for pc in pcs:
-            code, targets, address = (
-                codes.get(pc),
-                calls.get(pc, []),
-                address_of(pc, self.kaslr_offset),
-            )
+            code, targets = codes.get(pc), calls.get(pc, [])
+            address = address_of(pc, self.kaslr_offset)
             if code is not None:
                 problem = self._explain(image, pc, targets, wanted)
                 if problem is None:
@@ -275,17 +269,16 @@ class CodeProof:
             elif not pc or abs(pc - image.low) >= image.reach:
                 problem = "it is not an address of code"
             else:
-                is_module = (
-                    self.modules is not None and self.modules.name_at(address - 1) is not None
-                )
-                code = memory.before(address) if is_module else None
+                if self.modules is None or self.modules.name_at(address - 1) is None:
+                    continue
+                code = memory.before(address)
                 if code is None:
                     continue
                 targets = image.calls({pc: code})[pc]
                 problem = self._explain(image, pc, targets, wanted)
             if problem is not None:
                 wrong[pc] = problem
-                if any(image.callbacks.get(target) is PointKind.CMP for target in targets):
+                if PointKind.CMP in map(image.callbacks.get, targets):
                     comparisons.add(pc)
         return wrong, comparisons
 

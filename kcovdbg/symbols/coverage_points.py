@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
@@ -72,10 +73,11 @@ def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
     """Return which kinds of points a buffer of this format can have records of."""
     if codec.has_operands:
         return frozenset({PointKind.CMP})
+    kinds = {PointKind.PC, PointKind.ENTRY}
     # An exit is recorded only where it can be distinguished from other records.
-    return frozenset(
-        {PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())}
-    )
+    if codec.has_calls:
+        kinds.add(PointKind.EXIT)
+    return frozenset(kinds)
 
 
 class Points(NamedTuple):
@@ -213,17 +215,18 @@ class _TailCalls:
         self._ends: dict[int, int | None] = {}
         # Bytes of other instructions may look like the two of a short jump: what such functions
         # lead to is uncertain.
-        self._uncertain: set[int] = set()
         short: defaultdict[int, list[int]] = defaultdict(list)
         for back, target in zip(*short_jumps, strict=True):
             short[target].append(back - 1)
-        # The last byte of a jump is in the same function as the first.
-        for at in (back - 1 for back, target in zip(*jumps, strict=True) if target in callbacks):
-            start = functions.start_of(at)
+        for back, target in zip(*jumps, strict=True):
+            if target not in callbacks:
+                continue
+            # The last byte of a jump is in the same function as the first.
+            start = functions.start_of(back - 1)
             if start is not None:
-                self._jumps[start].append(at)
-        self._uncertain |= functions.sources(
-            at for callback in callbacks for at in short.get(callback, ())
+                self._jumps[start].append(back - 1)
+        self._uncertain = functions.sources(
+            chain.from_iterable(short.get(callback, ()) for callback in callbacks)
         )
         self.functions: set[int] = set()
         """Their addresses."""
@@ -285,7 +288,7 @@ def find_text_points(
     if not kinds or elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
         return []
     calls = find_branches([(address, text)], elf.header.machine, BranchKind.CALL, kinds)
-    return [(at, kinds[to]) for at, to in zip(*calls, strict=True)]
+    return list(zip(calls.back, map(kinds.__getitem__, calls.target), strict=True))
 
 
 def _list_searches(
@@ -327,21 +330,20 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
         return Points(none, none, none, none, none, {})
     symbols = elf.symbols if symbols is None else symbols
     callbacks = find_callbacks(symbols)
-    named = [
-        symbol for symbol in symbols.find_containing(*THUNKS) if symbol.name.startswith(THUNKS)
-    ]
-    thunks = {symbol.address for symbol in named}
-    # Ascending, so that what is found in them is.
-    sections = sorted(elf.text_sections(), key=lambda section: section.address)
-    texts = [(section.address, elf.map_section(section)) for section in sections]
+    thunks: set[int] = set()
+    has_thunks = False
+    for symbol in symbols.find_containing(*THUNKS):
+        if symbol.name.startswith(THUNKS):
+            thunks.add(symbol.address)
+            # If all indirect branches lead to thunks, bytes that look like another one are
+            # something else.
+            has_thunks = has_thunks or (symbol.name == _X86_THUNKS and symbol.size > 0)
+    texts = elf.map_code()
     functions = Functions(symbols)
-    # If all indirect branches lead to thunks, bytes that look like another one are something else.
-    has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
     searches = _list_searches(callbacks, functions, thunks, has_thunks)
-    *points, jumps, short_jumps, to_thunks, leaving, calling = search_branches(
-        texts, machine, searches
-    )
-    pc, cmp, entry, leave = (found.back for found in points)
+    found = search_branches(texts, machine, searches)
+    pc, cmp, entry, leave = map(attrgetter("back"), found[:4])
+    jumps, short_jumps, to_thunks, leaving, calling = found[4:]
     open_ended = functions.sources(back - 1 for back in (*to_thunks.back, *leaving.back))
     tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions, open_ended)
     if not tail_calls.functions:
@@ -350,7 +352,8 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     targets = (tail_calls.functions | thunks) - callbacks.keys()
     calls = find_branches(texts, machine, BranchKind.CALL, targets)
     # Branches of several lengths need not end in the order that they begin in.
-    direct, indirect = (array("Q", sorted(set(found.back))) for found in (calls, calling))
+    direct = array("Q", sorted(set(calls.back)))
+    indirect = array("Q", sorted(set(calling.back)))
     for others in (pc, cmp, entry, leave, direct):
         indirect = subtract(indirect, others)
     tail = merge_kinds(((indirect, 0), (direct, 1))).pcs
@@ -378,19 +381,17 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
     if machine not in ARCHITECTURES:
         return {}
     sizes = ARCHITECTURES[machine].relocations
-    kinds = {
-        number: kind
-        for number, symbol in enumerate(elf.symbols)
-        if (kind := kind_of_callback(symbol.name)) is not None
-    }
+    kinds = {number: kind_of_callback(symbol.name) for number, symbol in enumerate(elf.symbols)}
     found: dict[str, Mapping[int, PointKind]] = {}
     for section in elf.text_sections():
         calls = set(find_branches([(0, elf.map_section(section))], machine, BranchKind.CALL).back)
-        found[section.name] = {
-            back: kinds[entry.symbol]
-            for entry in read_relocations(elf, section)
-            if entry.symbol in kinds and (back := entry.offset + sizes.get(entry.type, 0)) in calls
-        }
+        points: dict[int, PointKind] = {}
+        for entry in read_relocations(elf, section):
+            kind = kinds.get(entry.symbol)
+            back = entry.offset + sizes.get(entry.type, 0)
+            if kind is not None and back in calls:
+                points[back] = kind
+        found[section.name] = points
     return found
 
 
@@ -402,8 +403,8 @@ def points_of_loaded(module: LoadedModule, path: str) -> Mapping[int, PointKind]
     """
     with ElfFile(path) as elf:
         of_section = find_file_points(elf)
-    return {
-        address + offset: kind
-        for name, address in module.sections
-        for offset, kind in of_section.get(name, {}).items()
-    }
+    found: dict[int, PointKind] = {}
+    for name, address in module.sections:
+        for offset, kind in of_section.get(name, {}).items():
+            found[address + offset] = kind
+    return found

@@ -52,19 +52,12 @@ class RemoteCalls:
 
     def _find(self, texts: Sequence[tuple[int, bytes | memoryview]]) -> list[RemoteCall]:
         found = find_branches(texts, self._elf.header.machine, _KINDS, self._targets)
-        return sorted(
-            {RemoteCall(back, self._targets[target]) for back, target in zip(*found, strict=True)}
-        )
+        names = map(self._targets.__getitem__, found.target)
+        return sorted(set(map(RemoteCall, found.back, names)))
 
     def of_image(self) -> list[RemoteCall]:
         """Return the calls in the image."""
-        sections = self._elf.text_sections()
-        return self._find(
-            [
-                (section.address + self._offset, self._elf.map_section(section))
-                for section in sections
-            ]
-        )
+        return self._find([(start + self._offset, data) for start, data in self._elf.map_code()])
 
     def of_module(self, start: int, end: int, target: Target) -> tuple[list[RemoteCall], int]:
         """Return the calls in the code of a module, and how many pages of it cannot be read.
@@ -72,10 +65,11 @@ class RemoteCalls:
         :param target: the kernel.
         """
         data, gaps = read_partly(target, start, end - start)
-        starts, ends = [0, *(at + size for at, size in gaps)], [*(at for at, _ in gaps), len(data)]
-        texts = [
-            (start + first, data[first:stop]) for first, stop in zip(starts, ends, strict=True)
-        ]
+        texts: list[tuple[int, bytes]] = []
+        first = 0
+        for gap, size in (*gaps, (len(data), 0)):
+            texts.append((start + first, data[first:gap]))
+            first = gap + size
         return self._find(texts), len(gaps)
 
 

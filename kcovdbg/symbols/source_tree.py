@@ -39,9 +39,9 @@ class SourceText(NamedTuple):
 
     def line(self, number: int | None) -> str | None:
         """Return a line by its number, None when there is no such line."""
-        return (
-            self.lines[number - 1] if number is not None and 0 < number <= len(self.lines) else None
-        )
+        if number is None or not 0 < number <= len(self.lines):
+            return None
+        return self.lines[number - 1]
 
 
 class SourceTree:
@@ -117,13 +117,17 @@ class SourceTree:
     def _find(self, file: str) -> tuple[Path, Path] | None:
         """Return the path of a file, and the root that it is below."""
         if file not in self._places:
-            candidates = self._candidates(file) if _is_source_name(file) else ()
-            paths = map(Path, filter(is_file, candidates))
-            inside = ((path, self._root_of(path)) for path in paths)
-            self._places[file] = next(
-                ((path, root) for path, root in inside if root is not None), None
-            )
+            self._places[file] = self._search(file)
         return self._places[file]
+
+    def _search(self, file: str) -> tuple[Path, Path] | None:
+        if not _is_source_name(file):
+            return None
+        for path in map(Path, filter(is_file, self._candidates(file))):
+            root = self._root_of(path)
+            if root is not None:
+                return path, root
+        return None
 
     def _root_of(self, path: Path) -> Path | None:
         """Return the root that a file is below once links are followed, None if there is none."""
@@ -137,7 +141,10 @@ class SourceTree:
         except ValueError:
             # A null character.
             return None
-        return next((root for root in self._roots if real.is_relative_to(root)), None)
+        for root in self._roots:
+            if real.is_relative_to(root):
+                return root
+        return None
 
     def _candidates(self, file: str) -> Iterable[str]:
         absolute = file if file.startswith("/") else None

@@ -127,11 +127,11 @@ class Symbolizer:
     def _adopt(self, table: LocationTable) -> None:
         self._table = table
         self._text = table.text_ranges()
-        init = [text for text in self._text if text.name.startswith(_INIT)]
-        self._init_span = (
-            min((text.start for text in init), default=0),
-            max((text.end for text in init), default=0),
-        )
+        init: list[int] = []
+        for text in self._text:
+            if text.name.startswith(_INIT):
+                init += (text.start, text.end)
+        self._init_span = min(init, default=0), max(init, default=0)
         # Without any points (of a machine whose calls are not recognized) a missing PC means
         # nothing.
         self._has_points = len(table) > 0
@@ -183,7 +183,8 @@ class Symbolizer:
         found: dict[int, Location] = {}
         for pc, row in zip(pcs, rows, strict=True):
             if row is None and pc in frames_of:
-                found[pc] = self._locate_other(table, pc, frames_of[pc])
+                mangled = table.mangled_at(pc, frames_of[pc])
+                found[pc] = self._locate_other(pc, frames_of[pc], mangled)
                 continue
             if row is None:
                 found[pc] = demangle_location(self._locate_without_table(pc))
@@ -220,12 +221,13 @@ class Symbolizer:
                 return dict(zip(inside, locate_addresses(elf, addresses), strict=True))
         return {}
 
-    def _locate_other(self, table: LocationTable, pc: int, frames: tuple[Frame, ...]) -> Location:
+    def _locate_other(
+        self, pc: int, frames: tuple[Frame, ...], mangled: str | None = None
+    ) -> Location:
         """Return the location of a PC in the image's code that is not in the table."""
         address = pc + self._offset & self._mask
         if not frames:
             return demangle_location(Location(address, self._by_function(pc), NO_LINES))
-        mangled = table.mangled_at(pc, frames)
         if self._is_init(pc):
             return Location(address, frames, INIT_TEXT, False, mangled)
         remark = NOT_A_POINT if self._has_points else None
@@ -237,20 +239,13 @@ class Symbolizer:
 
     def _locate_without_table(self, pc: int) -> Location:
         address = pc + self._offset & self._mask
-        text = self._section_of(pc)
-        if text is None and self._text:
+        if self._text and self._section_of(pc) is None:
             return self._locate_outside(address)
         frames = tuple(self._fallback(address - 1 & self._mask))
-        if text is None:
-            # Without the ranges of text, debug info decides.
-            return Location(address, frames, None) if frames else self._locate_outside(address)
-        if not frames:
-            return Location(address, self._by_function(pc), NO_LINES)
-        if text.name.startswith(_INIT):
-            return Location(address, frames, INIT_TEXT)
-        return Location(
-            address, frames, NOT_A_POINT if self._has_points else None, self._has_points
-        )
+        if self._text:
+            return self._locate_other(pc, frames)
+        # Without the ranges of text, debug info decides.
+        return Location(address, frames, None) if frames else self._locate_outside(address)
 
     def function_starting_at(self, pc: int) -> str | None:
         """Return the name of the function that starts at an address as in the image, None when none

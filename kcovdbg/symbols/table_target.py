@@ -54,12 +54,10 @@ class TableTarget(Target):
 
         :raises MissingSymbolError: when the table has none.
         """
-        found = next(
-            (symbol for symbol in self.table.functions_named(name) if symbol.name == name), None
-        )
-        if found is None:
-            raise MissingSymbolError(f"{self.name} has no function {name}")
-        return Symbol(name, found.address, found.size)
+        for found in self.table.functions_named(name):
+            if found.name == name:
+                return Symbol(name, found.address, found.size)
+        raise MissingSymbolError(f"{self.name} has no function {name}")
 
     def symbol_name(self, address: int) -> str | None:
         """Return the name of the function that an address is in, None when it is in none."""

@@ -12,6 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.task_names import is_address
 from kcovdbg.model.location import ModuleMap
+from kcovdbg.symbols.symbolizer import text_ranges
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 
@@ -58,11 +59,9 @@ def find_pc(context: Context, text: str) -> int | None:
     value = int(text, 16)
     offset = context.target.kaslr_offset
     with ElfFile(image) as elf:
-        ranges = [
-            (section.address, section.address + section.size) for section in elf.text_sections()
-        ]
+        texts = text_ranges(elf)
     modules = ModuleMap(context.kernel.code.modules or ())
     for pc in (value, value - offset):
-        if modules.find(pc) is not None or any(start < pc <= end for start, end in ranges):
+        if modules.find(pc) is not None or any(text.start < pc <= text.end for text in texts):
             return pc
     return None
