@@ -12,7 +12,6 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.task_names import is_address
 from kcovdbg.model.location import ModuleMap
-from kcovdbg.symbols.symbolizer import text_ranges
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 
@@ -59,9 +58,10 @@ def find_pc(context: Context, text: str) -> int | None:
     value = int(text, 16)
     offset = context.target.kaslr_offset
     with ElfFile(image) as elf:
-        texts = text_ranges(elf)
+        texts = elf.text_sections()
     modules = ModuleMap(context.kernel.code.modules or ())
     for pc in (value, value - offset):
-        if modules.find(pc) is not None or any(text.start < pc <= text.end for text in texts):
+        is_in_image = any(0 < pc - text.address <= text.size for text in texts)
+        if is_in_image or modules.find(pc) is not None:
             return pc
     return None
