@@ -170,9 +170,7 @@ def find_outcome(job: BatchJob) -> Outcome | None:
 
 
 def run_job(job: BatchJob) -> Outcome:
-    """Run a job in a process of its own and keep its outcome; errors that the file causes are part
-    of that.
-    """
+    """Run a job in a process of its own and keep its outcome, with the errors that its file causes."""
     identity = job.identity()
     start = time.monotonic()
     error = None

@@ -134,7 +134,7 @@ def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:
     if is_packed:
         found = find_path_kind(_PATH)
     if found.kind is InputKind.REPORT:
-        # Of a stream, syzkaller's answers would have no place.
+        # syzkaller's answers are kept under the path of the report, which a stream lacks.
         found = found._replace(kind=InputKind.LOG)
     if found.kind is InputKind.WORKDIR or not find_commands(_PATH, found):
         hint = found.hint or "write it to a file first, and name that"

@@ -91,19 +91,17 @@ class Buffer:
     bits_set: int | None = None
     """Number of bits set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()
-    """Ascending, with whole records between them."""
+    """The incomplete records, ascending; neighbors are one gap."""
     is_open: bool = False
-    """Whether it was read from the memory of a kernel: its task may be inside a system call, whose
-    further records are yet to come.
+    """Whether it was read from the memory of a kernel: its task may be inside a system call that
+    has not recorded everything yet.
     """
     was_full: bool = False
     """Whether one of the buffers that it was made of was full: some of its records may have been
     dropped.
     """
     is_incomplete: bool = False
-    """Whether records are missing that could not be read, or may be missing, because the count
-    could not be read.
-    """
+    """Whether records are missing, or may be missing because the count could not be read."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
     listed_code: array[int] | None = field(default=None, repr=False)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in the memory of an arm64 machine, by the registers that its CPUs translate addresses
-with.
+"""The kernel in the memory of an arm64 machine, found by the registers for address translation.
 
 The page tables of the kernel are variables of its image, which is contiguous in physical memory:
 the table that a CPU uses says where the image is, whether the CPU was stopped in the kernel or in

@@ -45,7 +45,7 @@ class MachineState(str, Enum):
 
 
 class Connection:
-    """The connection that a target is read through: here, one to files, which do not change."""
+    """The connection that a target is read through; this one is to files, which do not change."""
 
     is_slow: bool = False
     """Whether each page that is read takes a round trip."""
@@ -156,9 +156,9 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
 
 
 def time_left(start: float, seconds: float | None) -> float | None:
-    """Return what is left of some seconds, at least 0; None where there is no limit.
+    """Return the seconds left of a time limit, at least 0; None where there is no limit.
 
-    :param start: when they began, of :func:`time.monotonic`.
+    :param start: its start by :func:`time.monotonic`.
     """
     return None if seconds is None else max(start + seconds - time.monotonic(), 0)
 
@@ -286,8 +286,8 @@ def describe_record(record: StopRecord) -> str:
 
 
 def remove_record(address: SocketAddress) -> None:
-    """Remove the record, because the machine goes on; another running run's record stays, as that
-    is about to stop it.
+    """Remove the record, because the machine goes on. The record of another run that has not ended
+    stays: that run is about to stop the machine.
     """
     record = read_record(address)
     if record is not None and record.is_running and record.pid != os.getpid():

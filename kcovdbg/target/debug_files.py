@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files with debug info: those that the user gave, those in the directory of a dump, and those of
-stripped images by .gnu_debuglink, build ID or debuginfod's cache.
+"""Files with debug info: given by the user, beside a dump, or found for a stripped image by its
+.gnu_debuglink, build ID or debuginfod's cache.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _is_elf(path: Path) -> bool:
     try:
         return dumpfile.identify(path) is dumpfile.FileKind.ELF
     except TargetError:
-        # Nobody named it: that it cannot be read is no error.
+        # Nobody named it, so an unreadable file is no error.
         return False
 
 
@@ -173,7 +173,7 @@ def find_kernel_file(files: Iterable[DebugFile]) -> DebugFile | None:
 
 
 def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
-    """Leave out the images of other builds, where a folder has those of several.
+    """Leave out images of other builds, if there is one of the wanted build.
 
     :param wanted: the kernel's build ID, None if unknown.
     """
@@ -208,7 +208,7 @@ def find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile
         try:
             check_match(found, release, wanted)
         except TargetError:
-            # The user did not give it: that it is another kernel's is no error.
+            # The user did not give it, so another kernel's image is no error.
             continue
         return found
     return None
@@ -217,13 +217,13 @@ def find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile
 def find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
     """Yield the images with debug info in the directory of a dump.
 
-    :param suffix: of further names to look for.
+    :param suffix: added to ``vmlinux`` for further names.
     """
     for name in dict.fromkeys(
         ("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")
     ):
         path = directory / name
         if is_placed(path):
-            # The user did not give it: that it is something else is no error.
+            # The user did not give it, so another kind of file is no error.
             with contextlib.suppress(TargetError):
                 yield _check_debug_file(str(path), dumpfile.unpack(path).path)

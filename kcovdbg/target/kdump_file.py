@@ -175,10 +175,10 @@ class KdumpFile:
     def _unpack_page(self, number: int) -> bytes:
         missing = ReadError(f"the dump has no page {number:#x}", number * self._block)
         if self._present is None:
-            # Its second half is of the pages that the dump has.
+            # The second half of the bitmap says which pages the dump has.
             size = self._bitmap_blocks * self._block // 2
             self._present = self._read_at((1 + self._sub_blocks) * self._block + size, size)
-            # How many there are before each part.
+            # The number of pages before each part of the bitmap.
             parts = (self._present[start : start + _PART] for start in range(0, size, _PART))
             counts = (int.from_bytes(part, "little").bit_count() for part in parts)
             self._before = (0, *itertools.accumulate(counts))
@@ -210,9 +210,7 @@ class KdumpFile:
         return page
 
     def read_notes(self) -> bytes:
-        """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty
-        without that.
-        """
+        """Return the ELF notes; a version without notes has VMCOREINFO alone, or nothing."""
         sub_header = self._read_at(self._block, _SUB_HEADER_SIZE)
         offset, size, note_offset, note_size = struct.unpack_from(
             self._order + "QQQQ", sub_header, _OFFSET_VMCOREINFO
@@ -240,7 +238,7 @@ class FlattenedError(ValueError):
 
 
 def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
-    """Reassemble a flattened dump; of a stream that ends before its end mark, its complete pieces.
+    """Reassemble a flattened dump. A stream that is cut gives its complete pieces.
 
     :param source: at its start, with the format's signature; need not be seekable.
     :param target: an empty file. Pages of zeros, which the stream leaves out, become holes.
@@ -283,7 +281,7 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
             position += len(data)
             remaining -= len(data)
         current = offset + size - remaining
-        # Before a piece of which nothing arrived there may be a hole: it is not known to be zeros.
+        # A hole before a piece that did not arrive is not known to be zeros: do not extend the file.
         if remaining < size:
             end = max(end, current)
     target.flush()

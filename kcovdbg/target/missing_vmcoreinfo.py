@@ -173,7 +173,7 @@ SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
 _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
-# How far behind the text of an image its linux_banner, which is read-only data, is searched for.
+# linux_banner is read-only data, and is searched for so far behind the text of an image.
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 

@@ -37,11 +37,11 @@ _HINT: Final = (
 )
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
-# The stop replies of a machine that ran include those on its end.
+# A machine that ran may also have ended: W and X.
 _STOPS: Final = (*_STOP, b"W", b"X")
 _SILENT_SINCE: Final = (8, 1)
 _RETRIES: Final = 3
-# Parts of the description of a machine, and the size of one: QEMU's are of a few kilobytes.
+# Limits for the description of a machine: its parts, and the bytes of one. QEMU's have kilobytes.
 _MAX_FEATURES: Final = 64
 _MAX_FEATURE: Final = 1 << 18
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The general registers of a machine in a stub's ``g`` packet, by the names and in the order that
-others want them.
-"""
+"""The general registers in a stub's ``g`` packet, as ``struct pt_regs`` and as ELF notes have them."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ class Member(NamedTuple):
     """The place of a member in its structure, and how its bytes are decoded."""
 
     offset: int
-    """Offset in bytes; that of its unit for a bit-field."""
+    """Offset in bytes; for a bit-field, of its unit."""
     size: int
-    """Size in bytes; that of all elements for an array."""
+    """Size in bytes; for an array, of all elements."""
     type_name: str
     signed: bool = False
     length: int | None = None
@@ -129,7 +129,7 @@ class StackSource(Protocol):
 
 
 class SourceLines:
-    """Source lines and modules of a kernel; these know none."""
+    """Source lines and modules of a kernel. This base class knows none."""
 
     @property
     def image(self) -> str | None:
@@ -210,9 +210,9 @@ class Target:
     kaslr_offset: int = 0
     """The KASLR offset of the kernel's image, in bytes."""
     release: str
-    """As of uname -r."""
+    """As ``uname -r`` prints it."""
     machine: str
-    """As of uname -m."""
+    """As ``uname -m`` prints it."""
     page_size: int = PAGE_SIZE
     """Size in bytes: arm64 has kernels with 4, 16 and 64 KiB."""
     build_id: str | None

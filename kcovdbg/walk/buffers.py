@@ -190,11 +190,9 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 def _check_encoding(
     target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
 ) -> tuple[Encoding, tuple[str, ...]]:
-    """Return how to read a buffer, guessed by its words where its mode does not say, and a remark
-    on a guess.
-    """
+    """Return the format of a buffer, and a remark if it was guessed because the mode does not tell."""
     if facts.doubt is not None:
-        # A prefix, which members show, is there in one mode alone.
+        # Members show a prefix, which only one mode has.
         if not encoding.prefix_words:
             encoding = _guess_doubtful(target, layout, facts, encoding, stored)
         return encoding, (f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess",)
@@ -202,7 +200,7 @@ def _check_encoding(
     is_idle = not facts.cached and not is_used
     if not stored or not is_idle or encoding.codec != PC or encoding.prefix_words:
         return encoding, ()
-    # The kernel does not keep what a buffer was used for last.
+    # The kernel does not store the last mode of a buffer.
     size = _UNKNOWN_SIZE if facts.size is None else facts.size
     guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
     if guessed is None or guessed.codec == PC:

@@ -36,8 +36,8 @@ class _Field(NamedTuple):
     paths: tuple[str, ...]
     """Newest kernel first."""
     feature: str | None = None
-    """The feature that brings it, ``_ALWAYS`` where every kernel has it: without it the debug info
-    is incomplete. None for one that a kernel may lack."""
+    """The feature that brings it: debug info of a kernel with the feature is incomplete without the
+    field. ``_ALWAYS`` stands for every kernel, None for a field that any kernel may lack."""
 
 
 def _fields(names: str, feature: str | None = None, *, prefix: str = "") -> dict[str, _Field]:
@@ -134,7 +134,7 @@ class Layout:
     area: BlockLayout | None
     percpu: BlockLayout | None
     modes: Mapping[str, int]
-    """``enum kcov_mode``, and what a posted series has beside it."""
+    """The enumerators of ``enum kcov_mode``, and modes that a posted series adds to them."""
     mode_numbers: mode.ModeNumbers
     mode_flags: int
     """The flag bits in a task's mode word."""

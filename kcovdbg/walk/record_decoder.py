@@ -42,7 +42,7 @@ class DecodedRecords:
 
     words: array[int]
     encoding: Encoding
-    """The given one; it has the start of each record where records differ in length."""
+    """The encoding of the buffer, with the start of each record where records differ in length."""
     count: int
     gaps: tuple[Gap, ...] = ()
     remarks: tuple[str, ...] = ()

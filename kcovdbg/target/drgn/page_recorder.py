@@ -143,7 +143,7 @@ def record_stack(target: Target, task: int) -> None:
 
 
 def _read_basics(target: RecordingTarget) -> None:
-    """Read what debuggers read when they open a kernel, for other ones than kcovdbg."""
+    """Read what debuggers other than kcovdbg read when they open a kernel."""
     for name in _BASICS:
         with contextlib.suppress(KcovdbgError):
             symbol = target.symbol(name)

@@ -168,8 +168,8 @@ class ProgramTypes(Target):
             found = self.prog[name]
             address = found.address_
         except (LookupError, drgn.BadDataError):
-            # The latter of functions in assembly, whose type binutils describe with a tag that drgn
-            # does not know.
+            # BadDataError: binutils describe the type of a function in assembly with a tag that
+            # drgn does not know.
             pass
         else:
             if address is not None:

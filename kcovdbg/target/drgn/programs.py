@@ -65,7 +65,7 @@ VMCOREINFO_HINT: Final = (
     "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the "
     "vmlinux: -s VMLINUX"
 )
-# Enough for drgn to open a dump whose physical memory only is read.
+# Enough for drgn to open a dump of which only physical memory is read.
 _ANY_VMCOREINFO: Final = (
     f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n"
 ).encode()

@@ -246,7 +246,7 @@ def find_panic_cpu(prog: drgn.Program) -> int | None:
 # Bytes of the locals and saved registers of a function: kernels are built with
 # -Wframe-larger-than=2048.
 _MAX_FRAME_SIZE: Final = 2048
-# Where CPUs begin: at the end of a stack, behind which no memory is.
+# Functions in which CPUs begin: nothing is above them on their stack.
 _STARTS: Final = re.compile(
     r"((common|secondary)_|x86_64_|smp_)?start\w*|__(primary|secondary)_switched"
 )
@@ -257,7 +257,7 @@ def is_outermost(frame: StackFrame) -> bool:
     return frame.is_entry or _STARTS.fullmatch(frame.function or "") is not None
 
 
-# Below the address that the frame pointer holds: the caller's frame pointer, the return address.
+# The two words below the frame pointer: the caller's frame pointer, and the return address.
 _FRAME: Final = struct.Struct("<QQ")
 # The beginning of struct pt_regs, and of the registers in a PRSTATUS note: epc, ra, sp, gp, tp, t0
 # to t2, s0.
@@ -275,8 +275,7 @@ class StackRegisters(NamedTuple):
     ra: int
     fp: int
     is_interrupted: bool
-    """Whether the program counter is that of an interrupted instruction, and not a return address.
-    """
+    """Whether the program counter is at an interrupted instruction, not a return address."""
 
 
 class WalkedFrame(NamedTuple):

@@ -210,7 +210,7 @@ class DrgnTarget(ProgramTypes):
             frames = (1 << prog["SECTION_SIZE_BITS"].value_()) // self.page_size
             for number, section in self._list_sections():
                 first = number * frames
-                # The array that page frame 0 would be in. Lower bits than a page has are flags.
+                # Where the array would begin if it had page frame 0. The bits below a page are flags.
                 base = section.section_mem_map.value_() // self.page_size * self.page_size
                 array = base + first * size & word_mask(self.word_size)
                 # An array that cannot be in the kernel has no elements.
@@ -303,8 +303,8 @@ class DrgnTarget(ProgramTypes):
         return found
 
     def _is_thread(self, task: int, tid: int) -> bool:
-        """Return whether what was a task's memory is still that of this thread: its end takes it
-        out of the table.
+        """Return whether memory still holds this thread's task: the end of a thread clears
+        ``thread_pid``.
         """
         try:
             pid, entry = (self.member("struct task_struct", name) for name in ("pid", "thread_pid"))
