@@ -170,7 +170,7 @@ def find_outcome(job: BatchJob) -> Outcome | None:
 
 
 def run_job(job: BatchJob) -> Outcome:
-    """Run a job in a process of its own and keep its outcome, with the errors that its file causes."""
+    """Run a job in a process of its own and keep its outcome, errors included."""
     identity = job.identity()
     start = time.monotonic()
     error = None

@@ -281,7 +281,7 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
             position += len(data)
             remaining -= len(data)
         current = offset + size - remaining
-        # A hole before a piece that did not arrive is not known to be zeros: do not extend the file.
+        # A hole before a piece that did not arrive may not be zeros: do not extend the file.
         if remaining < size:
             end = max(end, current)
     target.flush()

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
-# Memory for a reply, in sizes of the reply: drgn doubles its buffer, keeps the old one meanwhile, and
-# parses the new one.
+# Memory for a reply, in sizes of the reply: drgn copies it to a buffer of twice the size, and then
+# parses it.
 _ROOM: Final = 4
 # For threads that start meanwhile, whose stacks count as data; the address space that their
 # allocators reserve does not.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The general registers in a stub's ``g`` packet, as ``struct pt_regs`` and as ELF notes have them."""
+"""The general registers in a stub's ``g`` packet, decoded for ``struct pt_regs`` and ELF notes."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 def _check_encoding(
     target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
 ) -> tuple[Encoding, tuple[str, ...]]:
-    """Return the format of a buffer, and a remark if it was guessed because the mode does not tell."""
+    """Return the format of a buffer, and a remark if it is a guess: a mode may not tell it."""
     if facts.doubt is not None:
         # Members show a prefix, which only one mode has.
         if not encoding.prefix_words:

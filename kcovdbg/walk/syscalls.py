@@ -82,8 +82,8 @@ _ARM64: Final = {
     "syscallno": ("syscallno",),
 }
 # For each machine: the members of struct pt_regs that are read; the possible gaps in bytes between
-# the registers and the end of the stack; and a function that returns whether the registers are those
-# of user space, and the system call.
+# the registers and the end of the stack; and a function that returns whether these registers are of
+# user space, and the system call.
 _REGISTERS: Final[Mapping[str, tuple[_Members, tuple[int, ...], _Decode]]] = {
     "x86_64": (_X86, _X86_PADDINGS, _decode_x86),
     "aarch64": (_ARM64, (0,), _decode_arm64),

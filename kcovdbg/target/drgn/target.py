@@ -210,7 +210,7 @@ class DrgnTarget(ProgramTypes):
             frames = (1 << prog["SECTION_SIZE_BITS"].value_()) // self.page_size
             for number, section in self._list_sections():
                 first = number * frames
-                # Where the array would begin if it had page frame 0. The bits below a page are flags.
+                # Where an array with page frame 0 would begin. The bits below a page are flags.
                 base = section.section_mem_map.value_() // self.page_size * self.page_size
                 array = base + first * size & word_mask(self.word_size)
                 # An array that cannot be in the kernel has no elements.
