@@ -10,6 +10,7 @@ from functools import partial
 from operator import add
 from typing import Final, NamedTuple
 
+from kcovdbg.buffers.trace_coverage import ExecutedCode, find_code_lines
 from kcovdbg.compare.trace_builds import TraceBuilds
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.context import Context
@@ -18,21 +19,9 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.line_states import (
-    NO_CODE_LINES,
-    CodeColumns,
-    LineState,
-    StateColumns,
-    StateFinder,
-    TraceRecords,
-    find_code_columns,
-    join_code_columns,
-    make_finder,
-    select_code_records,
-)
+from kcovdbg.records.line_states import CodeColumns, LineState, make_finder
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
-from kcovdbg.symbols.location_table import LocationTable
 
 # Tables for bytes.translate(): whether a line in each state was executed, or was not.
 _EXECUTED: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
@@ -86,29 +75,6 @@ Runs = Callable[[], Iterable[BufferCounts]]
 """Reads the runs of a side, one after the other."""
 
 
-class _ExecutedCode:
-    """The functions of the image or of a module that some runs executed.
-
-    :param finder: of the code.
-    :param module: the table of a module; None for the image.
-    """
-
-    def __init__(self, finder: StateFinder, module: LocationTable | None = None) -> None:
-        self._finder = finder
-        self._module = module
-        self._functions: set[int] = set()
-
-    def add(self, trace: TraceRecords) -> None:
-        """Add the functions that a run executed."""
-        self._functions.update(self._finder.find_executed(trace.counts))
-
-    def find_columns(self, trace: TraceRecords) -> StateColumns:
-        """Return the lines of all these functions with their states by one run."""
-        if self._module is not None:
-            trace = select_code_records(trace, self._module)
-        return self._finder.find_columns(trace, sorted(self._functions))
-
-
 class _SideStates:
     """How many runs of one side executed each line, and how many missed it.
 
@@ -116,7 +82,7 @@ class _SideStates:
     :param runs: of the side.
     """
 
-    def __init__(self, codes: Sequence[_ExecutedCode], runs: Runs) -> None:
+    def __init__(self, codes: Sequence[ExecutedCode], runs: Runs) -> None:
         self.count = 0
         self.contradictions = 0
         self.executed: Sequence[int] = ()
@@ -125,11 +91,8 @@ class _SideStates:
         """Number of runs that did not."""
         self.hits: Sequence[int] = ()
         for counted in runs():
-            lines = NO_CODE_LINES
-            for code in codes:
-                states = code.find_columns(counted.trace)
-                lines = join_code_columns(lines, find_code_columns(states, None))
-                self.contradictions += states.contradictions
+            lines, contradictions = find_code_lines(codes, counted.trace)
+            self.contradictions += contradictions
             if not self.count:
                 self.lines = lines
                 self.executed = self.missed = self.hits = bytes(len(lines.lines))
@@ -150,8 +113,8 @@ def diff_lines(
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
     kernel = builds.kernels[0]
-    codes: dict[LocationTable | None, _ExecutedCode] = {}
-    codes[None] = _ExecutedCode(make_finder(find_point_table(context, kernel)))
+    image = find_point_table(context, kernel)
+    codes = {image: ExecutedCode(make_finder(image), image)}
     # Traces are read twice. The first reading collects the functions of all runs, since a run has
     # states of lines in functions that only other runs executed.
     remarks = [*builds.remarks]
@@ -161,7 +124,7 @@ def diff_lines(
             remarks += kernel.points.explain_modules(outside)
             for table in kernel.points.find_module_tables(outside):
                 if table not in codes:
-                    codes[table] = _ExecutedCode(make_finder(table), table)
+                    codes[table] = ExecutedCode(make_finder(table), table, is_module=True)
             for code in codes.values():
                 code.add(counted.trace)
             remarks += counted.remarks

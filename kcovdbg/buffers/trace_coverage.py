@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from kcovdbg.records.line_states import (
     CodeLine,
     LineState,
     Quality,
+    StateColumns,
     StateFinder,
     TraceRecords,
     find_code_columns,
@@ -71,6 +72,62 @@ class CoveredLines(NamedTuple):
     """The remarks on modules whose lines are missing."""
 
 
+class ExecutedCode:
+    """The functions of the image or of a module that some traces executed.
+
+    :param finder: of its code.
+    :param table: of the image or module.
+    :param is_whole: whether lines of all other functions are wanted as well.
+    """
+
+    def __init__(
+        self,
+        finder: StateFinder,
+        table: LocationTable,
+        *,
+        is_module: bool = False,
+        is_whole: bool = False,
+    ) -> None:
+        self._finder = finder
+        self._table = table
+        self._is_module = is_module
+        self._is_whole = is_whole
+        self._functions: set[int] = set()
+
+    def add(self, trace: TraceRecords) -> None:
+        """Add the functions that a trace executed."""
+        self._functions.update(self._finder.find_executed(trace.counts))
+
+    def keep_only(self, name: str) -> None:
+        """Leave out all functions that do not have a name."""
+        symbols = self._table.functions_named(name)
+        self._functions &= {self._finder.find_function(symbol.address) for symbol in symbols}
+
+    def find_columns(self, trace: TraceRecords) -> StateColumns:
+        """Return the lines of these functions with their states by one trace."""
+        if self._is_module:
+            trace = select_code_records(trace, self._table)
+        functions = None if self._is_whole else sorted(self._functions)
+        return self._finder.find_columns(trace, functions)
+
+
+def find_code_lines(
+    codes: Iterable[ExecutedCode], trace: TraceRecords, files: Collection[str] | None = None
+) -> tuple[CodeColumns, int]:
+    """Return the lines of the image and of modules with their states by one trace, and the number
+    of functions whose code its records contradict.
+
+    :param files: names as in debug info; None for all.
+    """
+    lines = NO_CODE_LINES
+    contradictions = 0
+    for code in codes:
+        states = code.find_columns(trace)
+        lines = join_code_columns(lines, find_code_columns(states, files))
+        contradictions += states.contradictions
+    return lines, contradictions
+
+
 class LineFinder:
     """Finds the states of lines by traces of one kernel and its modules.
 
@@ -105,12 +162,9 @@ class LineFinder:
         :param has_unexecuted: whether lines of all other functions are wanted as well.
         :return: for each trace, all with the same lines.
         """
-        # None stands for all functions.
-        functions: list[int] | None = None
-        if self._finder is not None and not has_unexecuted:
-            functions = _find_executed(self._finder, self._table, traces, place)
+        codes = self._find_codes(traces, place, is_whole=has_unexecuted)
         starts: Mapping[str, Collection[int]] = {}
-        if self._finder is not None:
+        if codes:
             starts = self._table.definition_lines()
         joined: list[list[FileCoverage]] = []
         all_remarks = []
@@ -118,22 +172,18 @@ class LineFinder:
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
             remarks += about_modules
-            code = NO_CODE_LINES
-            if self._finder is not None:
-                states = self._finder.find_columns(trace, functions)
-                code = find_code_columns(states, files)
-                code = self._add_modules(code, trace, traces, place, files)
-                if place is not None and is_file_name(place):
-                    spans = {
-                        name: code.spans[name] for name in code.spans if matches_path(place, name)
-                    }
-                    code = code._replace(spans=spans)
-                if states.contradictions:
-                    remarks.append(
-                        f"the records contradict the code of {states.contradictions} functions: "
-                        f"is this trace of another kernel?"
-                    )
-            joined.append(join_code(points, code, starts).files())
+            lines, contradictions = find_code_lines(codes, trace, files)
+            if place is not None and is_file_name(place):
+                spans = {
+                    name: span for name, span in lines.spans.items() if matches_path(place, name)
+                }
+                lines = lines._replace(spans=spans)
+            if contradictions:
+                remarks.append(
+                    f"the records contradict the code of {contradictions} functions: is this trace "
+                    f"of another kernel?"
+                )
+            joined.append(join_code(points, lines, starts).files())
             all_remarks.append((*self._remarks, *remarks))
         if len(traces) > 1:
             # A trace lacks lines whose code was inlined only into functions of other traces.
@@ -144,21 +194,25 @@ class LineFinder:
             for found, remarks in zip(joined, all_remarks, strict=True)
         ]
 
-    def _add_modules(
-        self,
-        code: CodeColumns,
-        trace: TraceRecords,
-        traces: Sequence[TraceRecords],
-        place: str | None,
-        files: Collection[str] | None,
-    ) -> CodeColumns:
-        """Return lines with those of functions of modules that any of the traces executed."""
-        for table in self._points.find_module_tables(self._points.find_outside(traces)):
-            finder = make_finder(table)
-            functions = _find_executed(finder, table, traces, place)
-            states = finder.find_columns(select_code_records(trace, table), functions)
-            code = join_code_columns(code, find_code_columns(states, files))
-        return code
+    def _find_codes(
+        self, traces: Sequence[TraceRecords], place: str | None, *, is_whole: bool = False
+    ) -> list[ExecutedCode]:
+        """Return the code of the image and of modules that any of the traces executed; none where
+        the blocks of the image are unknown.
+
+        :param place: as for :meth:`find`.
+        """
+        if self._finder is None:
+            return []
+        codes = [ExecutedCode(self._finder, self._table, is_whole=is_whole)]
+        modules = self._points.find_module_tables(self._points.find_outside(traces))
+        codes += (ExecutedCode(make_finder(table), table, is_module=True) for table in modules)
+        for code in codes:
+            for trace in traces:
+                code.add(trace)
+            if place is not None and not is_file_name(place):
+                code.keep_only(place)
+        return codes
 
     def find_points(self, trace: TraceRecords) -> CoveredLines:
         """Return the lines with points in functions that a trace executed, by points alone."""
@@ -171,12 +225,8 @@ class LineFinder:
 
         :param file: as in debug info.
         """
-        if self._finder is None:
-            return {}
-        functions = self._finder.find_executed(trace.counts)
-        code = find_code_columns(self._finder.find_columns(trace, functions), {file})
-        code = self._add_modules(code, trace, [trace], None, {file})
-        return {line.line: line for line in code.rows().get(file, ())}
+        lines, _ = find_code_lines(self._find_codes([trace], None), trace, {file})
+        return {line.line: line for line in lines.rows().get(file, ())}
 
     def _find_points(
         self,
@@ -193,7 +243,7 @@ class LineFinder:
         if place is not None:
             wanted = partial(matches_function_or_file, place)
         elif files is not None:
-            wanted = partial(_is_of_files, files)
+            wanted = partial(lambda names, frame: frame.file in names, files)
         counts = as_counts(trace.counts)
         columns = self._names.columns(counts.pcs)
         found = find_lines(
@@ -213,26 +263,9 @@ class LineFinder:
         return found, remarks
 
 
-def _find_executed(
-    finder: StateFinder, table: LocationTable, traces: Sequence[TraceRecords], place: str | None
-) -> list[int]:
-    """Return the numbers of the functions that any of the traces executed, of a place."""
-    executed: set[int] = set()
-    for trace in traces:
-        executed.update(finder.find_executed(trace.counts))
-    if place is not None and not is_file_name(place):
-        symbols = table.functions_named(place)
-        executed &= {finder.find_function(symbol.address) for symbol in symbols}
-    return sorted(executed)
-
-
 def _state_of_missing(trace: TraceRecords) -> LineState:
     """Return the state of lines in functions that have no record in a trace."""
     knows = Quality.COMPLETE | Quality.ENDED
     if trace.quality & knows == knows:
         return LineState.NOT_EXECUTED
     return LineState.UNDECIDED
-
-
-def _is_of_files(files: Collection[str], frame: Frame) -> bool:
-    return frame.file in files

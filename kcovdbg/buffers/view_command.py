@@ -17,7 +17,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError, WordError
+from kcovdbg.errors import WordError
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark
 
@@ -33,13 +33,9 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible",
             str(args.width),
         )
-    has_screen = context.workspace.frontend.has_screen
     has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
-    if not has_text and not (has_screen and context.terminal.is_terminal):
-        problem = "no full-screen view here"
-        if has_screen:
-            problem = "standard output is not a terminal"
-        raise CapabilityError(f"view: {problem}", hint="view --text prints the same")
+    if not has_text:
+        context.require_screen("view --text prints the same")
     view = make_view(
         context, args.what, args.other, args.not_function or (), by_index=args.by_index
     )

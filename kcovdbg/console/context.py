@@ -174,6 +174,24 @@ class Context:
         return self.terminal.width
 
     @property
+    def has_screen(self) -> bool:
+        """Whether a full-screen view can show the answer."""
+        is_shown = self.terminal.is_terminal and self.format is Format.TEXT
+        return is_shown and self.workspace.frontend.has_screen
+
+    def require_screen(self, hint: str) -> None:
+        """Make sure that a full-screen view can show the answer.
+
+        :param hint: how the command answers without one.
+        :raises CapabilityError: when none can.
+        """
+        if not self.has_screen:
+            problem = "no full-screen view here"
+            if self.workspace.frontend.has_screen:
+                problem = "standard output is not a terminal"
+            raise CapabilityError(f"{self.command.name}: {problem}", hint=hint)
+
+    @property
     def reader(self) -> StateReader:
         """Reads the kernel's state for this run; see :attr:`.CommandInputs.reader`."""
         return self.inputs.reader

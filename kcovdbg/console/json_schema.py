@@ -16,11 +16,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "`pc` plus the KASLR offset: the address in the kernel's memory",
         "the record holds no address",
     ),
-    "area": Meaning("address of the memory that records go to", UNREAD),
-    "beneath": Meaning(
-        "role of the session that a softirq section interrupted",
-        "no session is interrupted, or its role is unclear",
-    ),
     "bucket": Meaning("index of the handle's bucket in `kcov_remote_map`"),
     "build_id": Meaning("build ID of the kernel, in hexadecimal digits", NO_TARGET),
     "bytes": Meaning("size", unit="bytes"),
@@ -37,9 +32,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "distinct": Meaning("number of different PCs", unit="points"),
     "errors": Meaning("what is missing of this row or uncertain about it, one sentence each"),
     "file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
-    "frames": Meaning(
-        "source locations of the PC, the innermost inlined function first; empty if unknown"
-    ),
     "frames[].function": Meaning("name of the function, as in the debug info", NO_DEBUG_INFO),
     "frames[].file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
     "frames[].line": Meaning("line in the file", NO_DEBUG_INFO),
@@ -60,13 +52,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "offset that KASLR added to the kernel's addresses", NO_TARGET, "bytes"
     ),
     "kcov": Meaning("address of the `struct kcov`", UNREAD),
-    "kind": Meaning("kind of the record: `pc`, `cmp`, `entry`, `exit` or `edge`"),
-    "kcov_area": Meaning("`task_struct.kcov_area`", UNREAD),
     "kcov_handle": Meaning("`task_struct.kcov_handle`", UNREAD),
-    "kcov_mode": Meaning("mode of the task, without prefix and flags, such as `TRACE_PC`", UNREAD),
-    "kcov_remote": Meaning("`task_struct.kcov_remote`", UNREAD),
-    "kcov_sequence": Meaning("`task_struct.kcov_sequence`", UNREAD),
-    "kcov_size": Meaning("`task_struct.kcov_size`", UNREAD, "words"),
     "kcov_softirq": Meaning("`task_struct.kcov_softirq`", UNREAD),
     "line": Meaning("line in the file", NO_DEBUG_INFO),
     "machine": Meaning("architecture, as `uname -m` prints it", NO_TARGET),
@@ -75,8 +61,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "pid": Meaning("thread id of the task", UNKNOWN_TASK),
     "points": Meaning("number of different PCs", unit="points"),
     "records": Meaning("number of records", unit="records"),
-    "refcount": Meaning("reference count of the object", UNREAD, "references"),
-    "references": Meaning("everything that refers to the object"),
     "release": Meaning("kernel release, as `uname -r` prints it", NO_TARGET),
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
@@ -106,7 +90,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "target": Meaning("name of the target"),
     "text": Meaning("text of the source line", "the source file is missing"),
     "tid": Meaning("thread id", UNKNOWN_TASK),
-    "type": Meaning("type word of the comparison"),
     "where": Meaning("what keeps the state: `cpu` or `task`"),
 }
 

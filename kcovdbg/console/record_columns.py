@@ -42,7 +42,16 @@ def frames_column(read: str | Callable[[Any], Any] = "location.frames") -> Colum
 
     :param read: from a row to its frames; by default those of its location.
     """
-    return Column("frames", TEXT, value=read, items=FRAME_COLUMNS, json_only=True)
+    return Column(
+        "frames",
+        TEXT,
+        value=read,
+        items=FRAME_COLUMNS,
+        json_only=True,
+        meaning=(
+            "source locations of the PC, the innermost inlined function first; empty if unknown"
+        ),
+    )
 
 
 def _location_place(row: Any) -> str | None:
@@ -98,11 +107,18 @@ def make_record_columns(
             TEXT,
             value="record.kind",
             json_only=not has_calls and not has_values,
+            meaning="kind of the record: `pc`, `cmp`, `entry`, `exit` or `edge`",
         ),
     ]
     if is_comparison:
         columns += [
-            Column("type", WORD, value=_of_comparison("type"), json_only=True),
+            Column(
+                "type",
+                WORD,
+                value=_of_comparison("type"),
+                json_only=True,
+                meaning="type word of the comparison",
+            ),
             Column(
                 "size",
                 NUMBER,

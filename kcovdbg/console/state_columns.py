@@ -69,8 +69,23 @@ TASK_COLUMNS: Final = (
     Column(
         "kcov", ADDRESS, value="fields.kcov", text=_object_text, wide_text=_kcov_text, priority=1
     ),
-    Column("kcov_remote", ADDRESS, value="fields.kcov_remote", priority=2, hide_empty=True),
-    Column("kcov_mode", MODE, title="MODE", value="mode"),
+    Column(
+        "kcov_remote",
+        ADDRESS,
+        value="fields.kcov_remote",
+        priority=2,
+        hide_empty=True,
+        meaning="`task_struct.kcov_remote`",
+        null=UNREAD,
+    ),
+    Column(
+        "kcov_mode",
+        MODE,
+        title="MODE",
+        value="mode",
+        meaning="mode of the task, without prefix and flags, such as `TRACE_PC`",
+        null=UNREAD,
+    ),
     Column(
         "kcov_mode_raw",
         WORD,
@@ -80,10 +95,25 @@ TASK_COLUMNS: Final = (
     ),
     Column("in_ctxsw", BOOL, meaning="whether `KCOV_IN_CTXSW` is set in `kcov_mode`", null=UNREAD),
     Column(
-        "kcov_size", NUMBER, title="SIZE", value="fields.kcov_size", priority=7, hide_empty=True
+        "kcov_size",
+        NUMBER,
+        title="SIZE",
+        value="fields.kcov_size",
+        priority=7,
+        hide_empty=True,
+        meaning="`task_struct.kcov_size`",
+        null=UNREAD,
+        unit="words",
     ),
     Column(
-        "kcov_area", ADDRESS, title="AREA", value="fields.kcov_area", priority=4, hide_empty=True
+        "kcov_area",
+        ADDRESS,
+        title="AREA",
+        value="fields.kcov_area",
+        priority=4,
+        hide_empty=True,
+        meaning="`task_struct.kcov_area`",
+        null=UNREAD,
     ),
     Column(
         "kcov_sequence",
@@ -92,6 +122,8 @@ TASK_COLUMNS: Final = (
         value="fields.kcov_sequence",
         priority=8,
         hide_empty=True,
+        meaning="`task_struct.kcov_sequence`",
+        null=UNREAD,
     ),
     Column(
         "kcov_handle",
@@ -103,7 +135,11 @@ TASK_COLUMNS: Final = (
     ),
     Column("kcov_softirq", NUMBER, value="fields.kcov_softirq"),
     Column("role", text=role_text, elastic=12),
-    Column("beneath"),
+    Column(
+        "beneath",
+        meaning="role of the session that a softirq section interrupted",
+        null="no session is interrupted, or its role is unclear",
+    ),
     Column(
         "owns_remote",
         BOOL,
@@ -206,6 +242,9 @@ OBJECT_COLUMNS: Final = (
         style=lambda kcov: (
             "number" if _of_object("refcount")(kcov) in (None, kcov.counted) else "warning"
         ),
+        meaning="reference count of the object",
+        null=UNREAD,
+        unit="references",
     ),
     Column(
         "counted",
@@ -244,7 +283,13 @@ OBJECT_COLUMNS: Final = (
     *_COUNT_COLUMNS,
     *map(_posted_column, object_fields()),
     Column(
-        "references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True
+        "references",
+        ANY,
+        text=_references_text,
+        items=_REFERENCE_COLUMNS,
+        elastic=20,
+        wraps=True,
+        meaning="everything that refers to the object",
     ),
 )
 """The columns of an object."""

@@ -211,7 +211,7 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
     if not unread:
         return merged
     remark = f"incomplete, since not every buffer could be read: {name_some(unread, _NAMED)}"
-    return replace(merged, remarks=(remark, *merged.remarks), is_incomplete=True)
+    return merged.with_remarks(remark, is_incomplete=True)
 
 
 def _choose_kind(buffers: Sequence[Buffer]) -> tuple[Sequence[Buffer], Sequence[Buffer]]:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.record import Encoding
 
@@ -128,6 +128,10 @@ class Buffer:
         if self.encoding.codec.is_variable:
             return len(self.words) + self.encoding.codec.least_words > self.capacity
         return self.count >= self.capacity
+
+    def with_remarks(self, *remarks: str, **changes: Any) -> Buffer:
+        """Return the buffer with further remarks in front of its own, and other changes."""
+        return replace(self, remarks=(*remarks, *self.remarks), **changes)
 
     @property
     def missing(self) -> frozenset[int]:

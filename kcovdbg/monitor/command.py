@@ -56,25 +56,6 @@ def _run(context: Context, args: Namespace) -> CommandResult:
     return _summarize(context, args)
 
 
-def _has_screen(context: Context) -> bool:
-    return (
-        context.workspace.frontend.has_screen
-        and context.terminal.is_terminal
-        and context.format is Format.TEXT
-    )
-
-
-def _need_screen(context: Context) -> None:
-    if not _has_screen(context):
-        problem = "no full-screen view here"
-        if context.workspace.frontend.has_screen:
-            problem = "standard output is not a terminal"
-        hint = (
-            "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
-        )
-        raise CapabilityError(f"monitor: {problem}", hint=hint)
-
-
 def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Show a running kernel on a screen, print it, or yield a row per look; record it if asked
     to.
@@ -86,14 +67,16 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         )
     is_text = context.format is Format.TEXT
     if is_text and args.record is None and not args.print:
-        _need_screen(context)
+        context.require_screen(
+            "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
+        )
     target = context.target
     if not target.live and (target.state() is None or target.watchpoints is None):
         raise CapabilityError(
             f"monitor needs a running kernel; {target.name} is not one",
             hint="tasks, objects and check show its state",
         )
-    has_screen = _has_screen(context) and not args.print
+    has_screen = context.has_screen and not args.print
     with contextlib.ExitStack() as stack:
         if not has_screen:
             # The screen handles signals itself.

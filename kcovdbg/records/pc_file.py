@@ -731,11 +731,14 @@ def _read_edges(file: _Text) -> PcFile:
     )
 
 
-def _make_exact(file: _Text, what: str, addresses: Iterable[int], others: int = 0) -> PcFile:
+def _make_exact(
+    file: _Text, what: str, addresses: Iterable[int], others: int = 0, disorder: str = ""
+) -> PcFile:
     """Return addresses of executed code as a file.
 
     :param addresses: those that cannot be of a kernel are left out.
     :param others: how many were left out before.
+    :param disorder: why the addresses are in no order.
     :raises NotATraceError: when there are no addresses of a kernel.
     """
     every = array("Q", addresses)
@@ -749,7 +752,7 @@ def _make_exact(file: _Text, what: str, addresses: Iterable[int], others: int = 
         if others:
             detail = f"none of its {others} addresses can be of a kernel"
         raise NotATraceError(file.path, what, detail=detail)
-    return PcFile(words, is_exact=True, others=others)
+    return PcFile(words, is_exact=True, others=others, disorder=disorder)
 
 
 def _read_qemu_blocks(file: _Text) -> PcFile:
@@ -765,8 +768,8 @@ def _read_qemu_blocks(file: _Text) -> PcFile:
         words.append(address)
         if file.is_address(address):
             cpus.add(match[1])
-    found = _make_exact(file, "QEMU's log of blocks", words)
-    return found._replace(disorder="several CPUs wrote it" if len(cpus) > 1 else "")
+    disorder = "several CPUs wrote it" if len(cpus) > 1 else ""
+    return _make_exact(file, "QEMU's log of blocks", words, disorder=disorder)
 
 
 def _remove_last(words: array[int], address: int) -> None:
@@ -799,10 +802,10 @@ def _read_qemu_instructions(file: _Text) -> PcFile:
             if is_first:
                 firsts[address] = None
         is_first = False
-    found = _make_exact(file, "QEMU's log of instructions", firsts, others)
-    return found._replace(
-        listed_code=array("Q", sorted(every)), disorder="it lists code when it is translated"
+    found = _make_exact(
+        file, "QEMU's log of instructions", firsts, others, "it lists code when it is translated"
     )
+    return found._replace(listed_code=array("Q", sorted(every)))
 
 
 def _is_perf_script(start: bytes, _data: bytes) -> bool:
@@ -843,12 +846,7 @@ def _read_perf(file: _Text) -> PcFile:
         is_first = False
         words += found[:wanted]
         callers += len(found[wanted:])
-    samples = _make_exact(file, "perf's samples", words, callers)
-    return samples._replace(disorder="perf takes samples")
-
-
-def _is_gdb_log(start: bytes, _data: bytes) -> bool:
-    return any(map(_GDB_STOP.fullmatch, start.splitlines()[:32]))
+    return _make_exact(file, "perf's samples", words, callers, "perf takes samples")
 
 
 def _read_gdb(file: _Text) -> PcFile:
@@ -874,7 +872,11 @@ _TEXT_READERS: Final[
         lambda start, _: _QEMU_TITLE.search(start) is not None,
         _read_qemu_instructions,
     ),
-    (PcFormat.GDB, _is_gdb_log, _read_gdb),
+    (
+        PcFormat.GDB,
+        lambda start, _: any(map(_GDB_STOP.fullmatch, start.splitlines()[:32])),
+        _read_gdb,
+    ),
     (PcFormat.PERF, _is_perf_script, _read_perf),
     (PcFormat.EDGES, _is_edge_list, _read_edges),
     (PcFormat.FUNCTIONS, lambda start, _: _first_line(start, _FUNCTION), _read_functions),

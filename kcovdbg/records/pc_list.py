@@ -289,7 +289,7 @@ class _Interpreter:
             "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
             "syzkaller's rawcover use --pc call"
         )
-        return replace(buffer, remarks=(remark, *buffer.remarks))
+        return buffer.with_remarks(remark)
 
     def read_as_named(self, buffer: Buffer, convention: Convention) -> Buffer:
         """Return a buffer read in the convention that the user named."""
@@ -305,8 +305,7 @@ class _Interpreter:
             f"{convention.text(self._call_length)}"
         )
         shifted = _shift(buffer, assumed.correction)
-        read = replace(shifted, remarks=(remark, *shifted.remarks))
-        return self._judge(read, convention)
+        return self._judge(shifted.with_remarks(remark), convention)
 
     def _judge(self, buffer: Buffer, convention: Convention) -> Buffer:
         """Return a buffer, read in a convention that was named, with how it fits."""
@@ -321,7 +320,7 @@ class _Interpreter:
         fit = ListFit(known, len(words), remark)
         if not fit.is_low:
             return replace(buffer, fit=fit)
-        return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks))
+        return buffer.with_remarks(remark, fit=fit)
 
     def _find_reading(self, buffer: Buffer) -> PcReading | None:
         """Return what the words of a buffer mean by the points of the kernel; None where these are
@@ -364,11 +363,10 @@ class _Interpreter:
         if found.choices and found.choices[0].records > points:
             hint = self._name_options(found.choices[0])
         judged = len(found.words) - found.unjudged
-        return replace(
-            buffer,
+        return buffer.with_remarks(
+            *remarks,
             words=found.words,
             encoding=record.make_encoding(PC, 8, buffer.encoding.big_endian),
-            remarks=(*remarks, *buffer.remarks),
             fit=ListFit(points, judged, remarks[0] if remarks else "", hint),
         )
 
@@ -419,11 +417,10 @@ class _Interpreter:
             "read as addresses of executed code, in an unknown place: the blocks of the kernel's "
             "code are unknown"
         )
-        return replace(
-            buffer,
+        return buffer.with_remarks(
+            remark,
             words=to_words(buffer.words),
             encoding=record.make_encoding(EXACT, 8, buffer.encoding.big_endian),
-            remarks=(remark, *buffer.remarks),
         )
 
     def _make_exact(self, buffer: Buffer, found: ExactReading, *, how: str) -> Buffer:
@@ -452,13 +449,12 @@ class _Interpreter:
             )
         else:
             listed = move_words(listed, offset)
-        return replace(
-            buffer,
+        return buffer.with_remarks(
+            *remarks,
             words=move_words(buffer.words, offset),
             encoding=record.make_encoding(EXACT, 8, buffer.encoding.big_endian),
             listed_code=listed,
             fit=ListFit(found.inside, found.sample, text),
-            remarks=(*remarks, *buffer.remarks),
         )
 
     # Remarks.

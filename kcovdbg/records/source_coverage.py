@@ -294,25 +294,23 @@ def add_executed(
 
     :param executed: by the file's name in debug info and the line: records.
     """
-    if not executed:
-        return files
-    by_path = {file.path: file for file in files}
+    more = []
     for name, records in executed.items():
-        path = normpath(name)
-        file = by_path.get(path, SourceCoverage(path, array("I"), array("Q"), (), (), array("I")))
-        lines = dict(zip(file.lines, file.hits, strict=True))
-        for line, hits in records.items():
-            lines[line] = max(hits, lines.get(line, 0))
-        numbers = array("I", sorted(lines))
-        file = file._replace(lines=numbers, hits=array("Q", [lines[line] for line in numbers]))
-        own = [
-            found.function._replace(hits=max(found.function.hits or 0, 1))
-            if found.executed_lines
-            else found.function
-            for found in find_function_lines(file)
-        ]
-        by_path[path] = file._replace(all_functions=own)
-    return [by_path[path] for path in sorted(by_path)]
+        lines = array("I", sorted(records))
+        hits = array("Q", [records[line] for line in lines])
+        more.append(SourceCoverage(normpath(name), lines, hits, (), (), array("I")))
+    changed = {file.path for file in more}
+    joined = []
+    for file in join_coverage(files, more):
+        if file.path in changed:
+            functions = []
+            for function, _, executed_lines, _ in find_function_lines(file):
+                if executed_lines and not function.hits:
+                    function = function._replace(hits=1)
+                functions.append(function)
+            file = file._replace(all_functions=functions)
+        joined.append(file)
+    return joined
 
 
 def join_coverage(

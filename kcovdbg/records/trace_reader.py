@@ -212,7 +212,7 @@ def _decode_bare(name: str, data: bytes, found: PcFile) -> Buffer:
         f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit "
         f"words"
     )
-    return replace(buffer, remarks=(remark, *buffer.remarks))
+    return buffer.with_remarks(remark)
 
 
 def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:

@@ -3,13 +3,15 @@
 
 import pytest
 
-from kcovdbg.buffers.line_diff import _ExecutedCode, _find_rows, _SideStates
+from kcovdbg.buffers.line_diff import _find_rows, _SideStates
+from kcovdbg.buffers.trace_coverage import ExecutedCode
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.kernel_sources import KernelSources
 from kcovdbg.records.line_states import INCOMPLETE, SET, TraceRecords
 from kcovdbg.records.run_counts import DiffSide
 from kcovdbg.symbols.blocks import BlockFlag
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.stub import make_stub
 from tests.unit.records.test_line_states import KINDS, Block, make_finder, point
@@ -29,7 +31,7 @@ def compare(left, right, files=()):
 
     A list is a run whose buffer was full.
     """
-    code = _ExecutedCode(make_finder(BLOCKS))
+    code = ExecutedCode(make_finder(BLOCKS), make_stub(LocationTable))
     code.add(TraceRecords({point(0): 1}, SET, KINDS))
 
     def read(runs):
