@@ -241,11 +241,11 @@ def _read_runs(
         paths = list(chain.from_iterable(runs))
         traces = read_traces(inputs, paths, kernel)
         others: list[NotATraceError] = []
-        # Each run is yielded after the next one was read: the last one has a remark on each file
-        # that is no trace.
+        # A run is yielded once the next one was read, because the last run gets a remark on each
+        # file that is no trace.
         latest: BufferCounts | None = None
         for run in runs:
-            # Several files are those of the calls of one program.
+            # A run has one file, or a file for each call of a program.
             counted: list[BufferCounts] = []
             remarks: list[str] = []
             # As many traces as the run has files; the next run goes on behind them.

@@ -214,15 +214,15 @@ def _list_calls(context: Context, args: Namespace, side: TraceSide, wanted: PcFi
 
 
 def _read_pcs(context: Context, side: TraceSide) -> tuple[array[int], list[str]]:
-    """Return the PCs of a buffer's records, up to too many that are no coverage points, and remarks
-    on them.
+    """Return the PCs of a buffer's records, and remarks on them. The PCs end where too many are no
+    coverage points.
     """
     buffer, kernel = side
     require_order(buffer, "trace")
     remarks = [*syscall_remarks(context, buffer), *buffer.remarks, *order_remarks(buffer)]
     pcs = pc_sequence(buffer)
     names = kernel.names.locations.of(buffer)
-    # Executed addresses are no points, and nothing is strange about that.
+    # Executed addresses need not be points.
     end = len(pcs) if buffer.encoding.codec.is_exact else _find_end(pcs, names)
     if end < len(pcs):
         strangers = f"more than {_MOST_STRANGERS} distinct PCs that are no coverage points"
@@ -265,8 +265,8 @@ def _read(context: Context, args: Namespace, side: TraceSide, wanted: PcFilter) 
 
 
 def _find_end(pcs: array[int], names: LocationCache) -> int:
-    """Return the number of records up to the one with which too many distinct PCs in the image are
-    no coverage points.
+    """Return the number of records to show. The next record would bring too many distinct PCs of
+    the image that are no coverage points.
     """
     table = names.table
     if table is None:

@@ -111,8 +111,7 @@ class BuildFunctions:
     :param columns: of the PCs that were recorded in it, with its table.
     :param read_text: returns the lines of a source file by its name in debug info, none where it is
         not at hand.
-    :param unrecorded: those of the PCs that were not recorded, but are points which the table
-        lacks.
+    :param unrecorded: PCs that were not recorded: points that the table lacks.
     """
 
     def __init__(
@@ -289,15 +288,15 @@ class FunctionPairs:
         self.to_right = dict(zip(to_left.values(), to_left, strict=True))
 
     def name(self, function: Function, side: int) -> Function:
-        """Return a function of a build as the left build has it; of the right build alone it has a
-        name that no function has.
+        """Return a function as the left build has it. A function that the right build alone has
+        gets a name that no function has.
         """
         if side == 0:
             return function
         return self.to_left.get(function) or ("\0" + function[0], function[1])
 
     def find(self, name: Function, side: int) -> Function | None:
-        """Return the function of a build with a name that both have; None for another one."""
+        """Return the function of a build that has a name of both builds; None for another name."""
         new = self.to_right.get(name)
         return name if new is not None and side == 0 else new
 
@@ -337,7 +336,7 @@ def _may_be_same(
 
 
 def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
-    """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
+    """Pair lines on the right with lines on the left that a diff of both texts finds equal."""
     left, right = map(frozenset, lines)
     pairs: dict[int, int] = {}
     # A text begins at its function's first line.
@@ -551,8 +550,8 @@ def _is_same_text(left: Sequence[str], right: Sequence[str]) -> bool:
 class _PointMatcher:
     """Gives the points of two builds their numbers.
 
-    What finds the matches of a kernel with half a million points takes more memory than they do,
-    and ends with it.
+    The search takes more memory than the matches of a kernel with half a million points. This
+    memory is freed with the matcher.
 
     :param pairs: the functions that both have.
     """
@@ -572,7 +571,7 @@ class _PointMatcher:
         left, right = self._builds
         executed = _name_all(left.find_executed(), 0, self._pairs)
         executed |= _name_all(right.find_executed(), 1, self._pairs)
-        # All points of the functions that were executed in either build: the order counts.
+        # All points of the functions that were executed in either build, since their order counts.
         groups = self._group(0, executed), self._group(1, executed)
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
@@ -584,8 +583,8 @@ class _PointMatcher:
         return self._pair_lines(right)[1]
 
     def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
-        """Return the lines of a function of the right build that the left one has, as there, and
-        whether by the sources.
+        """Return the lines of a function of the right build that the left build has, each with its
+        number there, and whether they were paired by the sources.
         """
         left = self._pairs.to_left[right]
         lines = self._builds[0].lines(left), self._builds[1].lines(right)
@@ -697,7 +696,8 @@ class _PointMatcher:
                 for function, _ in point.lines:
                     by_any.setdefault((point.innermost, function), pc)
         for pc, point in alone.items():
-            # Inlined into the same function, or by itself, or into one that is inlined here.
+            # The counterpart is inlined into the same function, stands alone, or is inlined into a
+            # function that is inlined here.
             found = by_any.get((point.innermost, point.lines[-1][0]))
             for function, _ in point.lines:
                 found = found or by_outermost.get((point.innermost, function))
@@ -757,8 +757,8 @@ class _PointMatcher:
 
 
 class BuildComparison:
-    """Records of two builds as numbers of points that both share; within one build, PCs are the
-    numbers.
+    """Turns records of two builds into numbers of points that both builds share. Within one build,
+    PCs are these numbers.
 
     :param match: None where they are one build.
     """
@@ -802,7 +802,7 @@ class BuildComparison:
         return self.pc(self.match.sides[side].numbers[pc], 1 - side)
 
     def missing(self, pc: int, side: int) -> str | None:
-        """Return what the other build lacks of a PC, None where it has a counterpart."""
+        """Return what the other build lacks for a PC, None where it has a counterpart."""
         if self.match is None:
             return None
         reason = self.match.sides[side].unmatched.get(pc)

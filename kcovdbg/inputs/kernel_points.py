@@ -16,9 +16,9 @@ from kcovdbg.inputs.kernel_memory import KernelMemory
 from kcovdbg.inputs.kernel_names import KernelNames
 from kcovdbg.inputs.trace_modules import TraceModules
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
-from kcovdbg.records.executed_addresses import KernelCode, table_code
+from kcovdbg.records.executed_addresses import find_block_starts
 from kcovdbg.records.line_states import TraceRecords
-from kcovdbg.records.pc_convention import PointSet, find_module_sets, find_span, table_points
+from kcovdbg.records.pc_convention import CodeAddresses, find_module_sets, find_span, table_points
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
@@ -96,7 +96,7 @@ class KernelPoints:
             raise CapabilityError("this kernel has no coverage points", hint=NO_POINTS_HINT)
         return table
 
-    def find_sets(self) -> Sequence[PointSet] | None:
+    def find_sets(self) -> Sequence[CodeAddresses] | None:
         """Return the PCs that the kernel and its modules can record; None where they are unknown,
         or not known yet.
         """
@@ -111,7 +111,7 @@ class KernelPoints:
         return (image, *find_module_sets(modules, self._code.module_files))
 
     @cached_property
-    def _in_code(self) -> PointSet | None:
+    def _in_code(self) -> CodeAddresses | None:
         """The points in the image's code, for a kernel whose debug info makes no table; None where
         there is no code, or none is found.
         """
@@ -129,7 +129,7 @@ class KernelPoints:
             return None
         base = rows.pcs[0]
         offset = array("I", map((-base).__add__, rows.pcs))
-        return PointSet(base, offset, find_span(texts), kinds=rows.kinds)
+        return CodeAddresses(base, offset, find_span(texts), kinds=rows.kinds)
 
     @property
     def of_modules(self) -> Mapping[int, PointKind]:
@@ -192,10 +192,10 @@ class KernelPoints:
         return remarks
 
     @cached_property
-    def blocks(self) -> KernelCode | None:
+    def blocks(self) -> CodeAddresses | None:
         """The blocks of the image's code; None where they are unknown."""
         table = self._names.table
-        return None if table is None else table_code(table)
+        return None if table is None else find_block_starts(table)
 
     def find_in_function(self, function: str) -> Sequence[FunctionPoint]:
         """Return the points in a function's own code, read from the kernel's image without its

@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 
 class AlignedPart(NamedTuple):
-    """Records in common, or those between: of either side, or of one alone."""
+    """Records that both sides have, or the differing records between two such parts."""
 
     left: range
     """Indexes of the records on the left."""
@@ -47,8 +47,8 @@ class AlignedPart(NamedTuple):
     is_common: bool
 
     def find_differing(self) -> Iterator[tuple[int, range]]:
-        """Iterate over the sides, 0 for the left one, that have records of their own here, and
-        these.
+        """Iterate over the sides with records of their own in this part, 0 for the left one, and
+        these records.
         """
         for side, records in enumerate((self.left, self.right)):
             if records and not self.is_common:
@@ -310,7 +310,7 @@ class ViewRows:
     def fold_equal(self) -> ViewRows:
         """Return the rows with equal ones folded, except a few around each difference."""
         if self._rounds is not None:
-            # They are folded.
+            # It is folded or filtered already.
             return self
         return self._choose(self._fold_parts())
 

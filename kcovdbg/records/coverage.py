@@ -81,8 +81,8 @@ class PointLines(NamedTuple):
     points: Sequence[int]
     covered: Sequence[int]
     has_most: bool = False
-    """Whether hits are those of the point with the most records: of a line with executed code of
-    its own, that of this code count.
+    """Whether hits are those of the point with the most records. For a line with executed code of
+    its own, the hits of that code count instead.
     """
 
 
@@ -101,7 +101,7 @@ class JoinedLines(NamedTuple):
     points: array[int]
     covered: array[int]
     function_lines: bytearray
-    """For each first line of a function what the function has: flags HAS_DECIDED, HAS_UNKNOWN."""
+    """For the first line of each function, what lines it has: HAS_DECIDED, HAS_UNKNOWN."""
     function_hits: array[int]
     """The hits of its first line that was executed, 0 where there is none."""
 
@@ -129,8 +129,8 @@ def join_code(
 ) -> JoinedLines:
     """Return lines with points and lines with code, by file, with their states.
 
-    Of a line at which code was inlined that has no record, and which has no code of its own,
-    nothing was executed if nothing of its function was.
+    A line without code of its own, at which code without records was inlined, was not executed if
+    nothing of its function was.
 
     :param starts: the first lines of functions, by path.
     """
@@ -189,11 +189,10 @@ def _group_lines(files: Iterable[FileCoverage]) -> dict[str, dict[int, LineCover
 def fill_lines(
     sides: Sequence[Sequence[FileCoverage]], missing: Sequence[LineState]
 ) -> list[list[FileCoverage]]:
-    """Return the lines of several traces with those that any of them has, so that each has the same
-    ones.
+    """Return the lines of several traces so that each trace has the lines that any of them has.
 
-    :param sides: of each trace its lines, by file.
-    :param missing: the state by each trace of lines that only others have.
+    :param sides: the lines of each trace, by file.
+    :param missing: for each trace, the state of lines that only others have.
     """
     by_name = list(map(_group_lines, sides))
     known: defaultdict[str, dict[int, LineCoverage]] = defaultdict(dict)
@@ -236,8 +235,7 @@ def find_lines(
     executes the call. Functions that were not executed at all are left out, and so are lines
     without a record where there is no table.
 
-    :param columns: where the PCs are; what was recorded by a tail call from an unknown function is
-        left out.
+    :param columns: where the PCs are; PCs of tail calls from unknown functions are left out.
     :param records: of each PC. Type code Q.
     :param kinds: of the points of the table that can have records.
     :param wanted: returns whether lines of a function or file are wanted; None if all are.
@@ -266,9 +264,9 @@ def _missed_points(
     """Return the chains of points that were not recorded, in functions that were executed, or in
     all.
 
-    Inlined elsewhere, a function is another copy, which may not have been executed.
+    A function that is inlined elsewhere is another copy, which need not have been executed.
 
-    :param chains: of what was recorded.
+    :param chains: of the recorded points.
     """
     assert columns.table is not None
     frames, rows = columns.frames, columns.table.columns.chain
@@ -415,8 +413,8 @@ class PointRows:
     ) -> Iterator[FunctionPoints]:
         """Iterate over the functions that have points in a range of addresses, ascending.
 
-        A point is in the function that its call is in: after a call that ends a function, the next
-        one starts. Of functions that overlap, the first has the points.
+        A point is in the function with its call: after a call that ends a function, the next
+        function starts. If functions overlap, the first has the points.
 
         :param functions: ascending.
         :param start: of the range.
@@ -436,11 +434,11 @@ class PointRows:
 
 
 def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> list[FunctionPoints]:
-    """Return the functions that any of these addresses is in.
+    """Return the functions that have any of some addresses.
 
     :param functions: ascending.
-    :param calls: of calls before recorded PCs; the caller of a tail call counts as touched, as it
-        was executed.
+    :param calls: addresses of the calls before recorded PCs. The caller of a tail call counts as
+        well, since it was executed.
     """
     starts = [group.function.address for group in functions]
     touched: set[int] = set()
@@ -454,11 +452,11 @@ def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> l
 def count_functions(
     functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray
 ) -> list[tuple[str, str, int, int]]:
-    """Return the file and the name of each function, and how many of its points were executed, and
-    all of them.
+    """Return file and name of each function, the number of its executed points, and the number of
+    all of its points.
 
-    :param functions: a unit of each is known, others are left out.
-    :param seen: of each row of the table, whether it was recorded: 0 or 1.
+    :param functions: those without a known unit are left out.
+    :param seen: for each row of the table, whether it was recorded: 0 or 1.
     """
     executed = points.only(seen)
     rows = []

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of executed addresses: whether a list is one, and the KASLR offset that its addresses
-include.
+"""Recognize lists of executed addresses, and find the KASLR offset that their addresses include.
 
-Other tools than KCOV name code by itself: where its blocks begin, or each instruction. Blocks of
-the kernel's code begin at few of all addresses, which tells such lists from lists of return
-addresses, and the right offset from others.
+Such lists are by other tools than KCOV: of the starts of blocks, or of each instruction. Blocks
+begin at few of the addresses of the kernel's code. This tells such lists from lists of return
+addresses, and the right offset from wrong ones.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kcovdbg.records.line_states import StateFinder
-from kcovdbg.records.pc_convention import find_span
+from kcovdbg.records.pc_convention import CodeAddresses, find_span
 from kcovdbg.symbols.location_table import LocationTable
 
 # CONFIG_PHYSICAL_ALIGN of x86-64 and MIN_KIMG_ALIGN of arm64 are at least this.
@@ -28,7 +26,7 @@ _SAMPLE: Final = 512
 _LEAST: Final = 4
 # Blocks of emulators end at more places than the kernel's: at pages, and after some instructions.
 _BLOCKS: Final = 0.75
-# Instructions of x86-64 have at most so many bytes; of a run nearly all have a neighbor.
+# Instructions of x86-64 have at most so many bytes. In a run nearly all have a neighbor.
 _LONGEST: Final = 15
 _NEIGHBORS: Final = 0.7
 _RUN: Final = 20
@@ -37,29 +35,8 @@ _RATIO: Final = 1.5
 _DEVIATIONS: Final = 6
 
 
-class KernelCode(NamedTuple):
-    """The blocks of the code of a kernel's image."""
-
-    base: int
-    """Address that starts count from."""
-    starts: Sequence[int]
-    """The starts of all blocks, ascending."""
-    code: tuple[int, int]
-    """Where its code is: the first address, and the one after the last."""
-
-    def has_start(self, address: int) -> bool:
-        """Return whether a block begins at an address as in the image."""
-        offset = address - self.base
-        index = bisect_left(self.starts, offset)
-        return index < len(self.starts) and self.starts[index] == offset
-
-    def has_code(self, address: int) -> bool:
-        """Return whether an address is between the first and the last one of the code."""
-        return self.code[0] <= address < self.code[1]
-
-
 class ExactReading(NamedTuple):
-    """Findings about a list as one of executed addresses."""
+    """What is found when a list is read as one of executed addresses."""
 
     kaslr_offset: int
     starts: int
@@ -77,34 +54,38 @@ class ExactReading(NamedTuple):
         return self.sample >= _LEAST and self.starts >= _BLOCKS * self.sample
 
 
-def table_code(table: LocationTable) -> KernelCode | None:
-    """Return the blocks of a table's image; None where its code is not understood."""
+def find_block_starts(table: LocationTable) -> CodeAddresses | None:
+    """Return the starts of the blocks of a table's image; None where its code is not understood."""
     blocks, texts = table.blocks, table.text_ranges()
     if blocks is None or not texts:
         return None
     starts = StateFinder(blocks, array("I"), array("Q")).find_starts()
-    return KernelCode(blocks.base, starts, find_span(texts))
+    return CodeAddresses(blocks.base, starts, find_span(texts))
 
 
 def read_exactly(
-    words: Sequence[int], code: KernelCode, offsets: Sequence[int], *, finds_offset: bool = True
+    words: Sequence[int],
+    blocks: CodeAddresses,
+    offsets: Sequence[int],
+    *,
+    finds_offset: bool = True,
 ) -> ExactReading:
     """Find out which KASLR offset executed addresses include.
 
-    :param offsets: that are likely, the likeliest first.
-    :param finds_offset: whether others are tried.
+    :param blocks: the starts of the kernel's blocks.
+    :param offsets: likely offsets, the likeliest first.
+    :param finds_offset: whether to try other offsets as well.
     """
     distinct = sorted(set(words))
     sample = distinct[:: len(distinct) // _SAMPLE + 1]
     tried = dict.fromkeys(offsets)
     if finds_offset:
-        tried.update(dict.fromkeys(_list_offsets(sample, code)))
-    readings = [_judge(sample, code, offset) for offset in tried]
+        tried.update(dict.fromkeys(_list_offsets(sample, *blocks.code)))
+    readings = [_judge(sample, blocks, offset) for offset in tried]
     likely = readings[0]
     best, *rest = sorted(readings, key=lambda one: -one.starts)
     others = rest[0].starts if rest else 0
-    density = len(code.starts) / max(code.code[1] - code.code[0], 1)
-    expected = best.inside * density
+    expected = best.inside * blocks.density
     is_certain = (
         best.starts >= _LEAST
         and best.starts >= _RATIO * others
@@ -122,11 +103,10 @@ def is_instruction_run(words: Sequence[int]) -> bool:
     return len(distinct) >= _RUN and near >= _NEIGHBORS * len(distinct)
 
 
-def _list_offsets(sample: Sequence[int], code: KernelCode) -> Sequence[int]:
+def _list_offsets(sample: Sequence[int], start: int, end: int) -> Sequence[int]:
     """Return the offsets with which some of the addresses would be in the kernel's code."""
     if not sample:
         return ()
-    start, end = code.code
     found: dict[int, None] = {}
     for part in (1, 2, 3):
         word = sample[len(sample) * part // 4]
@@ -136,10 +116,14 @@ def _list_offsets(sample: Sequence[int], code: KernelCode) -> Sequence[int]:
     return tuple(found)
 
 
-def _judge(sample: Sequence[int], code: KernelCode, offset: int) -> ExactReading:
-    moved = list(map((-offset).__add__, sample))
-    inside = sum(map(code.has_code, moved))
-    return ExactReading(offset, sum(map(code.has_start, moved)), inside, len(sample), False)
+def _judge(sample: Sequence[int], blocks: CodeAddresses, offset: int) -> ExactReading:
+    start, end = blocks.code
+    starts = inside = 0
+    for word in sample:
+        address = word - offset
+        inside += start <= address < end
+        starts += blocks.kind_at(address) is not None
+    return ExactReading(offset, starts, inside, len(sample), False)
 
 
 def move_words(words: Sequence[int], offset: int) -> array[int]:

@@ -25,7 +25,7 @@ from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
 
-# What C returns for a number that it has not, and where it lacks memory.
+# C returns this for a number that is unknown, and when it lacks memory.
 _NONE: Final = (1 << 64) - 1
 # KCOVDBG_MAX_LINE and KCOVDBG_ROW_CODE.
 _LINE: Final = 0xFFFFF
@@ -35,7 +35,7 @@ _PLAIN_MODE: Final = "TRACE_PC"
 
 
 class Quality(IntFlag):
-    """What is known about a trace; the rules need it."""
+    """What is known about a trace, as the rules for lines need it."""
 
     COMPLETE = 1
     """A point without a record was not executed: no overflow, no filter, no mode that records each
@@ -66,9 +66,10 @@ OPEN: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENABLES
 
 
 EXECUTED_CODE: Final = Quality.ENDED | Quality.EXACT
-"""The quality of a list of executed addresses, which other code may have been executed beside."""
+"""The quality of a list of executed addresses; other code may have been executed as well."""
 ALL_EXECUTED_CODE: Final = EXECUTED_CODE | Quality.COMPLETE
-"""The quality of a list of executed addresses beside one of all others that may have been executed.
+"""The quality of a list of executed addresses that comes with a list of all addresses that may have
+been executed.
 """
 
 
@@ -85,19 +86,19 @@ class LineState(IntEnum):
     UNDECIDED = 5
     """Unknown: no record names its code, and none follows from the others."""
     MOVED = 6
-    """Unknown: code of it was executed, but none that begins a statement, as the compiler moved or
-    merged it.
+    """Unknown: some of its code was executed, but none that begins a statement, since the compiler
+    moved or merged code.
     """
     EDGES = 7
     """Unknown: not all edges of its function are known, or the records contradict them."""
     OUTSIDE = 8
-    """Unknown: what has points was not executed, but functions without points have code of it as
-    well.
+    """Unknown: its code with points was not executed, but functions without points have code of the
+    line as well.
     """
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing can be said of the line."""
+        """Whether it is unknown whether the line was executed."""
         return self >= LineState.UNDECIDED
 
     @property
@@ -131,7 +132,7 @@ class Place(NamedTuple):
 
 
 class TraceRecords(NamedTuple):
-    """A trace, as far as states depend on it."""
+    """What states depend on in a trace."""
 
     counts: Mapping[int, int]
     """PC as recorded -> number of records; with :attr:`Quality.EXACT` a PC is the address behind
@@ -267,7 +268,7 @@ def find_code_columns(states: StateColumns, files: Collection[str] | None) -> Co
 
 
 class LineStates(NamedTuple):
-    """The lines of functions that have code, and how sure that is."""
+    """The lines of functions that have code, and what makes their states less certain."""
 
     files: Mapping[str, Sequence[CodeLine]]
     """By file, as in debug info; lines ascend."""
@@ -278,7 +279,7 @@ class LineStates(NamedTuple):
     unknown_edges: int
     """Functions with records, not all of whose edges are known."""
     unmatched: int
-    """PCs that are of no point."""
+    """PCs that are no points."""
 
 
 class CodeBlock(NamedTuple):
@@ -292,8 +293,8 @@ class CodeBlock(NamedTuple):
     flags: BlockFlag
     state: BlockState
     records: int | None
-    """The records of its points, or how many there would be as follows from others; None where that
-    is unknown.
+    """The records of its points, or the number that follows from other records; None where it is
+    unknown.
     """
     successors: Sequence[int]
     """Indexes of blocks."""
@@ -312,7 +313,7 @@ class FunctionBlocks(NamedTuple):
     flags: FunctionFlag
     blocks: Sequence[CodeBlock]
     is_contradicted: bool
-    """Whether the records contradict the edges: states are those of recorded points alone."""
+    """Whether the records contradict the edges: then states come from recorded points alone."""
 
     @property
     def has_known_edges(self) -> bool:
@@ -546,7 +547,7 @@ class StateFinder:
     def find_blocks(self, trace: TraceRecords, function: int) -> FunctionBlocks:
         """Return the blocks of a function, by its number."""
         ffi, lib = load_native()
-        # What all functions need is found once for a trace.
+        # The states that all functions share are found once for a trace.
         if self._last_states is None or self._last_states[0] is not trace:
             self._last_states = trace, self._run(trace, [])
         states = self._last_states[1]
@@ -563,7 +564,7 @@ class StateFinder:
         blocks: list[CodeBlock] = []
         edge = line = 0
         for start, size, flags, state, records, edge_end, line_end in rows:
-            # A branch's line is there twice, where it is last as well.
+            # The line of a branch can be there twice: it goes to the end.
             lines: dict[tuple[str, int], None] = {}
             numbers = _list_numbers(found.line_files, line, line_end)
             words = _list_numbers(found.lines, line, line_end)
@@ -597,11 +598,11 @@ def _list_numbers(values: Any, first: int, end: int) -> Sequence[int]:
 
 
 def quality_of(buffer: Buffer) -> Quality:
-    """Return what is known about a buffer, of which the place of its task is not.
+    """Return what is known about a buffer if the place of its task is unknown.
 
-    A buffer in the memory of a kernel may be of a task that is in the kernel; what is in a file
-    ended in user space. Other modes may not record each execution of each point: they are taken for
-    incomplete.
+    The task of a buffer in the memory of a kernel may be inside the kernel; a trace in a file ended
+    in user space. Modes other than TRACE_PC need not record each execution of each point: their
+    buffers count as incomplete.
     """
     if buffer.encoding.codec.is_exact:
         if buffer.listed_code is None:
@@ -653,7 +654,7 @@ def make_finder(table: LocationTable) -> StateFinder:
 
 
 def select_code_records(trace: TraceRecords, table: LocationTable) -> TraceRecords:
-    """Return what a trace has of the code that a table is of, as that of a module."""
+    """Return the records of a trace that are in the code of a table, such as a module's."""
     lead = EXACT.lead if trace.quality & Quality.EXACT else 0
     counts: dict[int, int] = {}
     for text in table.text_ranges():
@@ -681,7 +682,7 @@ def join_code_columns(one: CodeColumns, other: CodeColumns) -> CodeColumns:
 
 
 def _join_rows(rows: Iterable[CodeLine], more: Iterable[CodeLine]) -> list[CodeLine]:
-    """Return the lines of a file in two places."""
+    """Join the lines of a file that has code in two places."""
     joined = {row.line: row for row in rows}
     for other in more:
         one = joined.get(other.line, other)
@@ -691,12 +692,12 @@ def _join_rows(rows: Iterable[CodeLine], more: Iterable[CodeLine]) -> list[CodeL
 
 
 def join_line_states(states: Collection[LineState]) -> LineState:
-    """Return the state of a line by those of its code in several places."""
+    """Return the state of a line, given the states of its code in several places."""
     if len(states) == 1:
         return next(iter(states))
     if any(state.was_executed for state in states):
         partly = LineState.PARTLY in states or LineState.NOT_EXECUTED in states
         return LineState.PARTLY if partly else LineState.EXECUTED
     unknown = [state for state in states if state.is_unknown]
-    # Of code without points nothing is known.
+    # Nothing is known of code without points.
     return min(unknown, default=LineState.OUTSIDE)

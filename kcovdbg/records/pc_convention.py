@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The meaning of the PCs of a list, found by the coverage points of the kernel and of its modules.
+"""Find out what the PCs of a list mean, by the coverage points of the kernel and its modules.
 
 KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus
 the length of the call, or minus twice that; with the KASLR offset; with modules counted from
@@ -43,14 +43,16 @@ def require_call_length(convention: Convention, call_length: int) -> None:
 _OF_POINTS: Final = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)
 
 
-class PointSet:
-    """The coverage points of the image or of a module, with addresses as KCOV records them.
+class CodeAddresses:
+    """Addresses in the code of the image or of a module: its coverage points, as KCOV records them,
+    or the starts of its blocks.
 
     :param base: address that offsets count from.
-    :param offset: of the points, ascending; 32-bit numbers.
-    :param code: where its code is: the first address, and the one after the last.
-    :param module: its name; None for the image.
-    :param kinds: of the points, in the lowest bits of numbers; none where all are of basic blocks.
+    :param offset: the offset of each address, ascending; 32-bit numbers.
+    :param code: where the code is: its first address, and the one after the last.
+    :param module: name of the module; None for the image.
+    :param kinds: the kind of each point, in the lowest bits of a number; none where all are of
+        basic blocks.
     """
 
     def __init__(
@@ -66,16 +68,19 @@ class PointSet:
         self.offset = offset
         self.code = code
         self.module = module
-        # All that is looked for is in the table: a chain that is not empty.
-        self._chain = array("Q", [1 << KIND_BITS]) * len(offset)
+
+    @cached_property
+    def _chain(self) -> array[int]:
+        """A chain that is not empty for each address, so that :func:`find_chains` finds all."""
+        return array("Q", [1 << KIND_BITS]) * len(self.offset)
 
     @property
     def density(self) -> float:
-        """Share of the addresses of its code that are points."""
+        """The share of all addresses of the code that are among these."""
         return min(1.0, len(self.offset) / max(self.code[1] - self.code[0], 1))
 
     def find_missing(self, words: array[int], correction: int) -> array[int]:
-        """Return the indexes of words that are no points when a number is added to them.
+        """Return the indexes of words that are not among these when a number is added to them.
 
         :param words: ascending.
         """
@@ -91,13 +96,13 @@ class PointSet:
         return self._kinds[index] & KIND_MASK if self._kinds else PointKind.PC
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the points."""
+        """Iterate over the addresses."""
         return map(self.base.__add__, self.offset)
 
 
 def find_module_sets(
     modules: Iterable[LoadedModule], paths: Mapping[str, str]
-) -> Iterator[PointSet]:
+) -> Iterator[CodeAddresses]:
     """Iterate over the coverage points of modules whose files are at hand.
 
     :param modules: with addresses as KCOV records them.
@@ -111,14 +116,14 @@ def find_module_sets(
                 yield list_points(points_of_loaded(module, path), module.span, module.name)
 
 
-def table_points(table: LocationTable) -> PointSet | None:
+def table_points(table: LocationTable) -> CodeAddresses | None:
     """Return the points of a table; None where it has none, as of a machine whose calls are not
     recognized.
     """
     columns, texts = table.columns, table.text_ranges()
     if not len(columns.offset) or not texts:
         return None
-    return PointSet(columns.base, columns.offset, find_span(texts), kinds=columns.chain)
+    return CodeAddresses(columns.base, columns.offset, find_span(texts), kinds=columns.chain)
 
 
 def find_span(texts: Sequence[TextRange]) -> tuple[int, int]:
@@ -128,15 +133,15 @@ def find_span(texts: Sequence[TextRange]) -> tuple[int, int]:
 
 def list_points(
     pcs: Iterable[int], code: tuple[int, int] | None = None, module: str | None = None
-) -> PointSet:
-    """Return points that are listed.
+) -> CodeAddresses:
+    """Return points that are given one by one.
 
-    :param code: as for :class:`PointSet`; None for where the points are.
+    :param code: as for :class:`CodeAddresses`; None for the range of the points.
     """
     found = sorted(set(pcs))
     # Offsets have 32 bits.
     base = found[0] if found else 0
-    return PointSet(
+    return CodeAddresses(
         base,
         array("I", (pc - base for pc in found)),
         code or (base, found[-1] + 1 if found else base),
@@ -174,7 +179,7 @@ class PcReading(NamedTuple):
 
 
 def find_missing(
-    words: array[int], indexes: array[int], points: Iterable[PointSet], correction: int = 0
+    words: array[int], indexes: array[int], points: Iterable[CodeAddresses], correction: int = 0
 ) -> array[int]:
     """Return the indexes of those words that are no points when a number is added to them.
 
@@ -201,9 +206,10 @@ _SAMPLE: Final = 8192
 _VOTERS: Final = 24
 # The offset of KASLR is a multiple of it on every machine.
 _KASLR_ALIGN: Final = 1 << 16
-# There may be so many such offsets, for each convention.
+# The number of possible offsets, for each convention.
 _OFFSETS: Final = 1 << 16
-# The smallest share of words that is a convention: compilers place points with some regularity.
+# The smallest share of words that makes a convention: since compilers place points with some
+# regularity, more words than by mere chance are points in a wrong one.
 _LEAST: Final = 0.2
 # The smallest share of a convention that differs from the main one by a call. Where a function's
 # only point follows a tail call, KCOV records a return address of its caller, and the call before
@@ -219,7 +225,7 @@ _ODDS: Final = 100
 
 def find_convention(
     words: array[int],
-    points: Sequence[PointSet],
+    points: Sequence[CodeAddresses],
     call_length: int,
     *,
     kaslr_offset: int | None = 0,
@@ -242,7 +248,7 @@ def find_convention(
     return search.run()
 
 
-def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Convention | None:
+def recognize_pc(word: int, points: Iterable[CodeAddresses], call_length: int) -> Convention | None:
     """Return the convention in which one address is a point: recorded as it is, minus 1, or as the
     call; None where it is a point in none.
     """
@@ -254,7 +260,7 @@ def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Con
     return None
 
 
-def count_points(words: array[int], points: Sequence[PointSet]) -> int:
+def count_points(words: array[int], points: Sequence[CodeAddresses]) -> int:
     """Return how many words are points."""
     numbering = make_numbering(words)
     distinct = numbering.number(words)
@@ -263,7 +269,7 @@ def count_points(words: array[int], points: Sequence[PointSet]) -> int:
     return len(words) - sum(map(counts.__getitem__, missing))
 
 
-def restore_upper_halves(words: array[int], points: PointSet) -> tuple[array[int], int]:
+def restore_upper_halves(words: array[int], points: CodeAddresses) -> tuple[array[int], int]:
     """Return words with the upper halves of the addresses of which they have the lower half, and
     how many these are.
 
@@ -294,7 +300,7 @@ class _Search:
     def __init__(
         self,
         words: array[int],
-        points: Sequence[PointSet],
+        points: Sequence[CodeAddresses],
         call_length: int,
         kaslr_offset: int | None,
         modules: Sequence[tuple[str, int, int]],
@@ -458,7 +464,7 @@ class _Search:
         ]
 
     def _move_module(
-        self, module: PointSet, chosen: list[_Chosen], rest: array[int]
+        self, module: CodeAddresses, chosen: list[_Chosen], rest: array[int]
     ) -> tuple[list[_Chosen], array[int]]:
         """Find out how far the words of a module are off; return the ways with one for all of
         these words, and the words that are left.
@@ -474,7 +480,7 @@ class _Search:
         return chosen, rest
 
     def _find_candidates(
-        self, module: PointSet, main: WordReading, rest: array[int]
+        self, module: CodeAddresses, main: WordReading, rest: array[int]
     ) -> Iterator[array[int]]:
         """Yield words that may be in a module: those near where it is, then those outside of the
         image.
@@ -494,7 +500,7 @@ class _Search:
             yield far
 
     def _vote(
-        self, module: PointSet, main: WordReading, indexes: array[int]
+        self, module: CodeAddresses, main: WordReading, indexes: array[int]
     ) -> tuple[WordReading, array[int]] | None:
         """Return the way that makes nearly all words points of a module, since all are off by the
         same, and the words that it leaves; None where there is none.

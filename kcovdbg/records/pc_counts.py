@@ -32,7 +32,7 @@ class PcCounts(Mapping[int, int]):
         self.records = records
 
     def outside(self, code: Iterable[tuple[int, int]]) -> array[int]:
-        """Return the PCs that are behind calls in none of some ranges of code, ascending.
+        """Return the PCs whose calls are in none of some ranges of code, ascending.
 
         :param code: where each starts and ends.
         """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of PCs as tools write them: which format a file is in, by its content, and the addresses in
-it.
+"""Read lists of PCs of other tools: find the format of a file by its content, and return the
+addresses in it.
 
-What they mean, return addresses or calls, is found by :mod:`.pc_convention`. A file in which fewer
-than half of the lines or words can be addresses of a kernel is refused by the name of what it is.
+:mod:`.pc_convention` then finds out what the addresses are: return addresses or calls. A file in
+which fewer than half of the lines or words can be addresses of a kernel is refused; the error says
+what the file is.
 """
 
 from __future__ import annotations
@@ -57,25 +58,25 @@ class PcFile(NamedTuple):
     first_skipped: tuple[int, str] | None = None
     """The number of the first of them, counted from 1, and its text."""
     modules: tuple[ModuleBase, ...] = ()
-    """The base of offsets, for formats that have them."""
+    """The modules that offsets count from, for formats with offsets."""
     module_of: array[int] = array("I")
     """The index of each word's module."""
     places: tuple[CodeWord, ...] = ()
-    """Functions with offsets, for a format that has them: the words are their indexes."""
+    """Functions with offsets, for a format with functions: the words are their indexes."""
     lists_all_points: bool = False
-    """Whether points that were not covered are in it as well."""
+    """Whether it lists points that were not covered as well."""
     names_pcs: bool = False
     """Whether the file itself calls the numbers PCs: then they are records, whatever they are."""
     disorder: str = ""
-    """Why its records are in no order; empty where they may be in one."""
+    """Why its records are in no order; empty where they may be in order."""
     is_exact: bool = False
     """Whether its format says that these are addresses of executed code."""
     listed_code: array[int] | None = None
-    """Then the addresses of all instructions that may have been executed; None where these are
-    unknown.
+    """With :attr:`is_exact`, the addresses of all instructions that may have been executed; None
+    where these are unknown.
     """
     others: int = 0
-    """Addresses of user space, and of callers, that are left out."""
+    """Number of addresses that are left out: of user space, and of callers."""
 
 
 class NotATraceError(KcovdbgError):
@@ -107,9 +108,9 @@ _Row: TypeAlias = tuple[int, bytes, Iterable[int | None]]
 """Number and text of a line, and the numbers in it that may be addresses."""
 
 _HALF: Final = 1 << 63
-# How many of the highest addresses are error codes (include/linux/err.h).
+# The number of error codes, which take the highest addresses (include/linux/err.h).
 _ERRORS: Final = 4095
-# The smallest share of lines or words that are addresses in a list of addresses.
+# The smallest share of the lines or words of a list that are addresses.
 _LEAST: Final = 0.5
 # Characters of an offending line that are quoted.
 _QUOTED: Final = 60
@@ -271,10 +272,10 @@ _GDB_STOP: Final = re.compile(
     rb"\d{1,6}(?:\.\d{1,6})?, "
     rb"0x([0-9a-f]{8,16}) in .*"
 )
-# How far back the log of a block is that was not executed in the end: other CPUs may have logged
-# others meanwhile.
+# How far back a block that was not executed in the end is in the log: other CPUs may have logged
+# blocks meanwhile.
 _RECENT: Final = 64
-# Bytes that are looked at in one call: what is between two calls ends at a signal.
+# Bytes that one call into a pattern looks at: a signal is handled between two calls.
 _PIECE: Final = 1 << 20
 # The longest line that is matched as a whole; of a longer one the addresses count.
 _LONGEST: Final = 1 << 16
@@ -343,8 +344,8 @@ def _read_text(file: _Text, wanted: PcFormat | None) -> PcFile:
 
 
 def _is_json(start: bytes, data: bytes) -> bool:
-    """Return whether a text has objects, and is more than a list of numbers or a map of them to
-    numbers.
+    """Return whether a text is JSON with names: more than a list of numbers, or a map from numbers
+    to numbers.
     """
     if start[:1] == b"{":
         return bool(data.translate(None, _PLAIN + b"-[]{}:\"'")) or not _TOKEN.search(data)
@@ -476,10 +477,9 @@ def _find_tokens(line: bytes, wanted: PcFormat | None) -> Iterator[int | None]:
 
 
 def _split(data: bytes, marks: Sequence[bytes], size: int = _PIECE) -> Iterator[bytes]:
-    """Yield data in pieces of about so many bytes, each of which ends behind a mark, the last one
-    excepted.
+    """Yield data in pieces of about so many bytes. Each piece but the last ends behind a mark.
 
-    :param marks: single bytes that separate what is looked for.
+    :param marks: single bytes that separate words or lines.
     """
     start = 0
     while len(data) - start > size:
@@ -638,8 +638,8 @@ def _check_modules(path: object, modules: Collection[object]) -> None:
 
 
 def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
-    """Return the modules of a drcov file by their numbers; which columns they have depends on its
-    version.
+    """Return the modules of a drcov file by their numbers. Its version decides which columns the
+    table of modules has.
     """
     columns = _DRCOV_COLUMNS.search(head)
     heading = columns[1] if columns else b"id, base, end, entry, path"
@@ -689,7 +689,7 @@ def _read_drcov(path: object, data: bytes) -> PcFile:
 
 
 def _drcov_text(body: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the module and the offset of each block, of which each has a line."""
+    """Yield the module and the offset of each block of a table with a line for each."""
     for line in _lines(body):
         match = _DRCOV_BLOCK.match(line.lstrip())
         if match is not None:
@@ -818,8 +818,8 @@ def _is_perf_script(start: bytes, _data: bytes) -> bool:
 
 
 def _read_perf(file: _Text) -> PcFile:
-    """Read samples: where each was taken, and of a branch where it led to; not their callers, which
-    have return addresses.
+    """Read samples: the address of each, and the destination of a branch. Callers are left out,
+    since their addresses are return addresses.
     """
     words: list[int] = []
     callers = 0
@@ -882,8 +882,8 @@ _TEXT_READERS: Final[
     (PcFormat.FUNCTIONS, lambda start, _: _first_line(start, _FUNCTION), _read_functions),
     (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),
 )
-"""Formats of text but numbers in lines: how the start of a file, or all of it, shows the format,
-and what reads it.
+"""The formats of text, except for numbers in lines. Each has a function that recognizes it by the
+start of a file or by all of it, and one that reads it.
 """
 
 
@@ -894,7 +894,7 @@ _SAMPLE: Final = 8192
 
 
 def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
-    """Return the share of words that are addresses of one kernel. Its addresses have most of their
+    """Return the share of words that are addresses of one kernel: its addresses have most of their
     upper bits in common.
     """
     sample = words[:: len(words) // _SAMPLE + 1]
@@ -913,8 +913,8 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
 def _try_words(
     data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]
 ) -> tuple[float, PcFile]:
-    """Read binary words with one size and byte order; return the share of them that are addresses,
-    and the file read so.
+    """Read binary words with one size and byte order. Return the share of words that are addresses,
+    and the file read in this way.
     """
     encoding = make_encoding(PC, word_size, big_endian)
     words = decode_words(data, encoding)

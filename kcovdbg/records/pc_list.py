@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers made of the lists of PCs that other tools write, with words on what was found out about
-each.
-"""
+"""Make buffers of the lists of PCs that other tools write, with remarks on how each was read."""
 
 from __future__ import annotations
 
@@ -22,14 +20,13 @@ from kcovdbg.model.kcov import amount_text, name_some
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.executed_addresses import (
     ExactReading,
-    KernelCode,
     is_instruction_run,
     move_words,
     read_exactly,
 )
 from kcovdbg.records.pc_convention import (
+    CodeAddresses,
     PcReading,
-    PointSet,
     count_points,
     find_convention,
     require_call_length,
@@ -47,13 +44,14 @@ if TYPE_CHECKING:
 _SUSPICIOUS: Final = 0.5
 FEW: Final = 20
 """So many PCs decide what they are; fewer fit several conventions by chance."""
-# So many PCs in ascending order are no run: one in 120 has them so by chance.
+# So many distinct PCs in sorted order are no run: one run in 120 has them so by chance.
 _SORTED: Final = 5
 # Limit for indexes of records in a remark.
 _NAMED: Final = 5
-# The share of points in a list of points; of points and starts of blocks in an emulator's list of
-# blocks; of starts in that.
+# The smallest share of points in a list of points, and of points and starts of blocks together in
+# an emulator's list of blocks.
 _POINTS: Final = 0.75
+# The smallest share of starts in such a list of blocks.
 _STARTS: Final = 0.25
 # Edges begin at a jump, and end where a block begins.
 _EDGES: Final = 0.4
@@ -66,7 +64,7 @@ class TraceKernel(NamedTuple):
     build_id: str | None = None
     kaslr_offset: int = 0
     machine: str = ""
-    find_points: Callable[[], Sequence[PointSet] | None] = lambda: None
+    find_points: Callable[[], Sequence[CodeAddresses] | None] = lambda: None
     """Returns the PCs that it can record, of the image first; None where they are unknown."""
     find_modules: Callable[[], Sequence[LoadedModule] | None] = tuple
     """Returns where its modules are, with addresses as KCOV records them; None where that is
@@ -76,14 +74,14 @@ class TraceKernel(NamedTuple):
     """Returns where the code of the image or of a module starts, by its file name, as KCOV records
     addresses.
     """
-    find_code: Callable[[], KernelCode | None] = lambda: None
+    find_code: Callable[[], CodeAddresses | None] = lambda: None
     """Returns the blocks of the image's code; None where they are unknown."""
     find_places: Callable[[CodeWord], Sequence[WrittenLocation]] = lambda _: ()
     """Returns where a function with an offset is."""
 
 
 NO_KERNEL: Final = TraceKernel(machine=platform.machine())
-"""What is known where no kernel is named: that traces are mostly of this machine's kind."""
+"""Stands for a kernel that is not named: most traces are of machines like this one."""
 
 
 def read_pc_list(name: str, data: bytes, kernel: TraceKernel, options: ReadingOptions) -> PcFile:
@@ -185,10 +183,10 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel) -> array[int]:
 
 
 def _locate_places(name: str, found: PcFile, kernel: TraceKernel) -> tuple[array[int], list[str]]:
-    """Return the addresses of functions with offsets, which are return addresses, and remarks on
-    those that have none.
+    """Return the return addresses that functions with offsets stand for, and remarks on places
+    without one.
 
-    :raises KcovdbgError: when none has one.
+    :raises KcovdbgError: when no place has one.
     """
     pcs: list[int | None] = []
     missing: list[str] = []
@@ -323,7 +321,7 @@ class _Interpreter:
         return buffer.with_remarks(remark, fit=fit)
 
     def _find_reading(self, buffer: Buffer) -> PcReading | None:
-        """Return what the words of a buffer mean by the points of the kernel; None where these are
+        """Return what the words of a buffer mean as points; None where the kernel's points are
         unknown.
         """
         if not self._points:
@@ -373,9 +371,9 @@ class _Interpreter:
     # Executed addresses.
 
     def _recognize_exact(self, buffer: Buffer, reading: PcReading | None) -> Buffer | None:
-        """Return a list as one of executed addresses; None where it is none.
+        """Return a list read as executed addresses; None where it is another list.
 
-        :param reading: what its words mean by the points.
+        :param reading: what its words mean as points.
         """
         words = to_words(buffer.words)
         if reading is not None and _count_points(reading) >= _POINTS * len(words):
@@ -393,8 +391,8 @@ class _Interpreter:
         return None
 
     def _is_beside_points(self, words: array[int], found: ExactReading) -> bool:
-        """Return whether addresses begin blocks of an emulator: it ends one at each call, those of
-        callbacks too, so that the next one begins at a point.
+        """Return whether addresses begin blocks of an emulator. An emulator's block ends at each
+        call, so the block after the call of a callback begins at a point.
         """
         if not self._points:
             return False
@@ -403,7 +401,7 @@ class _Interpreter:
         starts = found.starts / found.sample
         return starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW
 
-    def _read_exactly(self, words: Sequence[int], code: KernelCode) -> ExactReading:
+    def _read_exactly(self, words: Sequence[int], code: CodeAddresses) -> ExactReading:
         offsets = (0,) if self._has_named_offset else (0, self._kernel.kaslr_offset)
         return read_exactly(words, code, offsets, finds_offset=not self._has_named_offset)
 
@@ -424,9 +422,9 @@ class _Interpreter:
         )
 
     def _make_exact(self, buffer: Buffer, found: ExactReading, *, how: str) -> Buffer:
-        """Return a list as one of executed addresses.
+        """Return a list read as executed addresses.
 
-        :param how: it is known that it is one.
+        :param how: how kcovdbg knows that it is one.
         """
         offset = found.kaslr_offset
         text = (

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Coverage of source files by a trace: lines, functions and branches, counted once for all outputs.
 
-What could not be decided is left out: it is neither executed nor missed.
+Lines, functions and branches whose execution is unknown are left out: they are neither executed nor
+missed.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class FunctionCoverage(NamedTuple):
     line: int
     """Where it is defined; where debug info does not say that, where its code begins."""
     hits: int | None
-    """How often it was entered, 0 if never; None where it is unknown whether it was. Of a function
-    that was executed in inlined copies alone the hits of its first line that was executed.
+    """How often it was entered, 0 if never; None where it is unknown whether it was. For a function
+    that was executed in inlined copies alone, the hits of its first executed line.
     """
 
 
@@ -76,7 +77,7 @@ class BranchCoverage(NamedTuple):
 
 
 class SourceCoverage(NamedTuple):
-    """What is decided of one file."""
+    """The coverage of one file, as far as it is decided."""
 
     path: str
     """Relative to the build root, without ``./`` and ``..`` where it is below it."""
@@ -89,8 +90,8 @@ class SourceCoverage(NamedTuple):
     all_functions: Sequence[FunctionCoverage]
     """The functions with code, by line and name."""
     branches: Sequence[BranchCoverage]
-    """The branches by line: of an executed line the executed ones, if it is known which ways they
-    went; of any other line those that one function has there."""
+    """The branches by line: for an executed line, its executed branches whose ways are known; for
+    any other line, the branches that one function has there."""
     unknown_lines: array[int]
     """The lines of which it is unknown whether they were executed."""
 
@@ -117,7 +118,7 @@ class SourceCoverage(NamedTuple):
 
     @property
     def totals(self) -> CoverageTotals:
-        """The numbers of what the file has."""
+        """The numbers of its lines, functions and sides of branches."""
         return CoverageTotals(
             len(self.lines),
             self.executed_lines,
@@ -156,8 +157,8 @@ class FunctionLines(NamedTuple):
 
 
 def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
-    """Iterate over the functions of a file with their lines: from where each begins to where the
-    next one does. Those that a macro defines on one line share its lines.
+    """Iterate over the functions of a file with their lines: from the first line of each to the
+    first line of the next. Functions that a macro defines on one line share its lines.
     """
     starts = sorted({function.line for function in file.all_functions})
     ends = dict(pairwise([*starts, _LAST_LINE]))
@@ -170,10 +171,10 @@ def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
 
 
 def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
-    """Return several traces as one, which has each execution that one of them has.
+    """Return several traces as one, with all of their executions.
 
-    What was not executed is known where each trace ended in user space, and where all have records
-    of the same points.
+    It is known what was not executed if each trace ended in user space, and all have records of the
+    same kinds of points.
 
     :raises CapabilityError: when only some have executed addresses.
     """
@@ -207,7 +208,7 @@ class CodeCoverage(NamedTuple):
     contradictions: int
     """Functions whose records contradict their edges."""
     unmatched: int
-    """PCs that are of no point."""
+    """PCs that are no points."""
 
 
 _Wanted: TypeAlias = Callable[[Frame], bool]
@@ -333,7 +334,7 @@ def _join_file(one: SourceCoverage, other: SourceCoverage) -> SourceCoverage:
     unknown = {*one.unknown_lines, *other.unknown_lines}
     for line, many in zip(other.lines, other.hits, strict=True):
         hits[line] = max(many, hits.get(line, 0))
-    # What was executed in one place was executed; what was not in one may have been in the other.
+    # A line that ran in one place ran. A line that did not run in one may have run in the other.
     decided = sorted(line for line, many in hits.items() if many or line not in unknown)
     functions = {(function.line, function.name): function for function in one.all_functions}
     for function in other.all_functions:
@@ -371,7 +372,7 @@ class _Entry(NamedTuple):
     hits: int
     """How often all copies were entered."""
     is_unknown: bool
-    """Whether it is unknown of one whether it was."""
+    """Whether it is unknown for some copy whether it was entered."""
 
 
 _NO_ENTRY: Final = _Entry(0, False)
@@ -386,8 +387,8 @@ def _judge_functions(
 ) -> list[FunctionCoverage]:
     """Return the functions that begin on a line.
 
-    A function was executed if one of its lines was, in its own code or in an inlined copy. Of
-    several on one line those count that are not known to have been skipped.
+    A function was executed if one of its lines was, in its own code or in an inlined copy. If
+    several begin on the line, those count that are not known to have been skipped.
 
     :param known: what is known of their lines, as in :class:`.JoinedLines`.
     :param most: the hits of their first line that was executed.
@@ -419,7 +420,7 @@ class _Lines(NamedTuple):
 def _find_starts(table: LocationTable) -> dict[str, dict[int, list[str]]]:
     """Return the functions that begin on each line of each file, by path.
 
-    A function has the lines from that of its name to the one in front of the next function.
+    A function has the lines from its name to the line before the next function.
     """
     found: dict[str, dict[int, list[str]]] = {}
     for path, definitions in table.definitions.items():
@@ -547,7 +548,7 @@ def _find_frame_lines(
     numbered = number_lines(frames, names)
     count = len(numbered.lines)
     sums = add_lines(frames, groups, numbered.of_frame, count)
-    # Other frames are of points as well.
+    # Each frame of the table belongs to a point.
     points = array("I", (1,)) * count
     return PointLines(numbered.spans, numbered.lines, sums.most, points, sums.covered, True)
 

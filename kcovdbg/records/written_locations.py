@@ -11,7 +11,7 @@ from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.log_text import LogLine
 from kcovdbg.records.oops_words import CodeWord, find_log_words
-from kcovdbg.records.pc_convention import PointSet, recognize_pc, require_call_length
+from kcovdbg.records.pc_convention import CodeAddresses, recognize_pc, require_call_length
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.pc_options import Convention
 from kcovdbg.records.report_table import CALL_MACHINES
@@ -112,7 +112,10 @@ class WordLookup:
             )
 
     def find_recorded(
-        self, words: Sequence[CodeWord], convention: Convention | None, points: Sequence[PointSet]
+        self,
+        words: Sequence[CodeWord],
+        convention: Convention | None,
+        points: Sequence[CodeAddresses],
     ) -> Iterator[WrittenLocation]:
         """Yield the locations of words whose addresses are those of a list of PCs.
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.records.pc_convention import PointSet, find_convention
+from kcovdbg.records.pc_convention import CodeAddresses, find_convention
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
@@ -53,7 +53,7 @@ def run(rounds: int) -> Iterator[Result]:
     for _ in range(POINTS):
         at += source.randint(6, 82)
         points.append(at)
-    image = PointSet(_BASE, array("I", (pc - _BASE for pc in points)), (_BASE, at + 1))
+    image = CodeAddresses(_BASE, array("I", (pc - _BASE for pc in points)), (_BASE, at + 1))
     kernel = TraceKernel("aa", 0x22600000, "x86_64", lambda: (image,))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

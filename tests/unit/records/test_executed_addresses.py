@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from kcovdbg.abi.record import EXACT, decode_record, make_encoding
-from kcovdbg.records.executed_addresses import KernelCode, is_instruction_run, read_exactly
+from kcovdbg.records.executed_addresses import is_instruction_run, read_exactly
 from kcovdbg.records.joined_buffers import merge_buffers
 from kcovdbg.records.line_states import (
     ALL_EXECUTED_CODE,
@@ -19,7 +19,7 @@ from kcovdbg.records.line_states import (
     TraceRecords,
     quality_of,
 )
-from kcovdbg.records.pc_convention import list_points
+from kcovdbg.records.pc_convention import CodeAddresses, list_points
 from kcovdbg.records.pc_file import NotATraceError, read_pc_file
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_options import PcFormat, ReadingOptions
@@ -165,7 +165,7 @@ def test_records_keep_the_address():
 STARTS = [0]
 while STARTS[-1] < 0x400000:
     STARTS.append(STARTS[-1] + 7 + STARTS[-1] * 2654435761 % 14)
-CODE = KernelCode(BASE, array("I", STARTS), (BASE, BASE + 0x401000))
+CODE = CodeAddresses(BASE, array("I", STARTS), (BASE, BASE + 0x401000))
 POINTS = list_points([BASE + start + 5 for start in STARTS[::2]], CODE.code)
 KERNEL = TraceKernel("aa", 0, "x86_64", lambda: (POINTS,), find_code=lambda: CODE)
 
@@ -253,9 +253,8 @@ def test_list_of_another_kernel_is_low(tmp_path):
     text = "".join(qemu(address + 0x10000000, "7") for address in SOME[:9])
     path = tmp_path / "log"
     path.write_text(text)
-    code = CODE._replace(
-        starts=array("I", [start * 3 for start in STARTS[::40]]), code=(BASE, BASE + 0x100000)
-    )
+    starts = array("I", [start * 3 for start in STARTS[::40]])
+    code = CodeAddresses(BASE, starts, (BASE, BASE + 0x100000))
     assert read_trace(path, TraceKernel("aa", 0, "x86_64", find_code=lambda: code)).fit.is_low
 
 

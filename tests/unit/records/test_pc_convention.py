@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
+from kcovdbg.records.pc_convention import CodeAddresses, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import NO_KERNEL, TraceKernel
 from kcovdbg.records.pc_options import ReadingOptions
@@ -114,7 +114,7 @@ def test_a_word_in_two_ways_is_the_point_of_a_basic_block():
     tails = [pc + 5 for pc in pcs[:10]]
     every = sorted(pcs + tails)
     kinds = [0 if pc in pcs else 2 for pc in every]
-    image = PointSet(
+    image = CodeAddresses(
         BASE, array("I", (pc - BASE for pc in every)), (BASE, BASE + 0x4000), kinds=kinds
     )
     words = pcs[:30] + [pc - 5 for pc in pcs]

@@ -12,7 +12,7 @@ import pytest
 from kcovdbg.abi.record import CMP
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.line_states import Quality, quality_of
-from kcovdbg.records.pc_convention import PointSet
+from kcovdbg.records.pc_convention import CodeAddresses
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.side_file import read_header, side_path
 from kcovdbg.records.trace_reader import read_trace
@@ -82,7 +82,7 @@ def test_big_endian_32_bit(tmp_path):
 @pytest.mark.parametrize("has_side_file", [True, False])
 def test_32_bit_words_of_a_64_bit_kernel(tmp_path, has_side_file):
     base = PCS[0] & ~0xFFFF
-    image = PointSet(base, array("I", (pc - base for pc in PCS)), (base, base + 0x4000))
+    image = CodeAddresses(base, array("I", (pc - base for pc in PCS)), (base, base + 0x4000))
     header = {"mode": "TRACE_PC", "word_size": 4, "size": 8, "count": 5} if has_side_file else {}
     path = write(
         tmp_path / "a.kcov", [5, *(pc & 0xFFFFFFFF for pc in PCS), 0, 0], code="I", **header
