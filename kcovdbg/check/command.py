@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kcovdbg.check.finding_text import count_findings, count_noun, word_finding
+from kcovdbg.check.finding_text import count_findings, rule_of, word_finding
 from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Value
@@ -18,7 +18,8 @@ from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.errors import WordError, suggest
-from kcovdbg.model.finding import Finding, Severity
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.model.rule import Rule
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "warning"}
@@ -49,13 +50,16 @@ _COLUMNS: Final = (
     ),
     Column("cause", meaning="the most probable cause", null="none is known"),
     Column("causes", ANY, items=_CAUSE_COLUMNS, meaning="known bugs that can be the cause"),
-    Column("sentence", value=lambda finding: _rule(finding).sentence, meaning="what the rule says"),
-    Column("guarantee", value=lambda finding: _rule(finding).guaranteed_by),
+    Column(
+        "sentence", value=lambda finding: rule_of(finding).sentence, meaning="what the rule says"
+    ),
+    Column("guarantee", value=lambda finding: rule_of(finding).guaranteed_by),
 )
 _RULE_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, meaning="name of the rule"),
     Column("severity", TEXT),
     Column("sentence", elastic=40, wraps=True, meaning="what the rule says"),
+    Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column(
         "eras",
         value=lambda rule: rule.kernels,
@@ -70,7 +74,6 @@ _RULE_COLUMNS: Final = (
         elastic=16,
         priority=DETAIL + 1,
     ),
-    Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
     Column(
         "bugs",
@@ -88,18 +91,7 @@ _EXPLAIN_TITLES: Final = {
 }
 _EXPLAIN_COLUMNS: Final = tuple(
     replace(column, title=_EXPLAIN_TITLES.get(column.key, column.key), json_only=False)
-    for key in (
-        "rule",
-        "severity",
-        "sentence",
-        "consequence",
-        "eras",
-        "guarantee",
-        "detail",
-        "bugs",
-    )
     for column in _RULE_COLUMNS
-    if column.key == key
 )
 
 
@@ -115,12 +107,6 @@ _MEANINGS: Final = {
     ),
     "bugs": Meaning("known bugs that violate the rule"),
 }
-
-
-def _rule(finding: Finding) -> Rule:
-    rule = find_rule(finding.rule)
-    assert rule is not None
-    return rule
 
 
 def _find(name: str) -> Rule:
@@ -173,15 +159,19 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
         yield (("remark", f"  {words.rule}"),)
         for text in filter(None, (words.values, words.certainty, *words.causes)):
             yield (("", f"  {text}"),)
-    rules = count_noun(report.applied + len(report.unjudged), "rule")
+    rules = amount_text(report.applied + len(report.unjudged), "rule")
     applied = f"{report.applied} of {rules}" if report.unjudged else rules
     style = "header" if report.status else "remark"
     yield ((style, f"{applied} applied: {count_findings(report)}"),)
-    skipped = [(count, reason) for count, reason in report.skipped if count]
+    skipped = 0
+    reasons: list[str] = []
+    for count, reason in report.skipped:
+        if count:
+            skipped += count
+            reasons.append(f"{count} ({reason})")
     if skipped:
-        reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
-        rules = count_noun(sum(count for count, _ in skipped), "rule")
-        yield (("remark", f"{rules} not applied: {reasons}"),)
+        rules = amount_text(skipped, "rule")
+        yield (("remark", f"{rules} not applied: {', '.join(reasons)}"),)
 
 
 def _name_rules() -> Iterable[tuple[str, str]]:

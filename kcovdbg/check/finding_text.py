@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from kcovdbg.check.runner import Report, find_rule
 from kcovdbg.model.finding import Finding, Severity
+from kcovdbg.model.kcov import amount_text
+from kcovdbg.model.rule import Rule
 
 
 class FindingText(NamedTuple):
-    """The words for a finding; an empty text for what it has not."""
+    """The words for a finding."""
 
     rule: str
     """The rule's sentence."""
@@ -22,16 +24,21 @@ class FindingText(NamedTuple):
     """The known bugs that can be the cause."""
 
 
-def word_finding(finding: Finding) -> FindingText:
-    """Return the words for a finding."""
+def rule_of(finding: Finding) -> Rule:
+    """Return the rule that a finding violates."""
     rule = find_rule(finding.rule)
     assert rule is not None
+    return rule
+
+
+def word_finding(finding: Finding) -> FindingText:
+    """Return the words for a finding."""
     certainty = finding.certainty.value
     if finding.reason:
         certainty = f"{certainty}: {finding.reason}"
     return FindingText(
-        f"{finding.rule}: {rule.sentence}",
-        "  ".join(f"{name}={value}" for name, value in finding.values),
+        f"{finding.rule}: {rule_of(finding).sentence}",
+        "  ".join(finding.value_texts),
         certainty,
         tuple(
             f"known bug, {cause.certainty.value} ({cause.reason}): {cause}"
@@ -42,18 +49,17 @@ def word_finding(finding: Finding) -> FindingText:
 
 def count_findings(report: Report) -> str:
     """Return how many violations and other findings there are, and what could not be judged."""
-    found = count_noun(report.violations, "violation")
-    if any(finding.is_least for finding in report.findings):
+    found = "no violations"
+    if report.violations:
+        found = amount_text(report.violations, "violation")
+    is_least = False
+    others = -report.violations
+    for finding in report.findings:
+        is_least = is_least or finding.is_least
+        if finding.severity is not Severity.UNKNOWN:
+            others += finding.more or 1
+    if is_least:
         found = f"at least {found}"
-    counted = [finding for finding in report.findings if finding.severity is not Severity.UNKNOWN]
-    others = sum(finding.more or 1 for finding in counted) - report.violations
     if others:
-        found += f", {count_noun(others, 'other finding')}"
+        found += f", {amount_text(others, 'other finding')}"
     return f"{found}; {report.unjudged_text}" if report.unjudged else found
-
-
-def count_noun(count: int, noun: str) -> str:
-    """Return a number with a noun."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count or 'no'} {noun}s"

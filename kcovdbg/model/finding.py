@@ -82,6 +82,11 @@ class Finding(NamedTuple):
     """Whether there may be more of them, because counting stopped."""
 
     @property
+    def value_texts(self) -> tuple[str, ...]:
+        """The values with their names: ``refcount=1``."""
+        return tuple(map("{0[0]}={0[1]}".format, self.values))
+
+    @property
     def cause(self) -> str | None:
         """The known bugs in one line."""
         return "; or ".join(map(str, self.causes)) or None

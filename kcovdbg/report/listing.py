@@ -14,7 +14,7 @@ from itertools import chain, repeat, starmap
 from operator import add, mul
 from typing import Final, NamedTuple
 
-from kcovdbg.check.finding_text import count_findings, count_noun, word_finding
+from kcovdbg.check.finding_text import count_findings, word_finding
 from kcovdbg.check.runner import Report
 from kcovdbg.console.html import (
     json_text,
@@ -28,6 +28,7 @@ from kcovdbg.console.html import (
 )
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
+from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.line_states import LineState
 from kcovdbg.records.pc_locations import LocationCache
@@ -315,7 +316,7 @@ def row_markup(style: str, cells: str, code: str) -> str:
 
 def findings_markup(report: Report) -> Iterator[str]:
     """Yield the findings of check."""
-    rules = count_noun(report.applied, "rule")
+    rules = amount_text(report.applied, "rule")
     yield f"<p>{rules}: {text(count_findings(report))}.</p>"
     for finding in report.findings:
         words = word_finding(finding)

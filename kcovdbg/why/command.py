@@ -365,7 +365,7 @@ def _show(
 
 
 def _make_finding_answer(finding: Finding) -> Answer:
-    notes = (finding.rule, *map("{0[0]}={0[1]}".format, finding.values))
+    notes = (finding.rule, *finding.value_texts)
     named: Values = {"rule": finding.rule, "object": finding.object, "finding": finding.values}
     if finding.severity is Severity.UNKNOWN:
         answer = (
