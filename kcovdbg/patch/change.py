@@ -15,19 +15,20 @@ from unidiff.patch import Hunk, PatchSet
 from kcovdbg.errors import KcovdbgError
 
 _GIT_HEADER: Final = "diff --git "
-# Git's own headers, which no line of a hunk begins with: the lines with --- and +++ say all about
-# files that have hunks, even where names have blanks.
+# Git's own headers are left out: the lines with --- and +++ name each file that has hunks, also
+# where names have blanks. No line of a hunk begins with one of these.
 _GIT_LINES: Final = (
-    *(
-        "new file mode ",
-        "deleted file mode ",
-        "old mode ",
-        "new mode ",
-        "index ",
-        "Binary files ",
-        "GIT binary patch",
-    ),
-    *("rename ", "copy ", "similarity index ", "dissimilarity index "),
+    "new file mode ",
+    "deleted file mode ",
+    "old mode ",
+    "new mode ",
+    "index ",
+    "Binary files ",
+    "GIT binary patch",
+    "rename ",
+    "copy ",
+    "similarity index ",
+    "dissimilarity index ",
 )
 # The start of each mail in a mailbox: git format-patch writes a commit there, archives an address.
 _MAIL: Final = re.compile(
@@ -129,8 +130,8 @@ def _strip_returns(text: str) -> str:
 
 
 def _trim_mail(lines: Sequence[str]) -> Sequence[str]:
-    """Return lines without what is written before the first file of each patch: a message may have
-    any text.
+    """Return lines without the message in front of the first file of each patch, which may have any
+    text.
     """
     kept: list[str] = []
     is_of_git = is_kept = False

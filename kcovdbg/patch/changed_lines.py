@@ -19,7 +19,7 @@ from kcovdbg.symbols.source_tree import SourceText
 
 _CODE_SUFFIXES: Final = (".c", ".S", ".rs")
 _HEADER_SUFFIX: Final = ".h"
-# Why nothing is judged, beside the reasons of states.
+# Reasons why no state is known.
 _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"
@@ -68,17 +68,17 @@ class PatchLine(NamedTuple):
     line: int
     """Its number after the change."""
     state: ChangeState
-    hits: int
     text: str
-    reason: str | None
-    """Why the state is unknown: of :data:`REASONS`."""
-    option: str | None
+    reason: str | None = None
+    """Why the state is unknown: a key of :data:`REASONS`."""
+    option: str | None = None
     """The option that would build the file."""
-    built_line: int | None
+    built_line: int | None = None
     """Its number in the source that the kernel was built from; None where it is unknown, or the
     file has no code.
     """
-    traces: Sequence[TraceHits]
+    hits: int = 0
+    traces: Sequence[TraceHits] = ()
     """Those that executed it."""
 
 
@@ -87,8 +87,7 @@ class PatchFile(NamedTuple):
 
     file: str
     rows: Sequence[PatchLine]
-    change: FileChange
-    is_compared: bool
+    is_compared: bool = True
     """Whether the text of lines was compared with the source that the kernel was built from."""
 
     @property
@@ -212,7 +211,7 @@ def judge_change(
         _judge_line(change.file, line, placed.places.get(line.number), own)
         for line in change.added_lines
     ]
-    return PatchFile(change.file, rows, change, has_text)
+    return PatchFile(change.file, rows, has_text)
 
 
 def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
@@ -224,8 +223,8 @@ def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
 
 
 def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
-    """Return what two names of a file say of a line, as a header that two compilers named
-    differently.
+    """Return the state of a line whose file has two names, such as a header that two compilers
+    named differently.
     """
     states = {one.state, other.state}
     if len(states) == 1:
@@ -246,24 +245,18 @@ def _judge_alike(
     change: FileChange, state: ChangeState, reason: str | None = None, option: str | None = None
 ) -> PatchFile:
     rows = [
-        _bare_line(change.file, line, state, reason)._replace(option=option)
+        PatchLine(change.file, line.number, state, line.text, reason, option)
         for line in change.added_lines
     ]
-    return PatchFile(change.file, rows, change, is_compared=True)
-
-
-def _bare_line(
-    file: str, line: TargetLine, state: ChangeState, reason: str | None = None
-) -> PatchLine:
-    return PatchLine(file, line.number, state, 0, line.text, reason, None, None, ())
+    return PatchFile(change.file, rows)
 
 
 def _judge_line(
     file: str, line: TargetLine, built: int | None, own: Mapping[int, JoinedLine]
 ) -> PatchLine:
+    row = PatchLine(file, line.number, ChangeState.NO_CODE, line.text, built_line=built)
     if built is None:
-        return _bare_line(file, line, ChangeState.UNKNOWN, _OTHER_TEXT)
-    row = _bare_line(file, line, ChangeState.NO_CODE)._replace(built_line=built)
+        return row._replace(state=ChangeState.UNKNOWN, reason=_OTHER_TEXT)
     found = own.get(built)
     if found is None:
         return row

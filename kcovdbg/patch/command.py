@@ -21,11 +21,11 @@ from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import decode_utf16, read_input
-from kcovdbg.inputs.buffer_sources import find_trace_buffers, read_trace_records
+from kcovdbg.inputs.buffer_sources import find_trace_buffers, name_remarks, read_trace_records
 from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
-from kcovdbg.model.kcov import amount_text
+from kcovdbg.model.kcov import amount_text, name_some
 from kcovdbg.patch.change import read_diff
 from kcovdbg.patch.changed_lines import (
     REASONS,
@@ -127,7 +127,7 @@ _MISSED: Final = (ChangeState.NOT_EXECUTED, ChangeState.PARTLY, ChangeState.UNKN
 
 def _run(context: Context, args: Namespace) -> Lines:
     word, names = _split_words(args)
-    # Of executed addresses it need have no points; without them nothing was recorded otherwise.
+    # Executed addresses need no coverage points.
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
@@ -145,9 +145,12 @@ def _run(context: Context, args: Namespace) -> Lines:
     outside = points.find_outside(one.records for one in traces)
     remarks += points.explain_modules(outside)
     for buffer in buffers[:_NAMED]:
-        remarks += (f"{buffer.name}: {remark}" for remark in dict.fromkeys(buffer.remarks))
+        remarks += name_remarks(buffer.name, dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)
-    remarks.append(_summary(rows, len(files)) if rows else "the change adds no lines")
+    summary = "the change adds no lines"
+    if rows:
+        summary = f"{_count_text(count_states(rows))}, in {amount_text(len(files), 'file')}"
+    remarks.append(summary)
     shown = [row for row in rows if row.state in _MISSED] if args.missed else rows
     drawing = Drawing(len(shown), lambda most: _lines(files, shown, most))
     return Lines(drawing, data=Table(_COLUMNS, shown), remarks=remarks)
@@ -256,9 +259,7 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
 
 
 def _find_options(context: Context, placed: Sequence[PlacedChange]) -> BuildOptions | None:
-    """Return what finds options in the Makefiles of the source tree, None where the tree is
-    unknown.
-    """
+    """Return the Makefiles' options of the source tree, None where the tree is unknown."""
     folders = context.kernel.options.source_folders
     if folders:
         return BuildOptions(Path(folders[0]).resolve())
@@ -279,7 +280,7 @@ def _trace_remarks(traces: Sequence[NamedTrace]) -> Iterator[str]:
 
 
 def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
-    """Yield what is wrong with the source beside the change."""
+    """Yield where the source does not fit the change."""
     unplaced, moved, unread = [], [], []
     for file in files:
         if any(row.reason in _UNPLACED and row.built_line is None for row in file.rows):
@@ -288,28 +289,14 @@ def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
             moved.append(file.file)
         if not file.is_compared:
             unread.append(file.file)
+    built = "the source that the kernel was built from"
     if unplaced:
-        yield (
-            f"lines without a place in the source that the kernel was built from: in "
-            f"{_name_files(unplaced)}"
-        )
+        yield f"{name_some(unplaced, _NAMED)}: lines have no place in {built}"
     if moved:
-        yield (
-            f"lines have other numbers in the source that the kernel was built from: in "
-            f"{_name_files(moved)}"
-        )
+        yield f"{name_some(moved, _NAMED)}: lines have other numbers in {built}"
     if unread:
-        yield (
-            f"lines were not compared with the source, which is not at hand: in "
-            f"{_name_files(unread)}; --source-dir names it"
-        )
-
-
-def _name_files(names: Sequence[str]) -> str:
-    text = ", ".join(names[:_NAMED])
-    if len(names) > _NAMED:
-        text += f" and {len(names) - _NAMED} more files"
-    return text
+        names = name_some(unread, _NAMED)
+        yield f"{names}: not compared with the source, which is missing; --source-dir names it"
 
 
 def _count_text(counts: Counter[ChangeState]) -> str:
@@ -317,10 +304,6 @@ def _count_text(counts: Counter[ChangeState]) -> str:
     executed = counts[ChangeState.EXECUTED] + counts[ChangeState.PARTLY]
     rest = [f"{counts[state]} {noun}" for state, noun in _NOUNS.items() if counts[state]]
     return ", ".join([f"{executed} executed", *rest])
-
-
-def _summary(rows: Sequence[PatchLine], files: int) -> str:
-    return f"{_count_text(count_states(rows))}, in {amount_text(files, 'file')}"
 
 
 def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:

@@ -77,13 +77,10 @@ def _find_environment() -> dict[str, str]:
     """Return git's environment: no variable of this process leads it to another repository,
     configuration or program.
     """
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") and name != "SSH_ASKPASS"
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment.pop("SSH_ASKPASS", None)
     return {
-        **own,
+        **environment,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -154,11 +151,13 @@ def _run(
         return b""
     if process.returncode:
         lines = errors.decode("utf-8", "replace").splitlines()
-        reason = next(
-            (line for line in lines if line.startswith(("fatal:", "error:"))), "failed"
-        ).partition(": ")[2]
+        reason = "failed"
+        for line in lines:
+            if line.startswith(("fatal: ", "error: ")):
+                reason = line.partition(": ")[2]
+                break
         raise KcovdbgError(
-            f"git: {reason or 'failed'}",
+            f"git: {reason}",
             hint="a range is as git diff takes it; --source-dir names the tree",
         )
     return output

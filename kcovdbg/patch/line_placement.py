@@ -50,9 +50,9 @@ def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> 
     """Return where added lines are: number in the diff -> number in the source, of those that can
     be placed.
 
-    A hunk is where its lines are, with those around it: at its own number, or at the only other
-    place. Of one that is nowhere as a whole, because the source has further changes, each run of
-    added lines is placed with its neighbors.
+    A hunk is where its lines and the lines around it are: at its own number, or at the only other
+    place. If a hunk is nowhere as a whole, because the source has further changes, each of its runs
+    of added lines is placed with its neighbors.
 
     :param lines: of the source.
     """
