@@ -40,7 +40,7 @@ from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CollectError, KcovdbgError, UsageError, WordError
+from kcovdbg.errors import CollectError, KcovdbgError, WordError
 from kcovdbg.inputs.user_inputs import keep
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
@@ -271,11 +271,7 @@ _FILE_COLUMNS: Final = (
 
 def _check_parts(context: Context, args: Namespace, request: Request) -> None:
     """Check before the run that one trace is asked for where only one can be written."""
-    if args.output == STDOUT and context.format is not Format.TEXT:
-        raise UsageError(
-            "collect: cannot write JSON or CSV to standard output",
-            hint="add -o FILE; then --json describes the file",
-        )
+    context.writes_stdout(args.output)
     has_remote = request.handles or request.common_handle is not None
     _check_number(args, has_several=bool(args.per_thread or has_remote))
 

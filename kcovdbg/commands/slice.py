@@ -18,9 +18,8 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
-from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
 from kcovdbg.records.crash_report import LOG_RECORDS
@@ -166,14 +165,8 @@ def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
-    to_stdout = args.output == STDOUT
-    if to_stdout and context.format is not Format.TEXT:
-        raise UsageError(
-            "slice: cannot write JSON or CSV to standard output",
-            hint="add -o FILE; then --json describes the file",
-        )
     stream = None
-    if to_stdout:
+    if context.writes_stdout(args.output):
         stream = binary_stdout(context.terminal.stdout)
     from kcovdbg.target.drgn.target import DrgnTarget
 
@@ -207,7 +200,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
     if target.build_id is not None:
         remarks.append(f"to open it: this file and the vmlinux with build-id {target.build_id}")
-    if to_stdout:
+    if stream is not None:
         write_remarks(context.terminal, remarks)
         return Lines(())
     row = _SliceRow(

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.output_files import STDOUT
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import Problem, Settings
 from kcovdbg.console.terminal import Color, Terminal, find_terminal, write_remarks
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import CommandInputs, UserInputs
 from kcovdbg.model.state import Part, State
@@ -212,6 +213,21 @@ class Context:
     def notes(self) -> tuple[str, ...]:
         """Lines on unreadable data of this run so far."""
         return self.state(Part.NOTHING).notes
+
+    def writes_stdout(self, output: str | None) -> bool:
+        """Return whether the command writes its file to standard output.
+
+        :param output: the file that the user named.
+        :raises UsageError: when its answer belongs there as well, as JSON or CSV.
+        """
+        if output != STDOUT:
+            return False
+        if self.format is not Format.TEXT:
+            raise UsageError(
+                f"{self.command.name}: cannot write JSON or CSV to standard output",
+                hint="add -o FILE; then --json describes the file",
+            )
+        return True
 
     def require(self, need: Need) -> None:
         """Make sure that the command has what it needs.

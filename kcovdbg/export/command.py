@@ -26,9 +26,8 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
-from kcovdbg.console.writer import Format
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.export.line_formats import cobertura_lines, lcov_lines
 from kcovdbg.export.point_formats import (
     ModulePoint,
@@ -445,12 +444,7 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
-    is_stdout = args.output in (None, STDOUT)
-    if is_stdout and context.format is not Format.TEXT:
-        raise UsageError(
-            "export: cannot write JSON or CSV to standard output",
-            hint="add -o FILE; then --json describes the file",
-        )
+    to_stdout = context.writes_stdout(args.output or STDOUT)
     source = ExportSource(context, args)
     exporter = EXPORTERS[args.format]
     if exporter.has_names:
@@ -459,7 +453,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     lines, own_remarks = exporter.export(source)
     remarks = (*context.kernel.names.remarks, *source.buffer.remarks, *own_remarks)
-    if is_stdout:
+    if to_stdout:
         return Text(_stdout_parts(context, lines, remarks))
     written = 0
     with open_text(args.output, context.input_files) as stream:

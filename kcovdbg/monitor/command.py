@@ -13,7 +13,7 @@ from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import (
@@ -138,11 +138,7 @@ def _show(context: Context, source: LiveSource) -> None:
 def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     summary = summarize(read_samples(args.file))
     page = (f"{line}\n" for line in recording_page(summary))
-    if args.output == STDOUT:
-        if context.format is not Format.TEXT:
-            raise UsageError(
-                "monitor: cannot write JSON or CSV to standard output", hint="add -o FILE"
-            )
+    if context.writes_stdout(args.output):
         yield Text(page)
         return
     if args.output is not None:

@@ -20,11 +20,11 @@ from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
 from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup
-from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.output_files import open_text
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Lines, Renderable, Table, Text
-from kcovdbg.console.writer import Format, encode_rows
-from kcovdbg.errors import GoneError, KcovdbgError, UsageError, WordError
+from kcovdbg.console.writer import encode_rows
+from kcovdbg.errors import GoneError, KcovdbgError, WordError
 from kcovdbg.inputs.buffer_sources import (
     name_remarks,
     order_remarks,
@@ -347,11 +347,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         raise WordError(
             "report: more than two buffers given", args.what[2], hint="report A B -o FILE.html"
         )
-    if args.output == STDOUT and context.format is not Format.TEXT:
-        raise UsageError(
-            "report: cannot write JSON or CSV to standard output",
-            hint="add -o FILE; then --json describes the file",
-        )
+    to_stdout = context.writes_stdout(args.output)
     if not args.what:
         context.require(Need.MEMORY)
     sides, assumptions = read_sides(context, args.what)
@@ -376,7 +372,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     subtitle = _name_kernels(context, sides) or "no kernel: PCs have no names"
     sections = list(_sections(context, traces, assumptions, patch, aims))
     lines = page_lines(heading, subtitle, sections)
-    if args.output == STDOUT:
+    if to_stdout:
         return Text(map("{}\n".format, lines))
     size = 0
     # A million short-lived objects, none of them in a cycle.
