@@ -172,7 +172,7 @@ class ExportSource:
         image_start: int | None = None
         # Disassemblers load the image at _text; on arm64 _stext comes later.
         for name in ("_text", "_stext"):
-            # Without any of them offsets are left out, which the command says.
+            # With neither symbol, offsets are left out, and the command says so.
             with contextlib.suppress(KcovdbgError):
                 image_start = pc_of(target.symbol(name).address, kaslr_offset)
                 break

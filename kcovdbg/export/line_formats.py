@@ -67,7 +67,7 @@ class _Class(NamedTuple):
     """A file, which is a class of the document."""
 
     name: str
-    """As the document names it."""
+    """Its name in the document."""
     coverage: SourceCoverage
 
 

@@ -57,7 +57,7 @@ class FileChange(NamedTuple):
     file: str
     """The path after the change, relative to the root of the tree."""
     hunks: Sequence[Sequence[TargetLine]]
-    """Those that add lines."""
+    """The hunks that add lines."""
     is_inside: bool
     """Whether the path is one in a tree."""
 
@@ -138,7 +138,7 @@ def _trim_mail(lines: Sequence[str]) -> Sequence[str]:
     for line in lines:
         if line.startswith(_GIT_HEADER):
             is_of_git = is_kept = True
-            # Without the names: where they have blanks, it is unknown where one ends.
+            # The names are left out: where they have blanks, it is unknown where one ends.
             line = _GIT_HEADER
         elif _MAIL.match(line):
             is_kept = False

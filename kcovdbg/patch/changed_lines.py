@@ -64,7 +64,7 @@ class PatchLine(NamedTuple):
     """A line that a change adds, and what is known of it."""
 
     file: str
-    """As in the change."""
+    """Its path in the change."""
     line: int
     """Its number after the change."""
     state: ChangeState
@@ -79,7 +79,7 @@ class PatchLine(NamedTuple):
     """
     hits: int = 0
     traces: Sequence[TraceHits] = ()
-    """Those that executed it."""
+    """The traces that executed it."""
 
 
 class PatchFile(NamedTuple):
@@ -147,12 +147,12 @@ class PlacedChange(NamedTuple):
 
     change: FileChange
     names: Sequence[str]
-    """Of the file in debug info, none where the kernel's image has no code of it."""
+    """The names of the file in debug info, none where the kernel's image has no code of it."""
     source: SourceText
     """What the kernel was built from."""
     places: Mapping[int, int]
-    """Number of an added line in the change -> number in the source, the same where that is not at
-    hand.
+    """Number of an added line in the change -> number in the source; the same number where the
+    source is not at hand.
     """
 
 

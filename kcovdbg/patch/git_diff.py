@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The diff of a range of commits, by git, in a tree whose configuration is not trusted: nothing
+"""The diff of a range of commits, by git. The configuration of the tree is not trusted: no program
 that it names is run.
 """
 
@@ -20,7 +20,8 @@ from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 # Seconds: git compares two releases in less.
 _PATIENCE: Final = 60
 _PIECE: Final = 1 << 20
-# What a repository's configuration may have git run; its filters have names, and are found first.
+# Settings by which a repository's configuration may have git run programs. Filters have names of
+# their own, which are found first.
 _SETTINGS: Final = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -84,7 +85,7 @@ def _find_environment() -> dict[str, str]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
-        # Of a partial clone, what is missing is not fetched.
+        # git does not fetch the missing objects of a partial clone.
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
         "LC_ALL": "C",

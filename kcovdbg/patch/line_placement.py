@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the lines of a diff are in the source that the kernel was built from, by their text."""
+"""Finds the lines of a diff by their text in the source that the kernel was built from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kcovdbg.patch.change import TargetLine
 
 # A line that occurs more often says nothing about where it is.
 _MOST: Final = 64
-# Without context, so many lines say where they are.
+# So many added lines are found by their text even without context.
 _LEAST_ALONE: Final = 3
 
 

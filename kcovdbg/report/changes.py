@@ -20,8 +20,7 @@ from kcovdbg.report.listing import MAX_LINES, hunks_markup, plain_code, row_mark
 from kcovdbg.report.trace import CountedTrace
 
 _CONTEXT: Final = 3
-# Beyond so many files it is not a patch but another release: those that were not executed are left
-# out.
+# Builds that differ in more files are two releases: files that were not executed are left out.
 _MAX_FILES: Final = 200
 
 
@@ -31,7 +30,7 @@ class ChangedLine(NamedTuple):
     before: int | None
     """Its number before, None for an added line."""
     after: int | None
-    """None for a removed line."""
+    """Its number after, None for a removed line."""
     text: str
 
 
@@ -127,7 +126,7 @@ class _Build:
     def __init__(self, trace: CountedTrace) -> None:
         self._trace = trace
         self._table = trace.kernel.points.require_table(needs_points=False)
-        # As debug info names them.
+        # The names in debug info.
         self.names = {posixpath.normpath(name): name for name in self._table.files()}
         self.coverage: dict[str, FileCoverage] = {}
 

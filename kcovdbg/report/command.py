@@ -226,21 +226,21 @@ def _check(context: Context) -> Iterator[str]:
 
 
 class _Answer(NamedTuple):
-    """What another command says of the traces."""
+    """The answer of another command about the traces."""
 
     rows: Sequence[Mapping[str, Any]]
-    """As in JSON."""
+    """Its rows as in JSON."""
     remarks: Sequence[str]
 
 
 def _ask_of_traces(
     context: Context, option: str, words: Sequence[str], what: Sequence[str]
 ) -> _Answer:
-    """Return what another command says of the traces.
+    """Return the answer of another command about the traces.
 
-    :param option: that asks for it.
+    :param option: the option that asks for it.
     :param words: the command, with its arguments in front of the traces.
-    :raises KcovdbgError: when there are no traces, or as the command does.
+    :raises KcovdbgError: when there are no traces, or when the command fails.
     """
     if not what:
         raise WordError(
@@ -252,7 +252,7 @@ def _ask_of_traces(
     command = context.workspace.commands.find(name)
     status = context.status
     answer = command.run(context, parse_arguments(command, [*arguments, *what]))
-    # That a line was not executed is no failure of the page.
+    # The status of patch says that a line was not executed, which is no failure of the page.
     context.status = status
     assert isinstance(answer, Lines)
     assert isinstance(answer.data, Table)

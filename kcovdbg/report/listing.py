@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source text with its coverage by one or two traces; findings, and the chart of what fills a
-buffer.
+"""The HTML of source text with its coverage by one or two traces, of findings, and of the chart
+that shows what fills a buffer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Mark(NamedTuple):
 
 
 _UNKNOWN_WORDS: Final = "unknown whether executed"
-# By states of lines of one trace.
+# The marks for lines of one trace, by kind.
 _KINDS: Final = (
     _Mark("all", "+", "executed"),
     _Mark("part", "~", "executed in part"),
@@ -67,8 +67,8 @@ _KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineSt
     256, b"\0"
 )
 _EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
-# Of two traces, by kind: 0 where a line was executed, 1 where it was not, 2 where that is unknown.
-# Marks of pairs have three times the left answer and the right one as their index.
+# Kinds of lines of two traces become 0 for executed, 1 for not executed, 2 for unknown. The index of
+# a pair's mark is three times the left number plus the right one.
 _RIGHT_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
 _LEFT_TABLE: Final = bytes((0, 0, 3, 6, 6)).ljust(256, b"\0")
 

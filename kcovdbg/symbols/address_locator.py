@@ -141,14 +141,14 @@ def join_spellings(locations: LocationArrays) -> LocationArrays:
 
 
 class LocatedAddresses(NamedTuple):
-    """Addresses of an image, and what else its units have."""
+    """Located addresses of an image, with the rows and definitions of its units."""
 
     chains: array[int]
     """The location of each address, by its number."""
     rows: Sequence[FoundRows]
-    """Those of line tables, in parts."""
+    """The rows of line tables, in parts."""
     definitions: Sequence[Locations]
-    """As frames, in parts."""
+    """Where functions are defined, as frames, in parts."""
 
 
 class AddressLocator:

@@ -25,19 +25,19 @@ class BranchKind(IntFlag):
     CALL = 1
     JUMP = 2
     SHORT_JUMP = 4
-    """Of x86, within 128 bytes: what looks like one is often something else."""
+    """A jump of x86 within 128 bytes: bytes that look like one are often something else."""
     INDIRECT_CALL = 8
     """Through a register or memory."""
     INDIRECT_JUMP = 16
     SWITCH_JUMP = 32
     """Through a table at a fixed address, which stays in its function."""
     CONDITIONAL = 64
-    """With a displacement, a branch; without one, a return or a jump on a condition."""
+    """A conditional branch with a displacement, or a conditional return or jump without one."""
     RETURN = 128
     TRAP = 256
     """An exception, always."""
     NEAR_JUMP = 512
-    """Of s390, within 64 KiB: compilers have it inside functions."""
+    """A jump of s390 within 64 KiB, which compilers emit inside functions."""
 
 
 class DisplacementPart(NamedTuple):
@@ -58,7 +58,7 @@ class Form(NamedTuple):
     """One encoding of a branch."""
 
     kind: BranchKind
-    """None of them for what only looks like a branch."""
+    """0 for an instruction that only looks like a branch."""
     length: int
     """In bytes."""
     mask: int
@@ -243,4 +243,4 @@ ARCHITECTURES: Final = {
     # R_RISCV_JAL, R_RISCV_CALL and R_RISCV_CALL_PLT.
     EM_RISCV: Architecture(2, tuple(_riscv()), {17: 4, 18: 8, 19: 8}),
 }
-"""By the machine of an ELF file; branches are not found in the code of others."""
+"""The known architectures, by the machine of an ELF file."""

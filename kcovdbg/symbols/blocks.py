@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The blocks of a kernel's functions, with the edges between them and their lines: what
-native/blocks.c makes.
+"""The blocks of a kernel's functions, with the edges between them and their lines, as
+native/blocks.c makes them.
 
 A block is code that runs from its first to its last instruction if it starts at all.
-docs/executed-lines.md has the definitions, and what is done about each kind of code that is not
-what it looks like.
+docs/executed-lines.md has the definitions, and explains how each kind of code is handled that is
+not what it looks like.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NO_FILE: Final = 0xFFFFFFFF
 _SHT_RELA: Final = 4
 _SHT_DYNSYM: Final = 11
 _SHF_ALLOC: Final = 2
-# Of line tables whose rows do not ascend.
+# Room for line tables whose rows do not ascend.
 _CUT_SEQUENCES: Final = 1 << 12
 # Static branches of CPU features jump there and back before the kernel replaces them.
 _STUBS: Final = ".altinstr_aux"
@@ -99,10 +99,10 @@ class _Role(IntEnum):
 _RETURN_THUNK: Final = re.compile(r"\w*return_thunk$|__s390_indirect_jump_r14")
 # Through a register, or by a trampoline that static calls change.
 _INDIRECT_THUNK: Final = re.compile(r"__x86_indirect_\w*thunk_|__s390_indirect_jump_|__SCT__")
-# In functions of KCOV recording begins or ends, but for one that only returns a number.
+# Recording begins or ends in functions of KCOV, except for one that only returns a number.
 _BOUNDARY: Final = re.compile(r"kcov_(?!common_handle)")
-# What a system call that enables or disables KCOV is inside of; functions that the compiler split
-# have suffixes.
+# The functions that a system call is in while it enables or disables KCOV; functions that the
+# compiler split have suffixes.
 _ENABLING: Final = re.compile(
     r"(\w*_)?(do_|compat_)?sys_ioctl|(do_)?vfs_ioctl|ksys_ioctl|x64_sys_call|do_syscall_64"
     r"|do_int80_\w+|invoke_syscall"
@@ -117,8 +117,8 @@ _ENABLING_PARTS: Final = (
     "do_int80",
     "do_trap_ecall",
 )
-# In front of functions: room for other code, and the hash of a function's type, which is data
-# unless the kernel replaces it. Line tables count it for a line.
+# The symbols of bytes in front of a function: room for other code, and the hash of the function's
+# type, which is data unless the kernel replaces it. Line tables give them a line.
 _PREFIXES: Final = ("__pfx_", "__cfi_")
 _FTRACE_START: Final = "__start_mcount_loc"
 _FTRACE_END: Final = "__stop_mcount_loc"
@@ -153,11 +153,11 @@ class BlockColumns(NamedTuple):
     base: int
     """Address that starts count from."""
     part_start: Sequence[int]
-    """Of each part, ascending; 32-bit numbers."""
+    """The start of each part, ascending; 32-bit numbers."""
     part_size: Sequence[int]
-    """32-bit numbers."""
+    """The size of each part in bytes; 32-bit numbers."""
     part_function: Sequence[int]
-    """Numbers of functions; 32-bit numbers."""
+    """The number of the function that has each part; 32-bit numbers."""
     code_end: Sequence[int]
     """Where the bytes of each function's blocks end; 64-bit numbers."""
     code: bytes | memoryview
@@ -187,8 +187,8 @@ class CodeParts(NamedTuple):
 
 
 def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodeParts:
-    """Return the parts of all functions: code whose symbols overlap is of one, and so is a function
-    with its cold part. What is in front of functions is of none.
+    """Return the parts of all functions. Code whose symbols overlap is one function, and so is a
+    function with its cold part. Bytes in front of functions belong to none.
 
     :param texts: ascending.
     """
@@ -245,7 +245,7 @@ def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, i
 
 
 def _find_flags(image: CodeImage, parts: CodeParts) -> bytes:
-    """Return what is known of each function by its name, or from debug info."""
+    """Return the flags of each function that its name or debug info tells."""
     flags = bytearray(parts.function_count)
     for address in image.without_return:
         number = parts.function_at(address)
@@ -262,7 +262,7 @@ def _find_flags(image: CodeImage, parts: CodeParts) -> bytes:
 
 
 class CodeImage(NamedTuple):
-    """What blocks are made from: a linked image, or a module as if it were one."""
+    """The input for blocks: a linked image, or a module as if it were one."""
 
     machine: int
     order: str
@@ -270,14 +270,14 @@ class CodeImage(NamedTuple):
     sections: Sequence[LoadedSection]
     symbols: SymbolTable
     roles: Mapping[int, int]
-    """Of functions that calls and jumps lead to, by address."""
+    """Roles of functions that calls and jumps lead to, by address."""
     tables: CodeTables
     pointers: Sequence[int]
     """Further addresses of code in data."""
     pointer_places: Sequence[int]
-    """Where each of them is."""
+    """The place of each pointer."""
     without_return: Sequence[int] = ()
-    """Where functions begin of which debug info says that they never return."""
+    """Addresses of the functions that never return, as debug info says."""
 
 
 def _roles_of(symbols: SymbolTable) -> dict[int, int]:
@@ -332,7 +332,7 @@ def _read_table(
 
 
 def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None = None) -> CodeImage:
-    """Return what the blocks of a linked image are made from.
+    """Return the input for the blocks of a linked image.
 
     :param symbols: its symbols, where another file has them.
     :param reader: of its debug info; None where there is none.
@@ -343,7 +343,7 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
     calls = elf.section(_FTRACE_CALLS)
     if calls is not None:
-        # Of a module.
+        # A module has them in a section.
         ftrace = calls.address, calls.address + calls.size
     texts = {section.number for section in elf.text_sections()}
     sections: list[LoadedSection] = []
@@ -397,9 +397,9 @@ class SourceRows(NamedTuple):
     columns: Any
     """C's structure."""
     kept: Any
-    """What it points at."""
+    """The arrays that it points at."""
     names: tuple[str, ...]
-    """Of the files."""
+    """The names of the files."""
 
 
 def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
@@ -478,7 +478,7 @@ class NativeImage:
         parts = self.parts
         given.starts = self._keep_array("uint64_t[]", parts.symbols)
         given.start_count = len(parts.symbols)
-        # As an array of three words each.
+        # An array with three words for each part.
         words = array(
             "Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True))
         )

@@ -89,7 +89,7 @@ def map_on_cores(function: Callable[[_Item], _Result], items: Sequence[_Item]) -
 
 @cache
 def describe_architecture(machine: int) -> Any:
-    """Return an architecture for C, which it and all that it points at live as long as."""
+    """Return an architecture for C. It keeps alive what it points at."""
     ffi, _ = load_native()
     described = ARCHITECTURES[machine]
     forms = ffi.new(
@@ -156,7 +156,7 @@ def _make_targets(addresses: Collection[int]) -> Any:
 
 
 def _describe_searches(searches: Sequence[BranchSearch]) -> list[tuple[BranchKind, Any]]:
-    """Return the first members of the C structures; what they point at lives as long as they do."""
+    """Return the first members of the C structures. Each keeps alive what it points at."""
     ffi, _ = load_native()
     # Some look for the same targets.
     made = {id(None): ffi.NULL}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which functions of an image call which, by its code: direct calls, and where addresses of
-functions are.
+"""The call graph of an image, from its code: direct calls, and the places that have the address of
+a function.
 
-What is called through a pointer is not known. The places that have a function's address are
+The targets of calls through pointers are unknown. The places with a function's address are
 candidates: the pointer may be called from anywhere, or never. Calls of the sanitizer's callbacks
 and of thunks are left out.
 """
@@ -22,12 +22,12 @@ from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
 
-# What serves a system call; one for each of the kernel's interfaces.
+# The functions that serve system calls, one for each of the kernel's interfaces.
 _SYSTEM_CALL: Final = re.compile(
     r"__(x64|ia32|arm64|riscv|s390x?)_(compat_)?sys_(?!ni_syscall)\w+$"
 )
-# What the entry code finds those of this kernel with: a table, or a function since v6.9
-# (1e3ad78334a6). System calls of other architectures are in the image as well.
+# The entry code finds system calls of this kernel by a table, or by a function since v6.9
+# (1e3ad78334a6). The image has functions for other interfaces as well.
 _ENTRY: Final = re.compile(r"\w*sys_call(_table)?$")
 
 _COLD: Final = ".cold"
@@ -53,7 +53,7 @@ class CallSite(NamedTuple):
     """A direct call, or a tail call."""
 
     address: int
-    """Of its instruction."""
+    """The address of its instruction."""
     caller: int
     """Number of the function."""
     is_tail: bool
@@ -63,7 +63,7 @@ class PointerPlace(NamedTuple):
     """A place that has the address of a function, or may have it."""
 
     address: int
-    """Of the instruction or the word."""
+    """The address of the instruction or the word."""
     function: int | None
     """Number of the function that has the instruction; None for a word of the data."""
 
@@ -218,8 +218,8 @@ def _copy(code: str, values: object, count: int) -> array[int]:
 
 
 def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]:
-    """Return the symbol of each function; of several at one address that of a system call, or the
-    first.
+    """Return the symbol of each function. Of several symbols at one address, a system call's is
+    preferred, then the first one.
     """
     columns = symbols.function_columns
     at: dict[int, str] = {}

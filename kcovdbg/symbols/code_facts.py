@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a kernel's tables say about its code that instructions don't show: where control may go, and
-what is replaced.
+"""Facts about a kernel's code that its tables have and its instructions do not show: where control
+may go, and which code is replaced.
 
-Debug info has the layout of their entries. Where it has none, that layout is taken for which every
-entry makes sense. Where there is none, :class:`~kcovdbg.errors.CapabilityError` says so: without a
-table, edges between blocks would be missing.
+Debug info has the layout of the entries. Without it, the first known layout is taken with which
+every entry makes sense. If there is none, :class:`~kcovdbg.errors.CapabilityError` says so: without
+the table, edges between blocks would be missing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Fact(NamedTuple):
 
 
 class LoadedSection(NamedTuple):
-    """A section at its address, with the contents that it has when it is loaded, but for what the
-    kernel itself replaces.
+    """A section at its address, with its contents when it is loaded, before the kernel patches
+    them.
     """
 
     name: str
@@ -61,15 +61,15 @@ class TableKind(NamedTuple):
     """A table of the kernel."""
 
     name: str
-    """Of its section."""
+    """The name of its section."""
     bounds: tuple[str, str]
     """The symbols at its start and its end in a linked image."""
     structure: str
-    """Of its entries; empty where they are plain places."""
+    """The structure of its entries; empty where they are plain places."""
     members: Mapping[str, tuple[str, ...]]
-    """What is read of an entry, with the members that have it, the newest first."""
+    """The values of an entry that are read, each with the members that have it, newest first."""
     places: frozenset[str]
-    """Those that are places: of 4 bytes they count from themselves, of 8 they are addresses."""
+    """The values that are places: 4 bytes count from the member itself, 8 bytes are an address."""
     known: tuple[Structure, ...]
     """Layouts to try where debug info has no such structure: the newest first."""
 
@@ -96,7 +96,7 @@ BUGS: Final = TableKind(
     {"at": ("bug_addr_disp", "bug_addr"), "flags": ("flags",)},
     frozenset(("at", "file")),
     (
-        # With a format: address, format, file, line, flags.
+        # With a format string: address, format, file, line, flags.
         _layout(16, at=(0, 4), file=(8, 4), line=(12, 2), flags=(14, 2)),
         _layout(12, at=(0, 4), file=(4, 4), line=(8, 2), flags=(10, 2)),
         # CONFIG_DEBUG_BUGVERBOSE=n
@@ -127,7 +127,7 @@ ALTERNATIVES: Final = TableKind(
     ".altinstructions",
     ("__alt_instructions", "__alt_instructions_end"),
     "alt_instr",
-    # By architecture: x86 and s390, arm64, riscv, which has one length for both.
+    # Names of x86 and s390, then of arm64 and of riscv, which has one length for both.
     {
         "at": ("instr_offset", "orig_offset", "old_offset"),
         "by": ("repl_offset", "alt_offset"),
@@ -168,7 +168,7 @@ class KernelTable(NamedTuple):
     address: int
     data: bytes
     layout: Structure | None = None
-    """As debug info has it; None where it has none."""
+    """The layout that debug info has; None where it has none."""
 
 
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -253,7 +253,7 @@ class FactReader:
         return section is not None and not section.is_text
 
     def _is_alternative(self, at: int, by: int, length: int, new: int) -> bool:
-        # Code may be replaced by nothing, of which the place is the end of a section.
+        # The place of an empty replacement may be the end of a section.
         is_known = not new or self._section_at(by) is not None
         return self._is_code(at) and 0 < length < 0xFF and new <= length and is_known
 
@@ -290,16 +290,15 @@ class FactReader:
         for table, leads in ((EXCEPTIONS, FactKind.EXCEPTION), (KEYS, FactKind.EDGE)):
             for entry in self._find_entries(tables, table, self._leads_to_code):
                 yield Fact(entry["at"], entry["to"], leads)
-        # Of traps about which nothing is known, blocks are exits that the next instruction may
-        # follow.
+        # Without facts about a trap, its block is an exit that the next instruction may follow.
         with suppress(CapabilityError):
             for entry in self._find_entries(tables, BUGS, self._is_bug):
                 kind = FactKind.BUG
                 if entry["flags"] & _BUG_FLAG_WARNING:
                     kind = FactKind.WARNING
                 yield Fact(entry["at"], 0, kind)
-        # The call that is checked follows the trap. Where the kernel dies of the trap, the call is
-        # not executed, but other code of its line is.
+        # The trap is in front of the call that it checks. If the kernel dies of the trap, the call
+        # is not executed, but other code of its line is.
         for entry in self._find_entries(tables, CHECKS, self._is_code):
             yield Fact(entry["at"], 0, FactKind.WARNING)
         alternatives = self._find_entries(tables, ALTERNATIVES, self._is_alternative)

@@ -214,7 +214,7 @@ class CodeProof:
 
     @cached_property
     def _opened(self) -> _Image | str:
-        # Where this fails, it is not the image that nothing can be read of.
+        # A missing native module is an error of its own, not one of the image.
         load_native()
         try:
             image = _Image(open_code(self.image, self.code, self.build_id))
@@ -229,8 +229,8 @@ class CodeProof:
     def judge(
         self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return impossible PCs, with what is there instead of a callback, and those that callbacks
-        for comparisons record.
+        """Return impossible PCs, each with the problem, and those of them that callbacks for
+        comparisons record.
 
         PCs whose code cannot be read are not judged.
 

@@ -37,7 +37,7 @@ _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
 _PREFIX: Final = "__sanitizer_cov_trace_"
 _COMPARISON: Final = re.compile(r"__sanitizer_cov_trace_(const_cmp[1248]|cmp[1248]|switch)$")
-# In images with thunks for indirect branches.
+# The symbol of images with thunks for indirect branches.
 _X86_THUNKS: Final = "__x86_indirect_thunk_array"
 
 
@@ -92,8 +92,8 @@ class Points(NamedTuple):
     entry: array[int]
     exit: array[int]
     jumps: Mapping[int, tuple[int, ...]]
-    """For those in ``tail`` whose call leads to one function with such jumps: addresses inside
-    these jumps.
+    """Addresses inside the jumps, for each address in ``tail`` whose call leads to only one
+    function with such jumps.
     """
 
 
@@ -115,8 +115,8 @@ def kind_of_callback(name: str) -> PointKind | None:
 
 
 class Functions:
-    """Functions by address; of several at one address, or with one name, the first in the symbol
-    table.
+    """Functions by address. Of several with one address or name, the first in the symbol table
+    counts.
     """
 
     def __init__(self, symbols: SymbolTable) -> None:
@@ -170,7 +170,7 @@ class Functions:
 
     def sources(self, addresses: Iterable[int]) -> set[int]:
         """Return the starts of the functions that addresses are in."""
-        # As start_of(), without a call for each: there are tens of thousands.
+        # The same as start_of(), without tens of thousands of calls.
         starts, sizes, whole = self._starts, self._sizes, self._whole
         found: set[int] = set()
         for address in addresses:
@@ -213,8 +213,8 @@ class _TailCalls:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
-        # Bytes of other instructions may look like the two of a short jump: what such functions
-        # lead to is uncertain.
+        # The bytes of other instructions may look like a short jump: whether such functions lead to
+        # a callback is uncertain.
         short: defaultdict[int, list[int]] = defaultdict(list)
         for back, target in zip(*short_jumps, strict=True):
             short[target].append(back - 1)
@@ -231,7 +231,7 @@ class _TailCalls:
         self.functions: set[int] = set()
         """Their addresses."""
         todo = {*self._jumps, *self._uncertain}
-        # What leads anywhere leads to one of these as well, if there is any.
+        # A jump that may lead anywhere may lead to one of these functions.
         todo |= open_ended if self._jumps else set()
         sources: defaultdict[int, list[int]] = defaultdict(list)
         if todo:

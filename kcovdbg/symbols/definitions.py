@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where functions are defined, by debug info: a line of a file is in the function that is defined
-last before it, whether that one has code of its own or is inlined everywhere.
+"""Where functions are defined, by debug info. A line is in the function whose definition comes last
+before it, whether that function has code of its own or is inlined everywhere.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from kcovdbg.limits import MEMORY, over_limit
 from kcovdbg.symbols.table_rows import Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
-"""The number of the unit of an address that is in none; of the chain of one whose unit cannot be
-read.
+"""The number of the unit of an address that is in no unit, and of the location of an address whose
+unit cannot be read.
 """
 
 SECTIONS: Final = (
@@ -37,8 +37,8 @@ SECTIONS: Final = (
     "ranges",
     "rnglists",
 )
-# The sections that entries refer to in the file of shared debug info; its line tables have names of
-# files alone.
+# The sections of the file of shared debug info that entries refer to. Its line tables only have the
+# names of files.
 _SHARED: Final = frozenset(("info", "abbrev", "line", "str"))
 _NOWHERE: Final = (1 << 64) - 1
 # Enough for the entry of the first unit, in a section of many MiB.
@@ -259,13 +259,13 @@ class FoundRows(NamedTuple):
     """Rows of line tables."""
 
     columns: Any
-    """As C has them."""
+    """C's structure."""
     strings: list[str]
     """The source files, counted from 1."""
 
 
 class UnitContents(NamedTuple):
-    """What units have."""
+    """The contents of units."""
 
     chains: array[int]
     """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""

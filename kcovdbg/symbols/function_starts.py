@@ -21,12 +21,10 @@ from kcovdbg.target.target import Target
 
 
 class SectionPlace(NamedTuple):
-    """A place in a module's file, where that place has no address: the kernel frees the code of
-    ``.init.text``.
-    """
+    """A place in a module's file that has no address in the kernel: ``.init.text`` is freed."""
 
     path: str
-    """Of the file."""
+    """The path of the module's file."""
     section: str
     offset: int
 
@@ -35,9 +33,9 @@ class FunctionStart(NamedTuple):
     """A function's code."""
 
     pc: int | None
-    """Of its first instruction, minus the KASLR offset; None where it is not loaded."""
+    """Address of its first instruction, minus the KASLR offset; None where it is not loaded."""
     size: int
-    """Of its symbol in bytes, 0 where that has none."""
+    """Size of its symbol in bytes, 0 where that has none."""
     room: int | None
     """Bytes up to the next symbol, which the kernel prints as the size; None where nothing follows
     in its section.
@@ -119,8 +117,8 @@ class FunctionFinder:
         return None
 
     def find_in_image(self, name: str) -> Sequence[FunctionStart]:
-        """Return the functions of the image with a name; labels of assembly, and third names of
-        functions, too.
+        """Return the functions of the image with a name, including labels of assembly and further
+        names of a function.
         """
         known = () if self._table is None else self._table.functions_named(name)
         named = [one for one in known if name in (one.name, one.alias, _printed_name(one.name))]

@@ -77,7 +77,7 @@ class RemoteSites(NamedTuple):
     """The sites of a kernel."""
 
     sites: tuple[RemoteSite, ...]
-    """By file and line."""
+    """The sites, ordered by file and line."""
     remarks: tuple[str, ...]
     """Lines on code that could not be searched."""
 

@@ -67,8 +67,8 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
 
 
 def demangle_location(location: Location) -> Location:
-    """Return a location whose outermost frame may have the name of a symbol, with that name as it
-    is shown.
+    """Return a location whose outermost frame has the name that is shown, where it was a mangled
+    symbol.
     """
     name = location.symbol
     if name is None or not is_mangled(name):
@@ -175,7 +175,7 @@ class Symbolizer:
         offset, mask = self._offset, self._mask
         init_low, init_high = self._init_span
         tail, tail_known = int(PointKind.TAIL), int(PointKind.TAIL_KNOWN)
-        # Without the named arguments of Location's own constructor, in half the time.
+        # Location's own constructor takes twice the time.
         make = tuple.__new__
         rows = table.get_rows(pcs)
         others = [pc for pc, row in zip(pcs, rows, strict=True) if row is None]

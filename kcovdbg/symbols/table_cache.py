@@ -35,7 +35,7 @@ from kcovdbg.user_folder import (
     make_folder,
 )
 
-# Of the file that the builder of a table locks: parts that are finished, parts in all.
+# The contents of the file that the builder of a table locks: finished parts, all parts.
 _PROGRESS: Final = struct.Struct("<II")
 
 
@@ -57,7 +57,7 @@ class UsableCache(NamedTuple):
     """A folder that tables can be written to."""
 
     folder: Path | None
-    """None where no directory can be used."""
+    """The folder; None where none can be used."""
     problem: str | None = None
     """Why it is not the user's cache."""
 

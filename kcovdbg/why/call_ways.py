@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The ways to code that did not run: calls that lead there from functions that ran, and the
-branches that stood before them.
+branches that stood before these calls.
 
-A way is of direct calls alone. Of a function that only pointers lead to, the places with its
-address are candidates.
+A way consists of direct calls. A function that is called through a pointer has candidates instead:
+the places with its address.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from kcovdbg.why.joined_code import AnyFinder, AnyGraph
 
 # Ways whose guards are looked at, the nearest first. Helpers such as allocators have hundreds.
 _MOST_WAYS: Final = 32
-# Functions that are looked at from a target: from more distant ones there is no reason.
+# Limit for the functions that lead to a target: more distant ones explain nothing.
 _MOST_FUNCTIONS: Final = 1 << 16
 _MOST_CALLERS: Final = 1 << 12
-# A way from a branch counts as so much longer, unless its function calls the target itself: in the
-# lab a branch that never went to a chain of calls went there less often than a system call that was
-# not made was made.
+# A way from a branch counts as so much longer, unless its function calls the target itself. In the
+# lab, branches before a chain of calls were the cause less often than missing system calls.
 _DISTANCE_OF_BRANCH: Final = 2
 
 
@@ -35,32 +34,32 @@ class Branch(NamedTuple):
 
     block: CodeBlock
     never: CodeBlock | None
-    """None for a jump to another function."""
+    """The block that did not run; None for a jump to another function."""
 
 
 class Guard(NamedTuple):
     """What stood before code that did not run, in a function that did."""
 
     first: CodeBlock | None
-    """The first block that did not run and that is on every path there; None where a block that ran
-    has a jump that did not.
+    """The first block that did not run and is on every path to the code; None where a block ran and
+    the jump at its end did not.
     """
     branches: Sequence[Branch]
-    """The edges from blocks that ran to such that did not and that lead there, by address."""
+    """The edges that lead to the code, from blocks that ran to blocks that did not, by address."""
 
 
 class Way(NamedTuple):
     """Direct calls that lead to a function that did not run."""
 
     path: Sequence[int]
-    """Functions: that which ran, or a system call, then those that are called in turn; the last one
-    is the target.
+    """The function that ran, or a system call, then the functions that are called in turn; the last
+    one is the target.
     """
     site: CallSite | None
-    """The call in the first one; None for a system call that did not run."""
+    """The call in the first function; None for a system call that did not run."""
     guard: Guard | None
-    """None for a system call, and where the state of the call's block is unknown, or says that it
-    ran.
+    """What stood before the call; None for a system call, and where the call's block ran or its
+    state is unknown.
     """
 
 
@@ -72,11 +71,13 @@ class Ways(NamedTuple):
     more: int
     """Number of further ways."""
     pointed: Sequence[int]
-    """The target and functions that lead to it whose address is somewhere, the nearest first."""
+    """The target and the functions that lead to it, as far as a place has their address, the
+    nearest first.
+    """
 
 
 class WayFinder:
-    """Finds what leads to code, and what of it ran.
+    """Finds the ways to code, and which blocks ran.
 
     :param graph: of the kernel.
     :param finder: of the same kernel.
@@ -100,7 +101,7 @@ class WayFinder:
         return self._known[function]
 
     def find_ways(self, target: int) -> Ways:
-        """Return what leads to a function that did not run."""
+        """Return the ways to a function that did not run."""
         if target not in self._found:
             self._found[target] = self._find_ways(target)
         return self._found[target]
@@ -167,10 +168,10 @@ class WayFinder:
         return _find_guard(found.blocks, index)
 
     def find_path(self, target: int) -> Sequence[int]:
-        """Return a path of direct calls from a system call to a function: the shortest by functions
-        that ran, or else of all.
+        """Return a path of direct calls from a system call to a function, the shortest one through
+        functions that ran, or else the shortest one.
 
-        It is empty where there is none.
+        :return: empty where there is none.
         """
         return self._search_path(target, self.executed) or self._search_path(target, None)
 
@@ -214,9 +215,9 @@ def _follow(next_function: Mapping[int, int | None], function: int | None) -> Se
 def order_ways(ways: Iterable[Way]) -> Sequence[Way]:
     """Return ways, the likeliest first.
 
-    That is the shortest, but where several begin with the call of one function, each comes a step
-    behind the one before: if that function was not called, none of them is right. Ways that cannot
-    be judged come last.
+    Shorter ways are likelier. Of several ways through one callee of the first function, each counts
+    a step more than the one before: if the callee was not called, none of them is right. Ways that
+    cannot be judged come last.
     """
     through: Counter[int] = Counter()
     ranked: list[tuple[bool, int, Way]] = []
@@ -248,7 +249,7 @@ def find_block(blocks: Sequence[CodeBlock], address: int) -> int | None:
 
 
 def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:
-    """Return what stands before a block; None where what leads there is unknown."""
+    """Return what stands before a block; None where the blocks before it are unknown."""
     before: defaultdict[int, list[int]] = defaultdict(list)
     for index, block in enumerate(blocks):
         for successor in block.successors:

@@ -23,9 +23,11 @@ class CodeName(NamedTuple):
     pc: int | None
     """The value of the text, where it is an address."""
     names: Sequence[str]
-    """Of traces, and of tasks, handles and objects, whose state may be why there is no coverage."""
+    """Names of traces, and of tasks, handles and objects whose state may explain why there is no
+    coverage.
+    """
     is_all: bool = False
-    """Whether the text names files, of which all code that did not run is asked about."""
+    """Whether the question is about all code of files that did not run; the text names them."""
 
     @property
     def is_function(self) -> bool:

@@ -37,9 +37,9 @@ class _Traces(NamedTuple):
     """The traces that code is asked about with."""
 
     merged: TraceRecords | None
-    """All that tell what ran, together; None where there is none."""
+    """All traces of PCs together; None where there is none."""
     notes: Sequence[str]
-    """What is known about each."""
+    """A line on how complete each trace is."""
     comparisons: Sequence[Buffer]
     remarks: Sequence[str]
 
@@ -69,22 +69,22 @@ def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
 
 
 class UncoveredAnswers(NamedTuple):
-    """What stands before lines that did not run, that with most lines first."""
+    """Answers on the places before lines that did not run, the place with most lines first."""
 
     places: Sequence[UncoveredCode]
     explain: Callable[[UncoveredCode], Answer]
-    """Returns the answer on a place: there may be thousands, of which text shows some."""
+    """Returns the answer on a place. There may be thousands, and text shows a few."""
 
 
 class ExplainedCode(NamedTuple):
-    """What is said about code."""
+    """The answers about code."""
 
     name: str
-    """Of the code, in sentences."""
+    """The code's name in sentences."""
     answers: Sequence[Answer]
     remarks: Sequence[str] = ()
     uncovered: UncoveredAnswers | None = None
-    """For all code of files."""
+    """The answers of a question about all code of files."""
 
     @property
     def codes(self) -> frozenset[str]:
@@ -93,14 +93,14 @@ class ExplainedCode(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing of it is known."""
+        """Whether all answers are that something is unknown."""
         if self.uncovered is not None:
             return not self.uncovered.places
         return self.codes <= {"unknown"}
 
     @property
     def has_run(self) -> bool:
-        """Whether it ran."""
+        """Whether the code ran."""
         return not self.codes.isdisjoint(("code-executed", "function-covered"))
 
 

@@ -27,7 +27,7 @@ class CodeSubject(NamedTuple):
     """The code that a question is about."""
 
     name: str
-    """In sentences: ``vfs_read()``, ``fs/open.c:482``."""
+    """Its name in sentences: ``vfs_read()``, ``fs/open.c:482``."""
     functions: Sequence[int]
     """Numbers of the functions that have it, each once; none where the kernel has no code of a
     line.
@@ -35,13 +35,13 @@ class CodeSubject(NamedTuple):
     line: tuple[str, int] | None = None
     """File, as in debug info, and line; None for addresses or whole functions."""
     addresses: Sequence[int] = ()
-    """Of instructions, as in the image, ascending: of the functions that have some, their blocks
-    are asked about, of all others the whole function.
+    """Addresses of instructions, as in the image, ascending. The subject is the blocks that have
+    one of these; a function without any of these is a subject as a whole.
     """
     lack: str = ""
-    """Why the kernel has no code of the line, where that is known, or what may have some."""
+    """Why the kernel has no code of the line, or what may have some; empty where unknown."""
     function: str | None = None
-    """The name, where it is a function."""
+    """The name of the function; None for lines and addresses."""
 
     def find_addresses(self, start: int, size: int) -> Sequence[int]:
         """Return the addresses in a range."""
@@ -126,7 +126,7 @@ class SubjectFinder:
         return CodeSubject(name, functions, place, lack=lack)
 
     def _explain_not_built(self, file: str) -> str | None:
-        """Return why a file of the source tree is not built, None where the tree has no such."""
+        """Return why a file is not built, None where the source tree does not have it."""
         kernel = self._context.kernel
         path = kernel.sources.tree.find(file)
         if path is None or not kernel.options.source_folders:

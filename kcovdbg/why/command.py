@@ -269,13 +269,13 @@ def _answer_code(context: Context, question: CodeName) -> Lines:
     try:
         explained = explain_code(context, question, names)
     except CapabilityError as error:
-        # Where a task that is named has no buffer, that is why.
+        # A task without a buffer is a reason of its own.
         if names or not answers:
             raise
         remark = f"whether {question.text} can be covered is unknown: {error}"
         explained = explained._replace(remarks=[remark])
     if not explained.is_unknown:
-        # That there is coverage explains nothing more.
+        # That the task has other coverage explains nothing.
         answers = [answer for answer in answers if answer.code != "coverage"]
     answers += explained.answers
     if question.is_function and not explained.has_run:

@@ -53,7 +53,7 @@ class JoinedGraph:
             self.starts.append(self.starts[-1] + len(graph))
         self.system_calls = self._graphs[0].system_calls
         self._callers: dict[int, list[tuple[int, int]]] = {}
-        """Of a function, its number in other parts, each with the number of the part."""
+        """The numbers of a function in other parts, each after the number of the part."""
         for number, graph in enumerate(self._graphs):
             for name, external in graph.externals.items():
                 function = self._find_exported(name)
@@ -182,7 +182,7 @@ class JoinedFinder:
             lines = join_code_columns(lines, find_code_columns(states, files))
             contradictions += states.contradictions
             unknown_edges += states.unknown_edges
-        # What is of no point of the image may be of a module.
+        # A record of no point of the image may be one of a module's point.
         return LineStates(lines.rows(), contradictions, unknown_edges, 0)
 
 

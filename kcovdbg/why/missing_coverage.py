@@ -56,9 +56,7 @@ Reason: TypeAlias = Literal[
 
 AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"
 Values: TypeAlias = Mapping[str, AnswerValue]
-"""Values by their names, those of the kernel's members where they have one; what is None is
-unknown.
-"""
+"""Values by name: the name of the kernel's member, where there is one. None means unknown."""
 _NO_VALUES: Final[Values] = MappingProxyType({})
 
 
@@ -94,18 +92,20 @@ class Answer(NamedTuple):
     notes: tuple[str, ...] = ()
     """Further evidence, one sentence each."""
     rests_on: Part = Part.NOTHING
-    """The parts of the State in which something was looked for and not found."""
+    """The parts of the State that were searched without success."""
     question: str = ""
-    """What is unknown where one of them could not be read: "whether it is registered"."""
+    """What is unknown where one of these parts could not be read: "whether it is registered"."""
     guard: CodePlace | None = None
-    """The first code that did not run and that is on every path to what is asked about."""
+    """The first code that did not run and is on every path to the code in question."""
     path: Sequence[str] = ()
-    """Functions from a system call to what is asked about."""
+    """Functions that call each other, from a system call to the code in question."""
     operands: Sequence[Compared] = ()
-    """What was compared before the branch that never went there."""
+    """The comparisons before the branch that never went there."""
 
     def judge(self, state: State) -> Answer:
-        """Return the answer, or that it is unknown because of what could not be read."""
+        """Return the answer; where a part that it rests on could not be read, the answer that it is
+        unknown.
+        """
         unread = state.unread(self.rests_on)
         if not unread:
             return self
@@ -118,8 +118,8 @@ class Answer(NamedTuple):
 
 
 def judged(explain: Callable[_P, Iterator[Answer]]) -> Callable[_P, Iterator[Answer]]:
-    """Decorate a function of a State that yields answers: those that rest on unread parts become
-    unknown, each once.
+    """Decorate a function that yields answers about a State: answers that rest on unread parts
+    become unknown, and each of these is yielded once.
     """
 
     @wraps(explain)
@@ -137,10 +137,11 @@ def judged(explain: Callable[_P, Iterator[Answer]]) -> Callable[_P, Iterator[Ans
 
 
 def _name_owner(state: State, owner: TaskFields | None, task: int | None, otherwise: str) -> str:
-    """Return the name of an object's owner; where its task was not found, that it is unknown, or
-    what else is to be said.
+    """Return the name of an object's owner.
 
-    :param task: the object's ``t``.
+    :param owner: None where no task was found at the address.
+    :param task: the address: the object's ``t``.
+    :param otherwise: the name where there is no such task.
     """
     if owner is not None:
         return name_task(owner)
@@ -250,7 +251,7 @@ def _pid_of(task: TaskFields | None) -> int | None:
 
 
 def _part_of_owner(kcov: KcovFields) -> Part:
-    """Return the part of a State in which the task of an object is looked for."""
+    """Return the part of a State in which the owner of an object is searched for."""
     return Part.TASKS if kcov.task else Part.NOTHING
 
 
@@ -483,7 +484,7 @@ def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
 
 
 def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
-    """Return one answer on the objects that a task has open, but that other threads and processes
+    """Return one answer on all objects that a task has open and that other threads or processes
     made or enabled.
     """
     owners: list[TaskFields] = []
@@ -514,7 +515,7 @@ def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
 
 
 def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator[Answer]:
-    """Yield why objects are not enabled: of several in one state, one answer."""
+    """Yield why objects are not enabled: one answer on all objects with the same reason."""
     by_code: dict[Reason, list[KcovFields]] = defaultdict(list)
     for kcov in kcovs:
         first = next(_explain_disabled(state, kcov))
@@ -536,7 +537,7 @@ def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator
         )
 
 
-# By the code of the answer on one object.
+# What several objects are, by the code of the answer on one.
 _STEPS: Final[Mapping[Reason, str]] = {
     "not-initialized": "not initialized by KCOV_INIT_TRACE",
     "not-mapped": "initialized, but not mapped",
@@ -572,8 +573,8 @@ def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
         yield Answer("never-enabled", answer, shown, named)
     else:
         yield _explain_end(state, fields, shown)
-        # KCOV_ENABLE records its own way back to user space. An owner that ended before a section
-        # leaves what a failure leaves.
+        # KCOV_ENABLE records its own way back to user space. A blank buffer had remote sessions: one
+        # that failed, or one that ended before a section was merged.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             yield _explain_failure(state, fields)
     yield from _explain_sections(state, fields, "a section for it is still open in {}")
@@ -867,8 +868,8 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
 
 
 def _explain_without_owner(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
-    """Yield where the coverage of an object is that is enabled for no task, or for one that was not
-    found.
+    """Yield where the coverage of an object is: one that is enabled for no task, or for a task that
+    was not found.
     """
     if fields.task:
         yield Answer(
@@ -886,7 +887,7 @@ def _explain_without_owner(state: State, kcov: Kcov, fields: KcovFields) -> Iter
 
 
 def _explain_local(state: State, fields: KcovFields, owner: TaskFields) -> Iterator[Answer]:
-    """Yield what an object records that a task enabled for itself."""
+    """Yield what a task records into an object that it enabled for itself."""
     yield Answer(
         "traces-itself",
         f"only {name_task(owner)} traces itself into it",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a set of traces did not run, by what stands before it: the branch, system call or pointer
-behind which most lines lie.
+"""Lines that a set of traces did not run, by the branch, system call or pointer that stands before
+most of them.
 
-A line lies behind a place if it cannot run unless the place does: the place is on every path to the
-line from code that ran, from a system call, and from whatever a pointer leads to.
+A line lies behind a place if it runs only if the place does: the place is on every path to the
+line from code that ran, from system calls, and from functions that pointers lead to.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UncoveredCode(NamedTuple):
     functions: int
     """Number of functions with some of the lines, none of which ran."""
     block: int | None = None
-    """For a branch: the address of the block that it never went to."""
+    """The address of the block that a branch never went to; None for other obstacles."""
 
 
 class BlockNode(NamedTuple):
@@ -99,14 +99,14 @@ class UncoveredRanking:
         return behind
 
     def rank(self, files: Collection[str]) -> Iterator[UncoveredCode]:
-        """Yield what stands before uncovered lines of some files, that with most lines first.
+        """Yield what stands before uncovered lines of some files, the place with most lines first.
 
         :param files: as in debug info.
         """
         functions = self.find_functions(files)
         behind = self.find_lines_behind(files, functions)
         counts = self._count_topmost(functions)
-        # Of places with as many lines, the one with the first line.
+        # Places with the same number of lines are ordered by their first lines.
         order = sorted(behind.items(), key=lambda item: (-len(item[1]), min(item[1])))
         for node, lines in order:
             if node == _START:
