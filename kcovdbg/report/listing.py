@@ -67,8 +67,8 @@ _KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineSt
     256, b"\0"
 )
 _EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
-# Kinds of lines of two traces become 0 for executed, 1 for not executed, 2 for unknown. The index of
-# a pair's mark is three times the left number plus the right one.
+# Kinds of lines of two traces become 0 for executed, 1 for not executed, 2 for unknown. The index
+# of a pair's mark is three times the left number plus the right one.
 _RIGHT_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
 _LEFT_TABLE: Final = bytes((0, 0, 3, 6, 6)).ljust(256, b"\0")
 

@@ -573,8 +573,8 @@ def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
         yield Answer("never-enabled", answer, shown, named)
     else:
         yield _explain_end(state, fields, shown)
-        # KCOV_ENABLE records its own way back to user space. A blank buffer had remote sessions: one
-        # that failed, or one that ended before a section was merged.
+        # KCOV_ENABLE records its own way back to user space. A blank buffer had remote sessions:
+        # enabling them failed, or they ended before a section was merged.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             yield _explain_failure(state, fields)
     yield from _explain_sections(state, fields, "a section for it is still open in {}")
