@@ -6,14 +6,14 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.console.column import Column, Meaning, RowType
+from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
 
 _COLUMNS: Final = (
     Column("target", title="target"),
-    Column("state", title="machine is"),
+    Column("state", title="machine is", meaning="state of the machine now", null="it is unknown"),
 )
 
 
@@ -29,7 +29,7 @@ COMMAND: Final = Command(
     summary="resume a guest that a killed run of kcovdbg left stopped",
     topic=Topic.MAINTENANCE,
     run=_run,
-    row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "kcovdbg stops a guest while it writes a slice, and while it is attached to a GDB stub. "
         "It resumes the guest when it ends, unless SIGKILL ends it. Then a record beside the "

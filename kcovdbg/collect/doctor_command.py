@@ -16,7 +16,7 @@ from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.collect.requests import DEVICE, Step, explain_errno
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.column import BOOL, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import BOOL, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Line, Lines, Table, wrap_line
@@ -48,7 +48,7 @@ _COLUMNS: Final = (
     Column("ok", BOOL, meaning="the answer", null="it is unknown"),
     Column("question", TEXT, meaning="what was checked"),
     Column("answer", TEXT, meaning="what was found"),
-    Column("fix", TEXT),
+    Column("fix", TEXT, meaning="what to do about it", null="there is nothing to do"),
 )
 _SIGNS: Final = {True: ("good", "ok"), False: ("error", "NO"), None: ("warning", " ?")}
 _INDENT: Final = 4
@@ -377,9 +377,7 @@ COMMAND: Final = Command(
     summary="check whether kcovdbg can work on this machine",
     topic=Topic.COLLECTION,
     run=_run,
-    row_types=(
-        RowType(_COLUMNS, {"fix": Meaning("what to do about it", "there is nothing to do")}),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Checks the running kernel and this installation. Each line says what is missing and how "
         "to fix it. The exit status is 1 if anything is missing."

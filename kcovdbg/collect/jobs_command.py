@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.collect.background_jobs import find_jobs
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Renderable, Table
@@ -32,6 +32,7 @@ _COLUMNS: Final = (
         LIST,
         value=lambda job: [] if job.name is not None else [str(path) for path in job.files],
         json_only=True,
+        meaning="trace files that it writes",
     ),
     Column("command", TEXT, value="title", elastic=16, meaning="the command line"),
 )
@@ -66,7 +67,7 @@ COMMAND: Final = Command(
     summary="list collectors in the background (collect … &)",
     topic=Topic.MAINTENANCE,
     run=_run,
-    row_types=(RowType(_COLUMNS, {"files": Meaning("trace files that it writes")}),),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "With & at the end of the line, collect runs in the background: tasks shows the command "
         "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed "

@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column, Meaning, RowType
+from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
@@ -18,7 +18,12 @@ _COLUMNS: Final = (
     Column("area", ADDRESS, value="address", meaning="address of the area"),
     Column("size", NUMBER),
     Column("list", meaning="what kind of section the area is for: tasks or softirqs"),
-    Column("state", style=lambda area: _STYLES.get(area.state, "")),
+    Column(
+        "state",
+        style=lambda area: _STYLES.get(area.state, ""),
+        meaning="`cached`, `in-use`, `saved` or `unclaimed`",
+        null="some of its possible users are unknown",
+    ),
     Column("pid", PID, meaning="thread id of the task that uses it", null="no task does"),
     Column("cpu", CPU, meaning="CPU that the area belongs to", null="it belongs to none"),
     Column(
@@ -53,19 +58,7 @@ COMMAND: Final = Command(
     summary="list areas of remote and softirq sections, cached or in use",
     topic=Topic.STATE,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "state": Meaning(
-                    "`cached`, `in-use`, `saved` or `unclaimed`",
-                    "some of its possible users are unknown",
-                )
-            },
-            errors=True,
-            unread=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True, unread=True),),
     description=(
         "A section collects into one of the kernel's own areas; when it ends, the records are "
         "copied to the buffer of the handle's owner. LIST says whether the area is for tasks or "

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import BOOL, LIST, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.log_lines import end_lines
@@ -42,12 +42,36 @@ _COLUMNS: Final = (
         meaning="names of posted series that this kernel has",
         null="the kernel has no KCOV",
     ),
-    Column("features", LIST, title="features"),
+    Column(
+        "features",
+        LIST,
+        title="features",
+        meaning="names of facilities that this generation has",
+        null="the kernel has no KCOV",
+    ),
     Column("live", BOOL, title="live", meaning="whether the target runs while it is read"),
-    Column("state", title="machine is", hide_empty=True),
-    Column("report", title="crash report", hide_empty=True),
-    Column("panic", title="panic", hide_empty=True),
-    Column("log", LIST, json_only=True),
+    Column(
+        "state",
+        title="machine is",
+        hide_empty=True,
+        meaning="whether the machine runs, is stopped or is gone",
+        null="the target is not a live guest",
+    ),
+    Column(
+        "report",
+        title="crash report",
+        hide_empty=True,
+        meaning="first line of the report in the kernel's log that led to the crash",
+        null="there is none",
+    ),
+    Column(
+        "panic",
+        title="panic",
+        hide_empty=True,
+        meaning="the message of panic(), in the kernel's log",
+        null="the kernel has not panicked",
+    ),
+    Column("log", LIST, json_only=True, meaning="last lines of the kernel's log"),
 )
 # Records of the kernel's log.
 _NEWEST: Final = 10
@@ -110,29 +134,7 @@ COMMAND: Final = Command(
     summary="show the target, its kernel, and the generation of its KCOV",
     topic=Topic.STATE,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "features": Meaning(
-                    "names of facilities that this generation has", "the kernel has no KCOV"
-                ),
-                "report": Meaning(
-                    "first line of the report in the kernel's log that led to the crash",
-                    "there is none",
-                ),
-                "panic": Meaning(
-                    "the message of panic(), in the kernel's log", "the kernel has not panicked"
-                ),
-                "log": Meaning("last lines of the kernel's log"),
-                "state": Meaning(
-                    "whether the machine runs, is stopped or is gone",
-                    "the target is not a live guest",
-                ),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "The generation is detected from the members of KCOV's structures, not from the kernel's "
         "release: stable kernels carry newer layouts than newer releases. Notes say what could "

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.log_lines import log_lines
@@ -27,13 +27,23 @@ _COLUMNS: Final = (
         meaning="time since boot",
         unit="seconds",
     ),
-    Column("level", TEXT, value=lambda record: _LEVELS[record.level & 7]),
+    Column(
+        "level",
+        TEXT,
+        value=lambda record: _LEVELS[record.level & 7],
+        meaning="severity: emerg, alert, crit, err, warn, notice, info or debug",
+    ),
     Column(
         "facility",
         NUMBER,
         meaning="0 of the kernel, other numbers of programs that write to /dev/kmsg",
     ),
-    Column("caller", TEXT),
+    Column(
+        "caller",
+        TEXT,
+        meaning="who wrote it: T and a thread id, or C and a CPU in an interrupt",
+        null="the kernel does not keep it",
+    ),
     Column("text", TEXT, meaning="text of the record, which may have several lines"),
 )
 
@@ -62,18 +72,7 @@ COMMAND: Final = Command(
     summary="show the kernel's log, as dmesg does",
     topic=Topic.STATE,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "level": Meaning("severity: emerg, alert, crit, err, warn, notice, info or debug"),
-                "caller": Meaning(
-                    "who wrote it: T and a thread id, or C and a CPU in an interrupt",
-                    "the kernel does not keep it",
-                ),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Reads printk()'s ring buffer in the kernel's memory. A note counts the records that "
         "could not be read. Control characters are shown as escapes."

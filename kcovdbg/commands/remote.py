@@ -21,7 +21,6 @@ from kcovdbg.console.column import (
     UNKNOWN_TASK,
     WORD,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.command import Command, Example, Topic
@@ -46,7 +45,13 @@ _COLUMNS: Final = (
     Column("instance", NUMBER, value=_part("instance")),
     Column("bucket", NUMBER, priority=1),
     Column("kcov", ADDRESS),
-    Column("device", TEXT, hide_empty=True),
+    Column(
+        "device",
+        TEXT,
+        hide_empty=True,
+        meaning="device of a posted series that it is registered with",
+        null="it is KCOV's own",
+    ),
     Column("pid", PID, meaning="thread id of the owner", null=UNKNOWN_TASK),
     Column("comm", COMM, elastic=8),
     Column("word", WORD, value="handle", priority=2, text_only=True),
@@ -97,18 +102,7 @@ COMMAND: Final = Command(
     summary="list the remote handles in kcov_remote_map",
     topic=Topic.STATE,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "device": Meaning(
-                    "device of a posted series that it is registered with", "it is KCOV's own"
-                )
-            },
-            errors=True,
-            unread=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True, unread=True),),
     description=(
         "Background work that runs under a handle (of a USB bus, or a task's common handle) "
         "collects for the object that registered the handle. A KCOV_REMOTE_ENABLE with a handle "

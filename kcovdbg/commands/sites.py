@@ -21,7 +21,6 @@ from kcovdbg.console.column import (
     SYMBOL,
     UNKNOWN_TASK,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
@@ -62,14 +61,31 @@ class _SiteRow(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("function", SYMBOL, value="site.function", elastic=16),
+    Column(
+        "function",
+        SYMBOL,
+        value="site.function",
+        elastic=16,
+        meaning="function in whose source the handle is announced; it may be inlined",
+    ),
     Column(
         "subsystem",
         meaning="subsystem of the handles: `usb` or `common`",
         null="the caller passes a whole handle",
     ),
-    Column("context", value="site.context"),
-    Column("file", value="site.file", elastic=16),
+    Column(
+        "context",
+        value="site.context",
+        meaning="`task` or `softirq`: where the function runs",
+        null="the code does not say",
+    ),
+    Column(
+        "file",
+        value="site.file",
+        elastic=16,
+        meaning="source file of the call, relative to the build root",
+        null="the debug info has no line for it",
+    ),
     Column(
         "line",
         NUMBER,
@@ -77,38 +93,52 @@ _COLUMNS: Final = (
         meaning="line of the call",
         null="the debug info has no line for it",
     ),
-    Column("handle", HANDLE),
-    Column("registered", BOOL, priority=DETAIL),
-    Column("pid", PID),
+    Column(
+        "handle",
+        HANDLE,
+        meaning="a registered handle of this subsystem; a row for each",
+        null="none is registered",
+    ),
+    Column(
+        "registered",
+        BOOL,
+        priority=DETAIL,
+        meaning="whether a handle of this subsystem is registered",
+        null="the target has no memory",
+    ),
+    Column("pid", PID, meaning="thread id of the owner of the handle", null=UNKNOWN_TASK),
     Column("comm", COMM, elastic=8),
-    Column("module", value="site.module", json_only=True),
-    Column("symbol", SYMBOL, value="site.symbol", json_only=True),
-    Column("wrapper", SYMBOL, value="site.wrapper", json_only=True),
-    Column("address", ADDRESS, value="site.address", json_only=True),
+    Column(
+        "module",
+        value="site.module",
+        json_only=True,
+        meaning="loaded module that the site is in",
+        null="it is in the kernel's image",
+    ),
+    Column(
+        "symbol",
+        SYMBOL,
+        value="site.symbol",
+        json_only=True,
+        meaning="function whose code has the call, with a compiler's suffix",
+        null="no symbol is there",
+    ),
+    Column(
+        "wrapper",
+        SYMBOL,
+        value="site.wrapper",
+        json_only=True,
+        meaning="function that the source calls: `kcov_remote_start` or one of its wrappers",
+    ),
+    Column(
+        "address",
+        ADDRESS,
+        value="site.address",
+        json_only=True,
+        meaning="address after the call, in the running kernel",
+    ),
 )
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
-_MEANINGS: Final = {
-    "function": Meaning("function in whose source the handle is announced; it may be inlined"),
-    "context": Meaning("`task` or `softirq`: where the function runs", "the code does not say"),
-    "file": Meaning(
-        "source file of the call, relative to the build root", "the debug info has no line for it"
-    ),
-    "handle": Meaning(
-        "a registered handle of this subsystem; a row for each", "none is registered"
-    ),
-    "registered": Meaning(
-        "whether a handle of this subsystem is registered", "the target has no memory"
-    ),
-    "pid": Meaning("thread id of the owner of the handle", UNKNOWN_TASK),
-    "module": Meaning("loaded module that the site is in", "it is in the kernel's image"),
-    "symbol": Meaning(
-        "function whose code has the call, with a compiler's suffix", "no symbol is there"
-    ),
-    "wrapper": Meaning(
-        "function that the source calls: `kcov_remote_start` or one of its wrappers"
-    ),
-    "address": Meaning("address after the call, in the running kernel"),
-}
 
 
 def _rows(
@@ -180,7 +210,7 @@ COMMAND: Final = Command(
     summary="list the places in this kernel that announce a remote handle",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(_COLUMNS, _MEANINGS, errors=True),),
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "A site is a call of kcov_remote_start() or of one of its wrappers. Code between it and "
         "kcov_remote_stop() is recorded for the owner of the announced handle, if the handle is "

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, RowType
+from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
@@ -46,8 +46,8 @@ _COLUMNS: Final = (
         title="one moment",
         meaning="whether the target stood still while it was read",
     ),
-    Column("buffers", NUMBER, title="buffers"),
-    Column("stacks", LIST, title="kernel stacks of"),
+    Column("buffers", NUMBER, title="buffers", meaning="number of buffers in it", unit="buffers"),
+    Column("stacks", LIST, title="kernel stacks of", meaning="tasks whose kernel stacks are in it"),
 )
 
 
@@ -219,15 +219,7 @@ COMMAND: Final = Command(
     summary="write a minimal core with the memory that these commands read",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "buffers": Meaning("number of buffers in it", unit="buffers"),
-                "stacks": Meaning("tasks whose kernel stacks are in it"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It "
         "contains KCOV's state, the records of every buffer, the kernel stacks of tasks with KCOV "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.context import Context
@@ -59,7 +59,12 @@ _COLUMNS: Final = (
         meaning="time that it took",
         unit="seconds",
     ),
-    Column("error", value="problem"),
+    Column(
+        "error",
+        value="problem",
+        meaning="what is wrong with the file, and why a command failed",
+        null="nothing is",
+    ),
 )
 
 
@@ -159,16 +164,7 @@ COMMAND: Final = Command(
     summary="run commands on many dumps and traces, and write one Parquet data set",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "error": Meaning(
-                    "what is wrong with the file, and why a command failed", "nothing is"
-                )
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, "
         "dump_damage (what a truncated dump lacks) and command_line, then a column for each key "

@@ -23,7 +23,6 @@ from kcovdbg.console.column import (
     SYMBOL,
     TEXT,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.command import Command, Example, Topic
@@ -108,9 +107,30 @@ def _find_status(row: _Row, command: str) -> int | None:
 
 
 _COLUMNS: Final = (
-    Column("title", TEXT, value="crash.title", elastic=16),
-    Column("function", SYMBOL, value=_of_crash("function"), elastic=12),
-    Column("syscall", SYMBOL, value=_of_crash("syscall"), elastic=8),
+    Column(
+        "title",
+        TEXT,
+        value="crash.title",
+        elastic=16,
+        meaning="title of the crash, as in its description",
+        null="the description could not be read",
+    ),
+    Column(
+        "function",
+        SYMBOL,
+        value=_of_crash("function"),
+        elastic=12,
+        meaning="function in which the crash began",
+        null="it is unknown",
+    ),
+    Column(
+        "syscall",
+        SYMBOL,
+        value=_of_crash("syscall"),
+        elastic=8,
+        meaning="name of the system call that the crashed task was in",
+        null="it was in none, or it is unknown",
+    ),
     Column(
         "comm",
         COMM,
@@ -127,10 +147,37 @@ _COLUMNS: Final = (
         meaning="thread id of the crashed task",
         null="it is unknown",
     ),
-    Column("violations", BOOL, value=_violations, priority=1),
-    Column("error", TEXT, value="outcome.problem", elastic=12, priority=1),
-    Column("call", SYMBOL, value=_of_crash("call")),
-    Column("file", PATH, value=_of_crash("file")),
+    Column(
+        "violations",
+        BOOL,
+        value=_violations,
+        priority=1,
+        meaning="whether `check` found violations",
+        null="`check` was not run, or failed, or could not judge every rule and found none",
+    ),
+    Column(
+        "error",
+        TEXT,
+        value="outcome.problem",
+        elastic=12,
+        priority=1,
+        meaning="what is wrong with the dump, and which answers are missing",
+        null="nothing is",
+    ),
+    Column(
+        "call",
+        SYMBOL,
+        value=_of_crash("call"),
+        meaning="the system call with its arguments",
+        null="the task was in none, or it is unknown",
+    ),
+    Column(
+        "file",
+        PATH,
+        value=_of_crash("file"),
+        meaning="source file in which the crash began, relative to the build root",
+        null="it is unknown",
+    ),
     Column(
         "line", NUMBER, value=_of_crash("line"), meaning="line in the file", null="it is unknown"
     ),
@@ -147,16 +194,62 @@ _COLUMNS: Final = (
         value=lambda row: str(row.crash.path),
         meaning="directory of the crash, or its one file",
     ),
-    Column("dump", PATH, value=lambda row: row.dump and row.dump.path),
-    Column("build_id", TEXT, value="outcome.build_id"),
+    Column(
+        "dump",
+        PATH,
+        value=lambda row: row.dump and row.dump.path,
+        meaning="path of the dump",
+        null="there is none",
+    ),
+    Column(
+        "build_id",
+        TEXT,
+        value="outcome.build_id",
+        meaning="build ID of the dump's kernel, or of the image for a report",
+        null="it is unknown",
+    ),
     Column("answers", PATH, meaning="directory with the answers", null="there is none"),
     Column("slice", PATH, value=_slice, meaning="path of the slice", null="it was not written"),
-    Column("log", PATH),
-    Column("report", PATH, value=lambda row: next(iter(row.crash.reports), None)),
-    Column("program", PATH),
-    Column("reproducer", PATH, value="crash.reproducer"),
-    Column("c_reproducer", PATH, value="crash.c_reproducer"),
-    Column("machine", PATH, value="crash.machine"),
+    Column(
+        "log",
+        PATH,
+        meaning="log of the crash that was dumped, or of the newest",
+        null="there is none, or the manager overwrote it",
+    ),
+    Column(
+        "report",
+        PATH,
+        value=lambda row: next(iter(row.crash.reports), None),
+        meaning="the newest report",
+        null="there is none",
+    ),
+    Column(
+        "program",
+        PATH,
+        meaning="file with the program that the crashed task ran",
+        null="the log does not have it",
+    ),
+    Column(
+        "reproducer",
+        PATH,
+        value="crash.reproducer",
+        meaning="program that reproduces the crash",
+        null="there is none",
+    ),
+    Column(
+        "c_reproducer",
+        PATH,
+        value="crash.c_reproducer",
+        meaning="C program that reproduces the crash",
+        null="there is none",
+    ),
+    Column(
+        "machine",
+        PATH,
+        value="crash.machine",
+        meaning="file with the manager's description of the machine",
+        null="there is none",
+    ),
     Column(
         "logs",
         NUMBER,
@@ -164,11 +257,20 @@ _COLUMNS: Final = (
         meaning="number of logs of the crash",
         unit="logs",
     ),
-    Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
+    Column(
+        "reports",
+        NUMBER,
+        value=lambda row: len(row.crash.reports),
+        meaning="number of reports of the crash",
+        unit="reports",
+    ),
     Column(
         "seconds",
         SECONDS,
         value=lambda row: row.dump and round(row.outcome.seconds, 3),
+        meaning="time that its answers took",
+        null="there is no dump",
+        unit="seconds",
     ),
 )
 
@@ -351,55 +453,7 @@ COMMAND: Final = Command(
     summary="list where each of a syzkaller manager's crashes ended",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "title": Meaning(
-                    "title of the crash, as in its description", "the description could not be read"
-                ),
-                "function": Meaning("function in which the crash began", "it is unknown"),
-                "syscall": Meaning(
-                    "name of the system call that the crashed task was in",
-                    "it was in none, or it is unknown",
-                ),
-                "call": Meaning(
-                    "the system call with its arguments", "the task was in none, or it is unknown"
-                ),
-                "file": Meaning(
-                    "source file in which the crash began, relative to the build root",
-                    "it is unknown",
-                ),
-                "violations": Meaning(
-                    "whether `check` found violations",
-                    "`check` was not run, or failed, or could not judge every rule and found none",
-                ),
-                "error": Meaning(
-                    "what is wrong with the dump, and which answers are missing", "nothing is"
-                ),
-                "dump": Meaning("path of the dump", "there is none"),
-                "build_id": Meaning(
-                    "build ID of the dump's kernel, or of the image for a report", "it is unknown"
-                ),
-                "log": Meaning(
-                    "log of the crash that was dumped, or of the newest",
-                    "there is none, or the manager overwrote it",
-                ),
-                "report": Meaning("the newest report", "there is none"),
-                "program": Meaning(
-                    "file with the program that the crashed task ran", "the log does not have it"
-                ),
-                "reproducer": Meaning("program that reproduces the crash", "there is none"),
-                "c_reproducer": Meaning("C program that reproduces the crash", "there is none"),
-                "machine": Meaning(
-                    "file with the manager's description of the machine", "there is none"
-                ),
-                "reports": Meaning("number of reports of the crash", unit="reports"),
-                "seconds": Meaning("time that its answers took", "there is no dump", "seconds"),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "Answers go to the directory of -o, or to $XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, "
         "by default below ~/.local/state; nothing is written to the working directory. For each "
