@@ -24,7 +24,6 @@ from kcovdbg.console.column import (
     TEXT,
     WORD,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.command import Command, Example, Topic
@@ -49,7 +48,12 @@ _FINDING_COLUMNS: Final = (
     Column("message", meaning="what is wrong with it"),
 )
 _STACK_COLUMNS: Final = (
-    Column("address", ADDRESS, value=lambda frame: frame.pc),
+    Column(
+        "address",
+        ADDRESS,
+        value=lambda frame: frame.pc,
+        meaning="address in the function; of the innermost frame, in the instruction that wrote",
+    ),
     Column("function", SYMBOL, meaning="name of the function", null="no symbol has its address"),
     Column(
         "file",
@@ -58,7 +62,12 @@ _STACK_COLUMNS: Final = (
         null="debug info does not cover it",
     ),
     Column("line", NUMBER, meaning="line in the file", null="debug info does not cover it"),
-    Column("inline", BOOL, value=lambda frame: frame.is_inline),
+    Column(
+        "inline",
+        BOOL,
+        value=lambda frame: frame.is_inline,
+        meaning="whether the function is inlined into that of the next frame",
+    ),
 )
 _COLUMNS: Final = (
     Column("memory", ADDRESS, meaning="address of what was written"),
@@ -71,6 +80,8 @@ _COLUMNS: Final = (
         "function",
         SYMBOL,
         value=lambda caught: next((frame.function for frame in caught.stack), None),
+        meaning="function that wrote, the innermost inlined one",
+        null="no symbol has its address",
     ),
     Column(
         "reason", meaning="why another CPU may have written", null="it is certain that this one did"
@@ -88,15 +99,6 @@ _COLUMNS: Final = (
         meaning="stack of the CPU that wrote, the innermost frame first",
     ),
 )
-_MEANINGS: Final = {
-    "function": Meaning(
-        "function that wrote, the innermost inlined one", "no symbol has its address"
-    ),
-    "stack[].address": Meaning(
-        "address in the function; of the innermost frame, in the instruction that wrote"
-    ),
-    "stack[].inline": Meaning("whether the function is inlined into that of the next frame"),
-}
 
 
 def _find_watched(context: Context, what: str, field: str) -> WatchedField:
@@ -199,7 +201,7 @@ COMMAND: Final = Command(
     summary="stop the kernel at the write that breaks a rule of check",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or in "
         "GDB. The rules of check judge each write; the kernel goes on after a write that breaks "

@@ -28,7 +28,6 @@ from kcovdbg.console.column import (
     TEXT,
     WORD,
     Column,
-    Meaning,
     RowType,
 )
 from kcovdbg.console.context import Context
@@ -126,9 +125,17 @@ def records_table(
     )
 
 
+_NO_TASK: Final = "the record is of a remote section, or of several tasks"
+
+
 def _part_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns of records, and of the task that each belongs to."""
-    return (*columns, Column("tid", PID), Column("comm", COMM), Column("part", TEXT))
+    return (
+        *columns,
+        Column("tid", PID, meaning="thread id of the task", null=_NO_TASK),
+        Column("comm", COMM, meaning="name of the task", null=_NO_TASK),
+        Column("part", TEXT, meaning="`task`, or `remote` for remote sections"),
+    )
 
 
 class _CallRow(NamedTuple):
@@ -161,8 +168,8 @@ def _result_text(call: TracedSyscall) -> str:
 
 
 _CALL_COLUMNS: Final = (
-    Column("tid", PID, value="call.tid"),
-    Column("comm", COMM, json_only=True),
+    Column("tid", PID, value="call.tid", meaning="thread id of the task that made the call"),
+    Column("comm", COMM, json_only=True, meaning="name of that task"),
     Column(
         "number",
         NUMBER,
@@ -175,6 +182,8 @@ _CALL_COLUMNS: Final = (
         TEXT,
         value=lambda row: None if row.call.is_compat else syscall_name(row.call.number),
         json_only=True,
+        meaning="name of the system call",
+        null="it is a 32-bit call",
     ),
     Column(
         "call",
@@ -188,9 +197,24 @@ _CALL_COLUMNS: Final = (
         LIST,
         value=lambda row: [hex(value) for value in row.call.arguments],
         json_only=True,
+        meaning="its arguments, in hexadecimal",
     ),
-    Column("text", TEXT, value="call.text", json_only=True),
-    Column("result", NUMBER, value="call.result", text=lambda row: _result_text(row.call)),
+    Column(
+        "text",
+        TEXT,
+        value="call.text",
+        json_only=True,
+        meaning="the path or name among its arguments",
+        null="it has none",
+    ),
+    Column(
+        "result",
+        NUMBER,
+        value="call.result",
+        text=lambda row: _result_text(row.call),
+        meaning="what it returned; negative for an error",
+        null="it did not return",
+    ),
     Column(
         "first",
         NUMBER,
@@ -313,8 +337,17 @@ _OCCURRENCE_COLUMNS: Final = (
         NUMBER,
         value="occurrence.runs",
         text=lambda row: f"{row.occurrence.runs}/{row.of}",
+        meaning="number of runs that cover it",
+        unit="runs",
     ),
-    Column("count", NUMBER, title="RECORDS", value="occurrence.records"),
+    Column(
+        "count",
+        NUMBER,
+        title="RECORDS",
+        value="occurrence.records",
+        meaning="number of records in all runs",
+        unit="records",
+    ),
     Column("pc", WORD, value="occurrence.pc", priority=2),
     Column("symbol", SYMBOL, title="FUNCTION", value="location.symbol", elastic=16),
     where_column(
@@ -324,42 +357,15 @@ _OCCURRENCE_COLUMNS: Final = (
 )
 
 
-_PART_MEANINGS: Final = {
-    "tid": Meaning(
-        "thread id of the task", "the record is of a remote section, or of several tasks"
-    ),
-    "comm": Meaning("name of the task", "the record is of a remote section, or of several tasks"),
-    "part": Meaning("`task`, or `remote` for remote sections"),
-}
 COLLECT_ROWS: Final = (
     *(
         row_type._replace(
-            columns=_part_columns(row_type.columns),
-            meanings={**row_type.meanings, **_PART_MEANINGS},
-            when=f"without options, {row_type.when}",
+            columns=_part_columns(row_type.columns), when=f"without options, {row_type.when}"
         )
         for row_type in RECORD_ROWS
     ),
-    RowType(
-        _CALL_COLUMNS,
-        {
-            "tid": Meaning("thread id of the task that made the call"),
-            "comm": Meaning("name of that task"),
-            "name": Meaning("name of the system call", "it is a 32-bit call"),
-            "arguments": Meaning("its arguments, in hexadecimal"),
-            "text": Meaning("the path or name among its arguments", "it has none"),
-            "result": Meaning("what it returned; negative for an error", "it did not return"),
-        },
-        when="with `--syscall`",
-    ),
-    RowType(
-        _OCCURRENCE_COLUMNS,
-        {
-            "runs": Meaning("number of runs that cover it", unit="runs"),
-            "count": Meaning("number of records in all runs", unit="records"),
-        },
-        when="with `--repeat`",
-    ),
+    RowType(_CALL_COLUMNS, when="with `--syscall`"),
+    RowType(_OCCURRENCE_COLUMNS, when="with `--repeat`"),
 )
 """The rows of JSON that ``collect`` writes."""
 

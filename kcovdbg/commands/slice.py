@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -93,18 +92,6 @@ class _Found(NamedTuple):
     remarks: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _SliceRow:
-    """A written slice, by the keys of :data:`_COLUMNS`."""
-
-    file: str
-    bytes: int
-    pages: int
-    consistent: bool
-    buffers: int
-    stacks: Sequence[str]
-
-
 def read_everything(
     target: Target,
     layout: Layout,
@@ -156,11 +143,8 @@ def read_everything(
 def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
     """Return the sites in modules: `sites` searches memory for their calls."""
     with contextlib.suppress(KcovdbgError):
-        return [
-            site
-            for site in context.kernel.code.find_remote_sites().sites
-            if site.module is not None
-        ]
+        found = context.kernel.code.find_remote_sites()
+        return [site for site in found.sites if site.module is not None]
     return ()
 
 
@@ -203,14 +187,14 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if stream is not None:
         write_remarks(context.terminal, remarks)
         return Lines(())
-    row = _SliceRow(
-        file=args.output,
-        bytes=size,
-        pages=len(recording.pages),
-        consistent=recording.is_consistent,
-        buffers=found.buffers,
-        stacks=found.stacks,
-    )
+    row = {
+        "file": args.output,
+        "bytes": size,
+        "pages": len(recording.pages),
+        "consistent": recording.is_consistent,
+        "buffers": found.buffers,
+        "stacks": found.stacks,
+    }
     return Table(_COLUMNS, [row], remarks=remarks, is_record=True)
 
 

@@ -49,6 +49,7 @@ def _syscall_column(state: State) -> Column:
     )
 
 
+_NO_MEMBER: Final = "tasks of this kernel have no such member"
 _SESSION_COLUMNS: Final = (
     Column("device", TEXT, meaning="name of the device"),
     Column(
@@ -61,20 +62,20 @@ _SESSION_COLUMNS: Final = (
         "area",
         ADDRESS,
         meaning="address of the buffer or area",
-        null="tasks of this kernel have no such member",
+        null=_NO_MEMBER,
     ),
     Column(
         "size",
         NUMBER,
         meaning="its size",
-        null="tasks of this kernel have no such member",
+        null=_NO_MEMBER,
         unit="words",
     ),
     Column(
         "sequence",
         NUMBER,
         meaning="sequence number of the last record",
-        null="tasks of this kernel have no such member",
+        null=_NO_MEMBER,
     ),
     Column(
         "role",
@@ -86,7 +87,7 @@ _SESSION_COLUMNS: Final = (
         "enabled",
         BOOL,
         meaning="whether records are written",
-        null="tasks of this kernel have no such member",
+        null=_NO_MEMBER,
     ),
     Column("count", NUMBER, meaning="words in use", null=UNREAD, unit="words"),
     Column("full", BOOL, meaning="whether no record fits into the rest", null=UNREAD),

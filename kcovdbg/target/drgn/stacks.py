@@ -47,12 +47,8 @@ class DrgnStacks:
             try:
                 return self._unwind(self._target.prog, task)
             except drgn.UnsupportedOperation:
-                # A machine that runs and has not panicked is not paused for this.
-                state = self._target.state() if self._target.live else None
-                if state is None:
-                    raise
-                has_panicked = find_panic_cpu(self._target.prog) is not None
-                if state is not MachineState.STOPPED and not has_panicked:
+                # drgn unwinds no task that runs on a live machine, even if the machine is stopped.
+                if not self._stands_still():
                     raise
                 with self._target.connection.pause() as is_stopped:
                     if not is_stopped:
@@ -63,6 +59,13 @@ class DrgnStacks:
             raise CapabilityError(
                 f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
+
+    def _stands_still(self) -> bool:
+        """Return whether a live machine is stopped, or has panicked: others are not paused."""
+        state = self._target.state() if self._target.live else None
+        if state is None:
+            return False
+        return state is MachineState.STOPPED or find_panic_cpu(self._target.prog) is not None
 
     def _copy_stopped(self) -> drgn.Program:
         """Return a Program of a stopped machine that has the registers of its CPUs, as a dump
