@@ -80,7 +80,7 @@ class _Row(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The function, with those that it was inlined into; the PC where it is unknown."""
+        """The function and the function that it was inlined into; the PC where they are unknown."""
         if self.location.innermost.function:
             return function_text(self.location)
         return f"{self.pc:#x}"

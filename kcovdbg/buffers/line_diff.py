@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Differences between runs of two sides by lines of source: those that one side executed and the
-other did not.
-"""
+"""Compare runs of two sides by lines of source: find the lines that only one side executed."""
 
 from __future__ import annotations
 

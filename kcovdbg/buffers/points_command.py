@@ -138,7 +138,7 @@ def _find_points(context: Context, place: str) -> _Found:
         named = context.kernel.names.make_function_finder().find_in_image(place)
         if any(start.room for start in named):
             return _list_code(image, place, named)
-    # A function of a module, or a file or directory, of which the modules may have parts as well.
+    # A function of a module, or a file or directory that modules have parts of as well.
     modules = context.kernel.points.find_module_tables()
     parts = [found, *(_find_in_table(module, place) for module in modules)]
     known = [part for part in parts if part is not None]
@@ -188,7 +188,7 @@ def _list_code(table: LocationTable, place: str, named: Sequence[FunctionStart])
 def _explain_absence(table: LocationTable, function: str, symbols: Iterable[FunctionSymbol]) -> str:
     """Return why a function has no points.
 
-    :param symbols: those of the function.
+    :param symbols: the symbols of the function.
     """
     text = f"'{function}' is not instrumented: it has no coverage point"
     units = {symbol.unit for symbol in symbols if symbol.unit}
@@ -209,7 +209,7 @@ def _explain_absence(table: LocationTable, function: str, symbols: Iterable[Func
 def _coverage(
     rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomplete: bool
 ) -> Iterator[str]:
-    """Yield the numbers of points that a buffer has, and of those that it cannot have.
+    """Yield the number of points that a buffer has, and of points that it cannot have.
 
     :param kinds: the kinds of points that the buffer can have.
     :param is_incomplete: whether records could not be read.

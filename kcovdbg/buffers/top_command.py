@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
     @property
     def function(self) -> str | None:
-        # A file has many functions, of which its hottest PC has one.
+        # A file has many functions; its hottest PC is in one of them.
         return self.location.innermost.function if self.by != "file" else None
 
     @property

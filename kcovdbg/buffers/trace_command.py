@@ -440,7 +440,7 @@ def _make_row(step: TraceStep, story: _Story) -> _Row:
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
-    """Yield the values in a step's records, up to the first returned one: those of one call."""
+    """Yield the values of one call in a step's records: up to the first returned value."""
     buffer = story.buffer
     # Other records hold no values.
     if not buffer.encoding.codec.is_variable:

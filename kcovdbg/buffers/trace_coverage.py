@@ -237,7 +237,7 @@ class LineFinder:
     ) -> tuple[PointLines, list[str]]:
         """Return the lines with points, and remarks on records without a line."""
         if trace.quality & Quality.EXACT:
-            # An executed address need not be that of a point.
+            # An executed address need not be a point.
             return NO_POINT_LINES, []
         wanted: Callable[[Frame], bool] | None = None
         if place is not None:
@@ -249,8 +249,8 @@ class LineFinder:
         found = find_lines(
             columns, counts.records, trace.kinds, wanted, has_unexecuted=has_unexecuted
         )
-        # An approximate location outside of the table is that of no point; one of the table is
-        # that of a tail call.
+        # A PC with an approximate location is no point if the table lacks it, and otherwise was
+        # recorded by a tail call.
         no_points = sum(columns.approximate[index] for index in columns.unlisted)
         tail_calls = columns.approximate.count(1) - no_points
         remarks = []

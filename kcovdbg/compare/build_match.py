@@ -406,7 +406,7 @@ class MatchSide(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BuildMatch:
-    """Points recorded in either build, matched with those of the other."""
+    """Points recorded in either build, matched with points of the other build."""
 
     sides: Sequence[MatchSide]
     """The left one first."""
@@ -423,7 +423,7 @@ class BuildMatch:
     """Functions whose lines were paired by their order."""
 
     def remarks(self) -> Iterator[str]:
-        """Yield remarks on what was matched, and how, and on what was not."""
+        """Yield remarks: what was matched and how, and what was not."""
         parts = [f"{self.same} functions in both"]
         if self.moved:
             named = (f"{name} ({old} → {new})" for name, old, new in self.moved)
@@ -816,7 +816,7 @@ class BuildComparison:
         return self.match.pairs.name(function, side)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return remarks on what was matched, and how, and on what was not."""
+        """Return remarks: what was matched and how, and what was not."""
         if self.match is None:
             return ()
         return tuple(self.match.remarks())

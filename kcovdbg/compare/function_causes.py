@@ -61,7 +61,7 @@ class Absence(str, Enum):
 
 
 class FunctionCause(NamedTuple):
-    """A cause, and what it names."""
+    """A cause, and the detail that it names."""
 
     cause: Absence
     detail: str | None = None
@@ -130,7 +130,7 @@ class _BuiltCode:
     """What a build has of files and functions, whether or not they have points.
 
     :param build: with a table.
-    :param trace: what it recorded.
+    :param trace: its records.
     """
 
     def __init__(self, build: Kernel, trace: TraceRecords) -> None:
@@ -227,7 +227,7 @@ class _BuiltCode:
         return False
 
     def _has_tree(self, files: frozenset[str]) -> bool:
-        """Return whether a whole source tree is at hand: others have what was compiled alone."""
+        """Return whether a whole source tree is at hand, not only the files that were compiled."""
         sources = sorted(file for file in files if file.endswith(".c"))
         for file in sources[:_MOST_LOOKUPS]:
             path = self._build.sources.tree.find(file)

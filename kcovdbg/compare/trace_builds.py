@@ -45,7 +45,7 @@ class TraceBuilds(NamedTuple):
     kernels: Sequence[Kernel]
     """The kernel of each side; sides of one build share it."""
     remarks: tuple[str, ...]
-    """Why PCs have no names, or may have wrong ones: what was assumed of the traces."""
+    """Why PCs have no names, or perhaps wrong ones, and what was assumed about the traces."""
 
 
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds:
@@ -104,7 +104,7 @@ class TraceSide(NamedTuple):
 def read_sides(
     context: Context, whats: Sequence[str]
 ) -> tuple[Sequence[TraceSide], tuple[str, ...]]:
-    """Read buffers, each for the kernel that it is of; return also what was assumed of them.
+    """Read buffers, each for its own kernel. Return them with what was assumed about them.
 
     :raises KcovdbgError: as :func:`find_builds`, or when there is no such buffer.
     """
@@ -215,7 +215,7 @@ def compare_builds(
     functions = []
     for build, recorded in zip(builds, sides, strict=True):
         find_point_table(context, build)
-        # Points of modules that may be counterparts; those of the image are in the table.
+        # Points of modules that may be counterparts. The table has the image's points.
         others = set()
         for pc, kind in build.points.of_modules.items():
             if kind in kinds and pc not in recorded:

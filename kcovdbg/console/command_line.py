@@ -116,7 +116,7 @@ def parse_line(source: str) -> CommandLine:
     if stripped.startswith("<"):
         return _parse_script(source, len(source) - len(stripped))
     if stripped.startswith("?"):
-        # Parse the rest as that of any other command.
+        # Parse the rest as the words of any other command.
         line = parse_line(source.replace("?", " ", 1))
         return replace(
             line, source=source, words=(Word("help", len(source) - len(stripped)), *line.words)

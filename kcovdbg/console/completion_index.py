@@ -49,7 +49,7 @@ def _is_part(typed: str) -> bool:
 
 
 def find_matching(entries: Iterable[Candidate], typed: str) -> Iterator[Candidate]:
-    """Yield the words that begin with a text, then those that have it elsewhere."""
+    """Yield the words that begin with a text, then words that have it elsewhere."""
     later: list[Candidate] = []
     for entry in entries:
         if entry.text.startswith(typed):
@@ -103,8 +103,8 @@ class Index:
     """Words that complete values at one moment; of equal words the first one counts."""
 
     words: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
-    """By :class:`~kcovdbg.console.argument.Value`; those that follow a prefix in a buffer's name by
-    the prefix.
+    """By :class:`~kcovdbg.console.argument.Value`; words after a prefix of a buffer's name, by that
+    prefix.
     """
     code: CodeIndex = CodeIndex()  # noqa: RUF009
 

@@ -174,7 +174,7 @@ def _fit(
 ) -> dict[int, int]:
     """Drop and shorten columns until they fit.
 
-    :param widths: by the index of the column; the returned ones have those that remain.
+    :param widths: by the index of the column; the result has the columns that remain.
     :param may_shorten: whether to shorten columns rather than drop one that is more than a detail.
     """
     left = dict(widths)

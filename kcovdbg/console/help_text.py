@@ -123,7 +123,7 @@ def command_schema(command: Command) -> Lines:
 def command_help(command: Command, width: int | None, prefix: str = "") -> Lines:
     """Return the help of one command.
 
-    :param prefix: what is typed before the command, with its space: ``kcov-show `` in GDB.
+    :param prefix: the word before the command, with its space: ``kcov-show `` in GDB.
     """
     return Lines(
         tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)),
@@ -215,7 +215,7 @@ _RETURN_ADDRESSES: Final = (
 def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
     """Return the help of buffer names, and of the options of commands that read trace files.
 
-    :param options: those of which some command takes any.
+    :param options: of all commands.
     """
     chosen = {option.names: option for option in options if option.topic == BUFFERS_TOPIC}
     size = min(width or _WIDTH, 100)

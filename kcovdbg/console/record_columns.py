@@ -40,7 +40,7 @@ FRAME_COLUMNS: Final = (
 def frames_column(read: str | Callable[[Any], Any] = "location.frames") -> Column:
     """Return the column ``frames`` of JSON.
 
-    :param read: from a row to its frames; by default those of its location.
+    :param read: from a row to its frames; by default to the frames of its location.
     """
     return Column(
         "frames",
@@ -67,7 +67,7 @@ def where_column(
 ) -> Column:
     """Return the column of the text view with file and line.
 
-    :param text: from a row to them; by default to those of its location's innermost frame.
+    :param text: from a row to file and line; by default those of its innermost frame.
     """
     return Column("where", PATH, text=text, text_only=True, elastic=elastic, priority=priority)
 
@@ -235,7 +235,7 @@ def approximate_errors(row: Any) -> tuple[str, ...]:
 
 
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:
-    """Return what is missing of a record, for the key ``errors``."""
+    """Return what a record lacks, for the key ``errors``."""
     problem = None
     if row.record.partial is not None:
         problem = row.record.partial.problem

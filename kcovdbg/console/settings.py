@@ -26,7 +26,7 @@ KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
 
 
-# Lines before that of an error, where its cause is looked for.
+# The cause of an error is looked for in so many lines before it.
 _MAX_DISTANCE: Final = 100
 _TOML_ERROR: Final = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
@@ -88,7 +88,7 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
 
 
 def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return what the lines of a file say without those that are wrong, and these."""
+    """Return the content of a file without its wrong lines, and the problems of these."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -175,8 +175,8 @@ _IMPOSSIBLE_REFCOUNT: Final = 10**7
 
 
 def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
-    """Return the refcount and what was found of it; one that no object can have is left out: ``…,
-    found 2``.
+    """Return the refcount, and the number of references found if it differs. A refcount that no
+    object can have is left out: ``…, found 2``.
     """
     refcount = None if kcov.fields is None else kcov.fields.refcount
     if refcount is None:

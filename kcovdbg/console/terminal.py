@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The terminal: the streams that answers and errors go to, what they can show, and styles."""
+"""The terminal: the streams for answers and errors, what they can show, and styles."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ class Terminal:
     process runs them.
     """
     spell: Callable[[str], str] | None = None
-    """Puts the command lines in a remark into the frontend's words; None: they are those of the
-    program.
+    """Puts the command lines in a remark into the frontend's words; None: they stay as in kcovdbg's
+    own shell.
     """
 
     @property
@@ -240,6 +240,6 @@ def settle_streams() -> None:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Let what is written to a stream from now on, by this process, go nowhere."""
+    """Discard what this process writes to a stream from now on."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Text on a terminal: what is escaped, how wide it is, and the colors and parts of source code."""
+"""Text on a terminal: escapes, widths, and the colors and parts of source code."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ class ViewRows:
         return max(0, bisect_right(self._chosen, row) - 1)
 
     def find_differences(self) -> list[int]:
-        """Return the rows in which differences begin, of those that are shown, ascending."""
+        """Return the shown rows in which differences begin, ascending."""
         rows = []
         for part, start in zip(self._parts, self._start, strict=False):
             row = bisect_left(self._chosen, start)

@@ -42,11 +42,11 @@ class Call:
     last: int
     """Index of its last record."""
     points: int = 0
-    """Records between, without those of nested calls."""
+    """Records between, without records of nested calls."""
 
     @property
     def total(self) -> int:
-        """Its records, with those of nested calls."""
+        """Its records, including records of nested calls."""
         return self.last - self.first + 1
 
 
@@ -121,7 +121,7 @@ class LocatedCall(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Records of the call, with those of nested calls."""
+        """Records of the call, including records of nested calls."""
         return self.call.total
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of lines and functions: points of lines, and the states of those that have code."""
+"""Coverage of lines and functions: the points of lines, and the states of lines with code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LineCoverage(NamedTuple):
     hits: int
     """Records of the line's points, or of its code if those are more."""
     points: int
-    """Points that the compiler put there, those of functions inlined there included."""
+    """Points that the compiler put there, including points of functions inlined there."""
     covered: int
     """Points that were executed."""
 
@@ -58,7 +58,7 @@ class FileCoverage(NamedTuple):
 
     @property
     def unknown_lines(self) -> int:
-        """Number of lines of which it is unknown whether they were executed."""
+        """Number of lines that may or may not have been executed."""
         return sum(self.states.count(state) for state in LineState if state.is_unknown)
 
     def rows(self) -> Iterator[LineCoverage]:

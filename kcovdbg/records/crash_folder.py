@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names of the files in a crash directory of syzkaller, by which it is known.
+"""Names of the files in a crash directory of syzkaller, which identify it.
 
 In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until
 2024), pkg/manager/diff_store.go and tools/syz-crush (other names), syz-manager/manager.go (which
@@ -28,7 +28,7 @@ def is_workdir(folder: Path) -> bool:
 
 
 def is_crash_folder(names: Iterable[str]) -> bool:
-    """Return whether a directory with files of these names is that of a crash."""
+    """Return whether a directory with files of these names is of a crash."""
     found = set(names)
     patterns = [LOG_NAME, REPORT_NAME, REPRODUCER_NAME]
     if DESCRIPTION in found:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The function in which a crash began, by the functions of a stack: those that report, handle or
-help are passed over.
+"""Find the function in which a crash began in a stack, passing over functions that report, handle
+the crash or help.
 """
 
 from __future__ import annotations

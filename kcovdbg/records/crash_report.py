@@ -135,11 +135,11 @@ class ReportedStack(NamedTuple):
     """Index of its first line."""
     frames: Sequence[ReportedFrame]
     task: ReportedTask | None
-    """The one whose stack it is, as the lines before it say."""
+    """The task whose stack it is, by the lines before it."""
     is_allocation: bool = False
     """Whether kmemleak reports it, as the stack of an allocation."""
     is_doubtful: bool = False
-    """Whether another one is more likely the crash's."""
+    """Whether another stack is more likely the crash's."""
     caller: str | None = None
     """Who printed it; None where the log does not say."""
 
@@ -291,7 +291,7 @@ def summarize_report(text: str) -> ReportSummary:
 
 
 def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
-    """Yield the tasks that reports name, without those of stacks that are no crash's."""
+    """Yield the tasks that reports name, without tasks of harmless stacks."""
     for _, own in untangle(lines):
         is_harmless = False
         for line in own:
@@ -305,7 +305,9 @@ def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
 
 
 def _find_headline_function(lines: Iterable[LogLine]) -> str | None:
-    """Return the function that the first of the lines names that remain where a log ends early."""
+    """Return the function in the headline of a report whose stack is missing, as in a log that ends
+    early.
+    """
     for line in lines:
         at = 0
         if not COUNTER.match(line.message):
@@ -328,9 +330,7 @@ def _find_function(text: str, start: int) -> CodeWord | None:
 
 
 def find_stacks(lines: Sequence[LogLine]) -> list[ReportedStack]:
-    """Return the stacks in a log by their first lines, without those of what cannot have caused a
-    crash.
-    """
+    """Return the stacks in a log by their first lines, without harmless stacks."""
     numbers = {id(line): index for index, line in enumerate(lines)}
     found = [stack for _, own in untangle(lines) for stack in _find_own_stacks(own, numbers)]
     return sorted(found, key=lambda stack: stack.start)

@@ -50,7 +50,7 @@ class ExactReading(NamedTuple):
 
     @property
     def has_blocks(self) -> bool:
-        """Whether most addresses begin blocks, which those of other lists do not."""
+        """Whether most addresses begin blocks; addresses of other lists do not."""
         return self.sample >= _LEAST and self.starts >= _BLOCKS * self.sample
 
 
@@ -97,7 +97,7 @@ def read_exactly(
 
 
 def is_instruction_run(words: Sequence[int]) -> bool:
-    """Return whether addresses are those of instructions that follow each other, mostly."""
+    """Return whether most addresses are of instructions that follow each other."""
     distinct = sorted(set(words))
     near = sum(later - earlier <= _LONGEST for earlier, later in pairwise(distinct))
     return len(distinct) >= _RUN and near >= _NEIGHBORS * len(distinct)

@@ -157,7 +157,7 @@ class TraceStep:
     records: int = 0
     """Its own records."""
     total: int = 0
-    """Its records and those of the steps below it."""
+    """Its records and the records of the steps below it."""
     rounds: int = 0
     """How often it was entered from the step above."""
     below: dict[object, TraceStep] = field(default_factory=dict)
@@ -220,7 +220,7 @@ def chain_functions(
     :param is_entry: returns whether the record at a position is the first point of its function, so
         that the function was entered there and not returned to.
     :param is_outermost: returns whether a group is a function that user space enters.
-    :param limit: for the number of steps: those of random records would not fit into memory.
+    :param limit: for the number of steps: a trace of random records has too many for memory.
     """
     path = [TraceStep(-1, None, 0)]
     count, end = 0, None

@@ -76,7 +76,7 @@ def _found(kind: InputKind, noun: str | None = None, hint: str | None = None) ->
 
 
 def find_path_kind(path: str) -> FoundKind:
-    """Return what is at a path.
+    """Return the kind of the file or directory at a path.
 
     :raises KcovdbgError: when it cannot be read, or is damaged.
     """
@@ -250,7 +250,7 @@ def _find_json_kind(text: bytes) -> FoundKind | None:
 
 
 def _read_start(data: bytes) -> tuple[PcFile | None, NotATraceError | None]:
-    """Read the start of a list of PCs, or of a buffer; return why it is none, where it is none."""
+    """Read the start of a list of PCs, or of a buffer. Return an error instead if it is neither."""
     if len(data) >= LOOKED_AT:
         # The last line is cut.
         data = data[: data.rfind(b"\n") + 1] or data
@@ -278,7 +278,7 @@ def _find_folder_kind(folder: Path) -> FoundKind:
         hint = f"-s {folder} takes debug info from it"
         return _found(InputKind.OTHER, "a directory of kernel images", hint)
     if any(map(_is_trace, _list_traces(folder)[:_TRIED])):
-        # What is none is left out by name when they are read.
+        # Files that are no traces are reported when all are read.
         return _found(InputKind.TRACE, "a directory of traces")
     hint = _find_file_hint(folder, names) or "name a file in it"
     return _found(InputKind.OTHER, "a directory without traces or crashes", hint)

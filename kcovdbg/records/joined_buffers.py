@@ -111,7 +111,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
 
 
 def _join_words(columns: Iterable[array[int] | None]) -> array[int] | None:
-    """Return the words of several files one after another; None where those of one are unknown."""
+    """Return the words of several files one after another; None if those of one are unknown."""
     words = array("Q")
     for column in columns:
         if column is None:

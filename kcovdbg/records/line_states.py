@@ -126,7 +126,7 @@ class Place(NamedTuple):
     """Where a task is inside the kernel: addresses as in the image."""
 
     positions: Sequence[int]
-    """The next instruction, and those that exceptions on the stack interrupted."""
+    """The next instruction, and the instructions that exceptions on the stack interrupted."""
     stack: Sequence[int]
     """The return addresses of all frames."""
 
@@ -299,7 +299,7 @@ class CodeBlock(NamedTuple):
     successors: Sequence[int]
     """Indexes of blocks."""
     lines: Sequence[tuple[str, int]]
-    """File and line of its code; the last one is that of its branch, where it has one."""
+    """File and line of its code; the line of its branch, if it has one, is last."""
 
 
 # Converting numbers of C to the same few members takes longer than finding them again.
@@ -308,7 +308,7 @@ _make_state: Final = cache(BlockState)
 
 
 class FunctionBlocks(NamedTuple):
-    """The blocks of a function, with those of its cold part, by address."""
+    """The blocks of a function, including its cold part, by address."""
 
     flags: FunctionFlag
     blocks: Sequence[CodeBlock]

@@ -2,9 +2,8 @@
 """Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses
 in any notation.
 
-In a log most are return addresses. Behind the names of some registers and in some banners they are
-addresses of instructions:
-:mod:`.report_table` knows these.
+Most places in a log are return addresses. After the names of some registers, and in some banners,
+they are addresses of instructions: :mod:`.report_table` lists these.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ class CodeWord(NamedTuple):
     is_oops: bool = False
     """Whether the address is from an oops, so that it includes the KASLR offset."""
     is_torn: bool = False
-    """Whether another CPU's message cut it off: the offset and the size need not be what was meant.
-    """
+    """Whether another CPU's message cut it off, so that offset and size may be incomplete."""
     is_located: bool = False
     """Whether its source line follows it in the text."""
     is_at_end: bool = False
@@ -155,7 +153,7 @@ def find_code_words(text: str) -> list[CodeWord]:
     """Return the functions with offsets in a line of a log, or the addresses of a line that has
     nothing else.
 
-    :param text: without what is in front of the line.
+    :param text: a line without its prefix.
     """
     if len(text) > _MAX_LINE:
         return []

@@ -237,7 +237,7 @@ def find_convention(
     :param points: of the image, then of modules.
     :param call_length: bytes of a call of a callback; 0 if unknown.
     :param kaslr_offset: of the kernel, which words may include; None where none does.
-    :param modules: name, start and end of those that are loaded, with known points or not.
+    :param modules: name, start and end of each loaded module, whether its points are known or not.
     :param least: how many distinct words decide; fewer are left as they are.
     """
     if not words or not points:
@@ -270,8 +270,7 @@ def count_points(words: array[int], points: Sequence[CodeAddresses]) -> int:
 
 
 def restore_upper_halves(words: array[int], points: CodeAddresses) -> tuple[array[int], int]:
-    """Return words with the upper halves of the addresses of which they have the lower half, and
-    how many these are.
+    """Return words in which lower halves of addresses are whole again, and the number of these.
 
     :param points: of the image.
     """
@@ -345,7 +344,7 @@ class _Search:
         return self._finish([raw], missing)._replace(choices=tuple(choices))
 
     def _split(self, indexes: array[int], way: WordReading) -> tuple[_Chosen, array[int]]:
-        """Return a way with those of some words that are points in it, and the other words."""
+        """Return a way with the words that are points in it, and the other words."""
         missing = self._missing(indexes, way.correction)
         return _Chosen(way, _without(indexes, missing)), missing
 
@@ -389,7 +388,7 @@ class _Search:
         return self._finish(chosen, rest)
 
     def _missing(self, indexes: array[int], correction: int) -> array[int]:
-        """Return those of some distinct words that are no points when a number is added to them."""
+        """Return the distinct words that are no points when a number is added to them."""
         return find_missing(self.distinct, indexes, self.points, correction)
 
     def _choose(

@@ -42,7 +42,7 @@ class ModuleBase(NamedTuple):
 
 
 class PcFile(NamedTuple):
-    """The addresses in a file, and what was found on the way."""
+    """The content of a file with addresses."""
 
     words: array[int] = array("Q")
     """The addresses in order; none where the file is a buffer."""
@@ -117,6 +117,97 @@ _QUOTED: Final = 60
 _HEX_HINT: Final = (
     "a list has an address per line, as in 0xffffffff81000000; --format names another format"
 )
+# Bytes of a file that decide its format.
+_START: Final = 4096
+# Bytes of lists of numbers.
+_PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
+# An empty list, map, tuple or set, as JSON and Python write it.
+_EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
+# A number may be a constant of C.
+_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*(?:[,;]\s*)?(?:#.*)?")
+# The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at
+# ffffffff811dc419".
+_COMMENT: Final = re.compile(rb"\s*(#(?!\d{1,4}\s)|//|;|\Z)")
+# Addresses among words: not the offsets and sizes of symbols.
+_TOKEN: Final = re.compile(
+    rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}"
+    rb"(?![\w.])"
+)
+# Bytes that one call into a pattern looks at: a signal is handled between two calls.
+_PIECE: Final = 1 << 20
+# The longest line that is matched as a whole; of a longer one the addresses count.
+_LONGEST: Final = 1 << 16
+
+
+def read_pc_file(
+    path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)
+) -> PcFile:
+    """Read a list of PCs.
+
+    :param path: of the file, for errors.
+    :param data: its contents.
+    :param wanted: its format; None to find it by its content.
+    :param code: where the kernel's code may be, in addition to the upper half: the first address,
+        and the one after the last.
+    :raises NotATraceError: when it is not such a list.
+    :raises KcovdbgError: when it is compressed and damaged, or too large.
+    """
+    data = unpack_data(path, data)
+    text = decode_utf16(data)
+
+    def is_address(value: int) -> bool:
+        return is_upper(value, 64) or is_upper(value, 32) or code[0] <= value < code[1]
+
+    if not _is_text(text[:_START]):
+        return _read_binary(path, data, wanted, code)
+    return _read_text(_Text(path, text, is_address), wanted)
+
+
+def upper_half(bits: int) -> range:
+    """Return the numbers that may be addresses in the upper half of an address space."""
+    return range(1 << bits - 1, (1 << bits) - _ERRORS)
+
+
+def is_upper(value: int, bits: int) -> bool:
+    """Return whether a number may be an address in the upper half of an address space."""
+    return value in upper_half(bits)
+
+
+# Bytes of text files besides printable ASCII; ESC is in consoles' logs.
+_TEXT_BYTES: Final = bytes((*b"\t\n\v\f\r\x1b", *range(0x20, 0x7F)))
+
+
+def _is_text(start: bytes) -> bool:
+    odd = start.translate(None, _TEXT_BYTES)
+    if odd and min(odd) < 0x80:
+        return False
+    # A character may be cut at the end.
+    end = len(start) - 3
+    return not odd or start.decode("utf-8", "ignore").encode()[:end] == start[:end]
+
+
+def _read_text(file: _Text, wanted: PcFormat | None) -> PcFile:
+    path, data = file.path, file.data
+    start = data[:_START].lstrip()
+    if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
+        return PcFile()
+    if _COMMENT.match(data) and data.strip() and all(map(_COMMENT.match, _lines(data))):
+        raise NotATraceError(path, "comments", detail="no line has an address", hint=_HEX_HINT)
+    if wanted is None:
+        _refuse_other_texts(path, start)
+    for kind, is_of_kind, read in _TEXT_READERS:
+        if wanted is kind or (wanted is None and is_of_kind(start, data)):
+            return read(file)
+    if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
+        return _read_binary(path, data, wanted, (0, 0))
+    return _read_numbers(file, wanted)
+
+
+def _first_line(start: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Return whether the first lines that are no comments match, mostly."""
+    lines = [line for line in start.splitlines()[:8] if not _COMMENT.match(line)]
+    return sum(bool(pattern.fullmatch(line)) for line in lines) > len(lines) // 2
+
 
 # Beginnings of text files of other kinds.
 _OTHER_TEXTS: Final = (
@@ -162,200 +253,6 @@ _STACK: Final = re.compile(
     rb"\s*#\d{1,4}\s+(0[xX][0-9a-fA-F]{8,16}\s|\[[0-9a-fA-F]{8,16}\]\s|[^\s(]+( \(|\+0x)).*"
     rb"|\s{4}\s*at [^\s:]+:\d+"
 )
-_OTHER_BINARIES: Final = (
-    (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
-    (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
-    (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: lz4 -d"),
-    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
-    (
-        b"\xdb\xad\x0b\0",
-        "syzkaller's corpus, programs without coverage",
-        "its manager serves PCs at /rawcover",
-    ),
-    (b"PAR1", "a Parquet file", None),
-    (b"SQLite format 3", "an SQLite database", None),
-    (b"\x93NUMPY", "an array of NumPy", "write its words alone: array.tofile(FILE)"),
-    (b"PERFILE2", "perf's data", None),
-    (b"\x89PNG", "an image in PNG", None),
-    (b"\xd4\xc3\xb2\xa1", "packets of a network", None),
-    (b"\xa1\xb2\xc3\xd4", "packets of a network", None),
-    (b"\x0a\x0d\x0d\x0a", "packets of a network", None),
-    (b"%PDF", "a PDF document", None),
-    (b"\x81rforpl\xff", "a profile of LLVM", None),
-    (b"\xfflprofr\x81", "a profile of LLVM", None),
-    (b"oncg", "gcov's notes", None),
-    (b"adcg", "gcov's data", None),
-)
-_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
-_SANCOV: Final = {0xC0BFFFFFFFFFFF64: 8, 0xC0BFFFFFFFFFFF32: 4}
-
-# Bytes of text files besides printable ASCII; ESC is in consoles' logs.
-_TEXT_BYTES: Final = bytes((*b"\t\n\v\f\r\x1b", *range(0x20, 0x7F)))
-_START: Final = 4096
-# Bytes of lists of numbers.
-_PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
-_BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
-# An empty list, map, tuple or set, as JSON and Python write it.
-_EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
-# A number may be a constant of C.
-_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*(?:[,;]\s*)?(?:#.*)?")
-# The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at
-# ffffffff811dc419".
-_COMMENT: Final = re.compile(rb"\s*(#(?!\d{1,4}\s)|//|;|\Z)")
-# Addresses among words: not the offsets and sizes of symbols.
-_TOKEN: Final = re.compile(
-    rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}"
-    rb"(?![\w.])"
-)
-# In front of a line's words: their address, as GDB and crash print it, or the address of a frame on
-# the stack, as crash prints it.
-_PLACE: Final = re.compile(
-    rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)|"
-    rb"\s*#\d{1,4}\s+\[[0-9a-fA-F]{8,16}\]\s"
-)
-# From, to and count, as kAFL writes them.
-_EDGE: Final = re.compile(
-    rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})"
-    rb"(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
-)
-_EDGE_HEADING: Final = re.compile(
-    rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)",
-    re.IGNORECASE,
-)
-_OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
-# A function with an offset, as printk's %pS, /proc/PID/stack and ftrace print it. Without a size it
-# may be a module with an offset.
-_FUNCTION: Final = re.compile(
-    rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?"
-    rb"(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
-    rb"(?!vmlinux|bzImage|Image)[A-Za-z_.$][\w.$]*(?<!\.ko)\+0x[0-9a-fA-F]{1,16})"
-    rb"(?:\s\[[\w-]{1,64}(?:\s[0-9a-f]{1,64})?\])?\s*(?:[;#].*)?"
-)
-_JSON_PC: Final = re.compile(
-    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover'
-    rb'|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
-    re.IGNORECASE,
-)
-_JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
-_JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
-_DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
-_DRCOV_BLOCK: Final = re.compile(rb"module\[ *(\d{1,10})\]: *(0[xX][0-9a-fA-F]{1,16}) *,")
-# Start, size and module of a block.
-_DRCOV_ENTRY: Final = struct.Struct("<IHH")
-# The address of a translation block follows the base of its segment; in QEMU before 2.11 the number
-# of the CPU.
-_QEMU_BLOCK: Final = re.compile(
-    rb"^Trace (?:(\d{1,5}): )?0x[0-9a-f]{1,16} \[(?:[0-9a-f]{1,16}/"
-    rb"|\d{1,5}: )?([0-9a-f]{1,16})[/\]]|"
-    rb"^(?:Stopped"
-    rb"|Abandoned) execution of TB chain before "
-    rb"0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
-    re.MULTILINE,
-)
-_QEMU_TITLE: Final = re.compile(
-    rb"^-{8,32}\r?\nIN: ?[^\n]{0,400}\n(?:[^0\n][^\n]{0,400}\n){0,2}0x[0-9a-f]{8,16}: ",
-    re.MULTILINE,
-)
-_QEMU_INSTRUCTION: Final = re.compile(rb"^IN:|^0x([0-9a-f]{8,16}): ", re.MULTILINE)
-# Command, PID, CPU and time of a sample; each of its addresses has a symbol, or a file in
-# parentheses.
-_PERF_HEAD: Final = re.compile(
-    rb"[ \t]{0,16}\S[^\n]{0,31}?[ \t]{1,16}-?\d{1,10}(?:/-?\d{1,10})?[ \t]{1,16}"
-    rb"(?:\[\d{1,5}\][ \t]{1,16})?\d{1,12}\.\d{1,9}:[ \t]"
-)
-_PERF_ADDRESS: Final = re.compile(rb"(?:(?<=[ \t])|^)([0-9a-f]{8,16})(?=[ \t]|$)")
-_PERF_LINE: Final = re.compile(rb"[ \t]{0,32}[0-9a-f]{8,16} [^\n]{1,400} \(\S{1,400}\)(?:[ \t].*)?")
-_GDB_STOP: Final = re.compile(
-    rb"(?:\s*=>\s{1,8}|\d{1,9}\t\s{0,8})0x([0-9a-f]{8,16})(?: <[^>\n]{1,400}>)?:\s.*|"
-    rb"(?:Thread \d{1,5} [^\n]{0,80}hit )?(?:Temporary breakpoint|Hardware assisted breakpoint"
-    rb"|Breakpoint) "
-    rb"\d{1,6}(?:\.\d{1,6})?, "
-    rb"0x([0-9a-f]{8,16}) in .*"
-)
-# How far back a block that was not executed in the end is in the log: other CPUs may have logged
-# blocks meanwhile.
-_RECENT: Final = 64
-# Bytes that one call into a pattern looks at: a signal is handled between two calls.
-_PIECE: Final = 1 << 20
-# The longest line that is matched as a whole; of a longer one the addresses count.
-_LONGEST: Final = 1 << 16
-# A module's number in a block of drcov has 16 bits.
-_MOST_MODULES: Final = 1 << 16
-
-
-def read_pc_file(
-    path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)
-) -> PcFile:
-    """Read a list of PCs.
-
-    :param path: of the file, for errors.
-    :param data: its contents.
-    :param wanted: its format; None to find it by its content.
-    :param code: where the kernel's code may be, in addition to the upper half: the first address,
-        and the one after the last.
-    :raises NotATraceError: when it is not such a list.
-    :raises KcovdbgError: when it is compressed and damaged, or too large.
-    """
-    data = unpack_data(path, data)
-    text = decode_utf16(data)
-
-    def is_address(value: int) -> bool:
-        return is_upper(value, 64) or is_upper(value, 32) or code[0] <= value < code[1]
-
-    if not _is_text(text[:_START]):
-        return _read_binary(path, data, wanted, code)
-    return _read_text(_Text(path, text, is_address), wanted)
-
-
-def upper_half(bits: int) -> range:
-    """Return the numbers that may be addresses in the upper half of an address space."""
-    return range(1 << bits - 1, (1 << bits) - _ERRORS)
-
-
-def is_upper(value: int, bits: int) -> bool:
-    """Return whether a number is one of them."""
-    return value in upper_half(bits)
-
-
-def _is_text(start: bytes) -> bool:
-    odd = start.translate(None, _TEXT_BYTES)
-    if odd and min(odd) < 0x80:
-        return False
-    # A character may be cut at the end.
-    end = len(start) - 3
-    return not odd or start.decode("utf-8", "ignore").encode()[:end] == start[:end]
-
-
-def _read_text(file: _Text, wanted: PcFormat | None) -> PcFile:
-    path, data = file.path, file.data
-    start = data[:_START].lstrip()
-    if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
-        return PcFile()
-    if _COMMENT.match(data) and data.strip() and all(map(_COMMENT.match, _lines(data))):
-        raise NotATraceError(path, "comments", detail="no line has an address", hint=_HEX_HINT)
-    if wanted is None:
-        _refuse_other_texts(path, start)
-    for kind, is_of_kind, read in _TEXT_READERS:
-        if wanted is kind or (wanted is None and is_of_kind(start, data)):
-            return read(file)
-    if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
-        return _read_binary(path, data, wanted, (0, 0))
-    return _read_numbers(file, wanted)
-
-
-def _is_json(start: bytes, data: bytes) -> bool:
-    """Return whether a text is JSON with names: more than a list of numbers, or a map from numbers
-    to numbers.
-    """
-    if start[:1] == b"{":
-        return bool(data.translate(None, _PLAIN + b"-[]{}:\"'")) or not _TOKEN.search(data)
-    return start[:1] == b"[" and _JSON_PC.search(data) is not None
-
-
-def _first_line(start: bytes, pattern: re.Pattern[bytes]) -> bool:
-    """Return whether the first lines that are no comments match, mostly."""
-    lines = [line for line in start.splitlines()[:8] if not _COMMENT.match(line)]
-    return sum(bool(pattern.fullmatch(line)) for line in lines) > len(lines) // 2
 
 
 def _refuse_other_texts(path: object, start: bytes) -> None:
@@ -442,6 +339,9 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     return -value & WORD_MASK if sign else value
 
 
+_BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
+
+
 def _read_numbers(file: _Text, wanted: PcFormat | None) -> PcFile:
     """Read addresses in lines."""
     data = file.data
@@ -464,6 +364,14 @@ def _read_numbers(file: _Text, wanted: PcFormat | None) -> PcFile:
 def _match_line(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
     """Return the match of a whole line, None for a very long one."""
     return pattern.fullmatch(line) if len(line) <= _LONGEST else None
+
+
+# In front of a line's words: their address, as GDB and crash print it, or the address of a frame on
+# the stack, as crash prints it.
+_PLACE: Final = re.compile(
+    rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)|"
+    rb"\s*#\d{1,4}\s+\[[0-9a-fA-F]{8,16}\]\s"
+)
 
 
 def _find_tokens(line: bytes, wanted: PcFormat | None) -> Iterator[int | None]:
@@ -512,7 +420,7 @@ def _read_hexadecimal(data: bytes) -> PcFile | None:
             tokens = piece.split()
             first = first or b"".join(tokens[:1])
             added = array("Q", map(int, tokens, repeat(16)))
-            # The first may be the number of those that follow.
+            # The first number may be the count of the others.
             if min(added[not words :], default=_HALF) < _HALF:
                 return None
             words.extend(added)
@@ -556,6 +464,24 @@ def _read_csv(file: _Text) -> PcFile:
     return found._replace(lists_all_points=True, disorder="it lists points by their functions")
 
 
+_JSON_PC: Final = re.compile(
+    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover'
+    rb'|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
+    re.IGNORECASE,
+)
+_JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
+_JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
+
+
+def _is_json(start: bytes, data: bytes) -> bool:
+    """Return whether a text is JSON with names: more than a list of numbers, or a map from numbers
+    to numbers.
+    """
+    if start[:1] == b"{":
+        return bool(data.translate(None, _PLAIN + b"-[]{}:\"'")) or not _TOKEN.search(data)
+    return start[:1] == b"[" and _JSON_PC.search(data) is not None
+
+
 def _read_json(file: _Text) -> PcFile:
     words = array("Q")
     is_list = has_hits = False
@@ -590,6 +516,9 @@ def _file_name(path: bytes) -> str:
     return re.split(rb"[/\\]", path.strip())[-1].decode("utf-8", "replace")
 
 
+_OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
+
+
 def _read_offsets(file: _Text) -> PcFile:
     """Read modules with offsets; lines without one are counted."""
     names: dict[str, int] = {}
@@ -603,6 +532,16 @@ def _read_offsets(file: _Text) -> PcFile:
     found = _read_indexes(file, _OFFSET, read_offset)
     modules = tuple(ModuleBase(name, None) for name in names)
     return found._replace(modules=modules, module_of=module_of)
+
+
+# A function with an offset, as printk's %pS, /proc/PID/stack and ftrace print it. Without a size it
+# may be a module with an offset.
+_FUNCTION: Final = re.compile(
+    rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?"
+    rb"(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
+    rb"(?!vmlinux|bzImage|Image)[A-Za-z_.$][\w.$]*(?<!\.ko)\+0x[0-9a-fA-F]{1,16})"
+    rb"(?:\s\[[\w-]{1,64}(?:\s[0-9a-f]{1,64})?\])?\s*(?:[;#].*)?"
+)
 
 
 def _read_functions(file: _Text) -> PcFile:
@@ -632,9 +571,19 @@ def _read_indexes(
     return _read_rows(file._replace(is_address=lambda _: True), rows)
 
 
+# A module's number in a block of drcov has 16 bits.
+_MOST_MODULES: Final = 1 << 16
+
+
 def _check_modules(path: object, modules: Collection[object]) -> None:
     if len(modules) > _MOST_MODULES:
         raise NotATraceError(path, f"a list of more than {_MOST_MODULES} modules or functions")
+
+
+_DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
+_DRCOV_BLOCK: Final = re.compile(rb"module\[ *(\d{1,10})\]: *(0[xX][0-9a-fA-F]{1,16}) *,")
+# Start, size and module of a block.
+_DRCOV_ENTRY: Final = struct.Struct("<IHH")
 
 
 def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
@@ -710,6 +659,17 @@ def _drcov_entries(title: bytes, body: bytes) -> Iterator[tuple[int, int]]:
         yield module, start
 
 
+# From, to and count, as kAFL writes them.
+_EDGE: Final = re.compile(
+    rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})"
+    rb"(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
+)
+_EDGE_HEADING: Final = re.compile(
+    rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)",
+    re.IGNORECASE,
+)
+
+
 def _is_edge_list(start: bytes, _data: bytes) -> bool:
     heading = _EDGE_HEADING.match(start)
     rest = start if heading is None else start[heading.end() :]
@@ -755,6 +715,21 @@ def _make_exact(
     return PcFile(words, is_exact=True, others=others, disorder=disorder)
 
 
+# The address of a translation block follows the base of its segment; in QEMU before 2.11 the number
+# of the CPU.
+_QEMU_BLOCK: Final = re.compile(
+    rb"^Trace (?:(\d{1,5}): )?0x[0-9a-f]{1,16} \[(?:[0-9a-f]{1,16}/"
+    rb"|\d{1,5}: )?([0-9a-f]{1,16})[/\]]|"
+    rb"^(?:Stopped"
+    rb"|Abandoned) execution of TB chain before "
+    rb"0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
+    re.MULTILINE,
+)
+# How far back a block that was not executed in the end is in the log: other CPUs may have logged
+# blocks meanwhile.
+_RECENT: Final = 64
+
+
 def _read_qemu_blocks(file: _Text) -> PcFile:
     """Read QEMU's log of executed translation blocks: where each begins."""
     words = array("Q")
@@ -778,6 +753,13 @@ def _remove_last(words: array[int], address: int) -> None:
         if words[index] == address:
             del words[index]
             return
+
+
+_QEMU_TITLE: Final = re.compile(
+    rb"^-{8,32}\r?\nIN: ?[^\n]{0,400}\n(?:[^0\n][^\n]{0,400}\n){0,2}0x[0-9a-f]{8,16}: ",
+    re.MULTILINE,
+)
+_QEMU_INSTRUCTION: Final = re.compile(rb"^IN:|^0x([0-9a-f]{8,16}): ", re.MULTILINE)
 
 
 def _read_qemu_instructions(file: _Text) -> PcFile:
@@ -806,6 +788,16 @@ def _read_qemu_instructions(file: _Text) -> PcFile:
         file, "QEMU's log of instructions", firsts, others, "it lists code when it is translated"
     )
     return found._replace(listed_code=array("Q", sorted(every)))
+
+
+# Command, PID, CPU and time of a sample; each of its addresses has a symbol, or a file in
+# parentheses.
+_PERF_HEAD: Final = re.compile(
+    rb"[ \t]{0,16}\S[^\n]{0,31}?[ \t]{1,16}-?\d{1,10}(?:/-?\d{1,10})?[ \t]{1,16}"
+    rb"(?:\[\d{1,5}\][ \t]{1,16})?\d{1,12}\.\d{1,9}:[ \t]"
+)
+_PERF_ADDRESS: Final = re.compile(rb"(?:(?<=[ \t])|^)([0-9a-f]{8,16})(?=[ \t]|$)")
+_PERF_LINE: Final = re.compile(rb"[ \t]{0,32}[0-9a-f]{8,16} [^\n]{1,400} \(\S{1,400}\)(?:[ \t].*)?")
 
 
 def _is_perf_script(start: bytes, _data: bytes) -> bool:
@@ -847,6 +839,15 @@ def _read_perf(file: _Text) -> PcFile:
         words += found[:wanted]
         callers += len(found[wanted:])
     return _make_exact(file, "perf's samples", words, callers, "perf takes samples")
+
+
+_GDB_STOP: Final = re.compile(
+    rb"(?:\s*=>\s{1,8}|\d{1,9}\t\s{0,8})0x([0-9a-f]{8,16})(?: <[^>\n]{1,400}>)?:\s.*|"
+    rb"(?:Thread \d{1,5} [^\n]{0,80}hit )?(?:Temporary breakpoint|Hardware assisted breakpoint"
+    rb"|Breakpoint) "
+    rb"\d{1,6}(?:\.\d{1,6})?, "
+    rb"0x([0-9a-f]{8,16}) in .*"
+)
 
 
 def _read_gdb(file: _Text) -> PcFile:
@@ -979,6 +980,10 @@ def _read_binary(
     return best
 
 
+_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
+_SANCOV: Final = {0xC0BFFFFFFFFFFF64: 8, 0xC0BFFFFFFFFFFF32: 4}
+
+
 def _read_sancov(data: bytes) -> PcFile | None:
     """Return the words of a sanitizer's file; None where it has not its magic number."""
     for order in _ORDERS:
@@ -989,6 +994,32 @@ def _read_sancov(data: bytes) -> PcFile | None:
             found = PcFile(words, word_size=word_size, big_endian=is_big)
             return found._replace(disorder="a sanitizer's file is a set")
     return None
+
+
+_OTHER_BINARIES: Final = (
+    (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
+    (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: lz4 -d"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
+    (
+        b"\xdb\xad\x0b\0",
+        "syzkaller's corpus, programs without coverage",
+        "its manager serves PCs at /rawcover",
+    ),
+    (b"PAR1", "a Parquet file", None),
+    (b"SQLite format 3", "an SQLite database", None),
+    (b"\x93NUMPY", "an array of NumPy", "write its words alone: array.tofile(FILE)"),
+    (b"PERFILE2", "perf's data", None),
+    (b"\x89PNG", "an image in PNG", None),
+    (b"\xd4\xc3\xb2\xa1", "packets of a network", None),
+    (b"\xa1\xb2\xc3\xd4", "packets of a network", None),
+    (b"\x0a\x0d\x0d\x0a", "packets of a network", None),
+    (b"%PDF", "a PDF document", None),
+    (b"\x81rforpl\xff", "a profile of LLVM", None),
+    (b"\xfflprofr\x81", "a profile of LLVM", None),
+    (b"oncg", "gcov's notes", None),
+    (b"adcg", "gcov's data", None),
+)
 
 
 def _refuse_other_binaries(path: object, data: bytes) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Locations of recorded PCs: of many as columns, numbers of frames, functions and files; of those
-that are shown, cached.
+"""Locations of recorded PCs: in columns for many PCs, with numbers of frames, functions and files;
+in a cache for the PCs that are shown.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class PcColumns:
 def _add_locations(
     chains: array[int], indexes: Sequence[int], frames: FrameColumns, locations: Sequence[Location]
 ) -> tuple[array[int], FrameColumns]:
-    """Return the chains with those of some locations, and the frames with theirs."""
+    """Return chains and frames with the chains and frames of some locations added."""
     strings = list(frames.strings)
     numbers = {text: number for number, text in enumerate(strings) if text is not None}
 
@@ -254,7 +254,7 @@ class OtherCode(Protocol):
 
 
 def _as_exact(location: Location) -> Location:
-    """Return the location of an executed address, given that of the PC behind it."""
+    """Return the location of an executed address, given the location of the PC behind it."""
     address = location.address - EXACT.lead
     if location.remark == NOT_A_POINT:
         return location._replace(address=address, remark=None, approximate=False)
@@ -299,8 +299,8 @@ class LocationCache:
         return [] if found is None else [found]
 
     def of(self, buffer: Buffer) -> LocationCache:
-        """Return the locations of the PCs of a buffer: those of executed addresses are no points,
-        and exact nevertheless.
+        """Return the locations of the PCs of a buffer. Executed addresses need not be points, and
+        their locations are exact nevertheless.
         """
         return self._exact if buffer.encoding.codec.is_exact else self
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How files of PCs are read, as the user says or as is found out: commands declare these options
-without what reads such files.
+"""The ways to read files of PCs, as options name them. Commands declare the options without loading
+the readers of such files.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class WordReading(NamedTuple):
 
 
 class ReadingOptions(NamedTuple):
-    """The user's options for files without a side file; ``auto`` and None are for what is to be
-    found out.
+    """The user's options for files without a side file. With ``auto`` and None, kcovdbg finds the
+    value.
     """
 
     format: str = AUTO
     pc: str = AUTO
     kaslr_offset: int | None = None
     assumed: WordReading | None = None
-    """What the PCs of a list that is too short to decide are: those of the lists beside it."""
+    """The reading of a list that is too short to decide: as the lists beside it are read."""

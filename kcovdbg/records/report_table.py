@@ -87,7 +87,7 @@ def role_of(function: str) -> CrashRole | None:
     return next((role for pattern, role in _ROLES if pattern.match(function)), None)
 
 
-# Between the name of a register and what is in it: a sign, x86's segment of the kernel, its value.
+# Between the name of a register and its place: a sign, x86's segment of the kernel, the value.
 _SIGN: Final = r"(?:\s{0,8}(?:==|[:=])|\s{0,4}\]\s?:| is at)?\s{0,8}(?:(?!00[23]3:)[0-9a-f]{4}:)?"
 _VALUES: Final = r"(?:\[?<?(?:0x)?[0-9a-f]{8,16}>?\]?:?\s{0,4}){0,3}[(<\[]?"
 _EXACT: Final = _names("exact")
@@ -100,7 +100,7 @@ REGISTER_ADDRESS: Final = re.compile(
     rf"(?:{_names('link')}){_SIGN}(?:\[<)?"
     r"(?P<link>(?:0x)?[0-9a-f]{8,16}))(?![\w])"
 )
-"""A register with an address: that of an instruction, or a return address."""
+"""A register with the address of an instruction, or with a return address."""
 COUNTER: Final = re.compile(
     rf"\s{{0,8}}(?:Krnl )?(?:(?:{_EXACT}){_SIGN}{_VALUES}|--- (?:interrupt"
     rf"|Exception): [0-9a-f]{{1,4}} at )(?=[A-Za-z_.$])"

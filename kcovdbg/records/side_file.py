@@ -160,9 +160,7 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
 
 
 def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
-    """Return the modules in a side file, without those that are malformed; None if there is no list
-    of them.
-    """
+    """Return the modules in a side file, without malformed ones; None if it has no list of them."""
     if not isinstance(content, list):
         return None
     found: list[LoadedModule] = []

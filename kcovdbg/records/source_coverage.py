@@ -82,7 +82,7 @@ class SourceCoverage(NamedTuple):
     path: str
     """Relative to the build root, without ``./`` and ``..`` where it is below it."""
     lines: array[int]
-    """The lines that were executed and those that were not, ascending."""
+    """The lines whose execution is decided, ascending."""
     hits: array[int]
     """The most records of a block of each line, 1 where it follows from others that it was
     executed, or 0.
@@ -93,7 +93,7 @@ class SourceCoverage(NamedTuple):
     """The branches by line: for an executed line, its executed branches whose ways are known; for
     any other line, the branches that one function has there."""
     unknown_lines: array[int]
-    """The lines of which it is unknown whether they were executed."""
+    """The lines that may or may not have been executed."""
 
     @property
     def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
@@ -291,7 +291,7 @@ def _select_own(file: SourceCoverage, kept: Collection[int]) -> SourceCoverage:
 def add_executed(
     files: Sequence[SourceCoverage], executed: Mapping[str, Mapping[int, int]]
 ) -> Sequence[SourceCoverage]:
-    """Return the coverage of files with further lines that were executed, such as those of modules.
+    """Return the coverage of files with further executed lines, for instance of modules.
 
     :param executed: by the file's name in debug info and the line: records.
     """
@@ -487,7 +487,7 @@ def _path_of(file: int, paths: Sequence[str | None]) -> str | None:
 
 
 def _group_branches(columns: StateColumns, paths: Sequence[str | None]) -> Mapping[str, list[int]]:
-    """Return the branches of each file by line, those of a line in the order of their code."""
+    """Return the branches of each file by line, and within a line in the order of their code."""
     words = pair_words(columns.branch_file, columns.branch_line)
     order = sorted(range(len(words)), key=words.__getitem__)
     found: defaultdict[str, list[int]] = defaultdict(list)

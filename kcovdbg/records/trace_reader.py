@@ -40,7 +40,7 @@ from kcovdbg.walk.record_decoder import decode_buffer
 
 NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
-# PCs that decide what those of several lists are.
+# So many PCs decide what the PCs of several lists are.
 _DECIDING: Final = 1000
 _LEAST_SHARE: Final = 0.5
 
@@ -170,10 +170,10 @@ def require_build(
 def find_common_reading(
     traces: Iterable[TraceWords], kernel: TraceKernel, options: ReadingOptions
 ) -> ReadingOptions:
-    """Return the options with what the PCs of the lists among some traces are, for those that are
-    too short to decide.
+    """Return the options for reading lists that are too short to decide: as the PCs of all lists
+    among some traces are read.
 
-    :param traces: of which no more are taken than decide.
+    :param traces: read only until their PCs decide.
     """
     points = kernel.find_points()
     if not points or options.pc != AUTO or options.kaslr_offset is not None:

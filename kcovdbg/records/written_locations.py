@@ -35,8 +35,8 @@ class WrittenLocation(NamedTuple):
     is_missing: bool = False
     """Whether this kernel has no such function."""
     is_cut: bool = False
-    """Whether the size is the start of the right one, and the rest of it may be lost; or the
-    function ends before the place.
+    """Whether the end of the size may be lost: it is the start of the right size, or the function
+    ends before the place.
     """
 
 
@@ -117,7 +117,7 @@ class WordLookup:
         convention: Convention | None,
         points: Sequence[CodeAddresses],
     ) -> Iterator[WrittenLocation]:
-        """Yield the locations of words whose addresses are those of a list of PCs.
+        """Yield the locations of words with addresses from a list of PCs.
 
         :param convention: what the addresses are; None to find that out by the points.
         :param points: of the kernel.
@@ -218,20 +218,18 @@ class FoundWord(NamedTuple):
 
     word: CodeWord
     choices: Sequence[WrittenLocation]
-    """None of one that another CPU's message cut off."""
+    """Empty for a word that another CPU's message cut off."""
 
     @property
     def is_other_text(self) -> bool:
-        """Whether it is no word of the kernel's, and looks like one: UTC+2, an address of a user's
-        program.
-        """
+        """Whether it only looks like a place in the kernel: UTC+2, an address of user space."""
         if not self.choices or self.word.is_sure:
             return False
         return not any(row.location.frames for row in self.choices)
 
 
 def find_log_locations(lookup: WordLookup, lines: Sequence[LogLine]) -> list[list[FoundWord]]:
-    """Return the words in each line of a log, without those that only look like one."""
+    """Return the words in each line of a log, without other text that looks like a word."""
     found: list[list[FoundWord]] = []
     for words in find_log_words(lines):
         of_line = [FoundWord(word, _find_choices(lookup, word)) for word in words]
