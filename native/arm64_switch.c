@@ -7,7 +7,7 @@
  *	add  x0, x1, w0, sxth #2
  *	br   x0
  *
- * The registers differ, and other instructions may be in between. Of a table that is near, adr has the address.
+ * The registers differ, and other instructions may be in between. adr alone may make the address of a near table.
  */
 #include "arm64_switch.h"
 
@@ -54,7 +54,7 @@ static bool is_branch(uint32_t word)
 	return (word & 0xff000000) == 0x54000000 || (word & 0x7c000000) == 0x34000000;
 }
 
-/* Whether an instruction may set a register. True also for a store from it, whose encoding has the register where results are. */
+/* Whether an instruction may set a register. Also true for a store from it, which has it where loads have their result. */
 static bool may_set(uint32_t word, uint8_t wanted)
 {
 	bool is_memory = (word & 0x0a000000) == 0x08000000;

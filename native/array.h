@@ -30,7 +30,7 @@ static inline bool grow(void *pointer, size_t *room, size_t wanted, size_t item)
 	return true;
 }
 
-/* What is sorted by a value, and where values are equal, by a number. */
+/* An item to sort by its value, and where values are equal, by its number. */
 struct keyed {
 	uint64_t value;
 	uint32_t number;

@@ -9,11 +9,11 @@
 #define NO_RECORDS UINT64_MAX
 #define NO_PLACE UINT64_MAX
 #define NONE UINT32_MAX
-/* How often detours are looked for, as the first ones make detours of others: in compilers' code few follow. */
+/* Limit for rounds of the search for detours: removing some makes detours of others, but rarely in compilers' code. */
 #define MOST_LOOKS 8
 /* Limit for the search of rule 6 in a function: steps along edges. */
 #define MOST_STEPS (1 << 18)
-/* More files or lines no kernel has. */
+/* No kernel has more files or lines. */
 #define MAX_FILES (1 << 20)
 
 /* What the blocks of a line are, as far as they were seen. */
@@ -62,7 +62,7 @@ struct function {
 	uint8_t *block_flags, *states, *is_queued, *reached;
 	uint64_t *records;
 	uint32_t *
-		stops; /* How often the task is at the end of each block: it entered the block once more for each than it left it. */
+		stops; /* How often the task is at the end of each block: so much more often it entered the block than it left it. */
 	uint32_t *live_in, *live_out, *queue;
 	size_t queue_count;
 	uint32_t *edges, *from; /* Successors, predecessors. */
@@ -478,8 +478,8 @@ static bool stop_at(struct function *f, uint64_t address, bool is_return)
 }
 
 /*
- * Note where the task is in the function. Return whether it is to return to it. All other calls of the function returned, since its frames are
- * at these ones. Where it is only by its position, it was entered last, and its first point may be still to come.
+ * Note where the task is in the function. Return whether it will return to the function. All other calls of the function returned, since the
+ * stack has no frame of them. If only a position is in the function, the task entered it last, and may not have come to its first point.
  */
 static bool place_task(struct kcovdbg_states *states, uint32_t function)
 {
@@ -611,7 +611,7 @@ static void include(struct function *f, size_t block)
 }
 
 /*
- * Apply rules 1 to 4 to a block. Edges from a block to itself say nothing: it was entered by another one, and left by another one.
+ * Apply rules 1 to 4 to a block. Edges from a block to itself say nothing: it was entered and left by other edges.
  * leaves: whether a block that was executed was left again.
  */
 static void apply_rules(struct function *f, size_t block, bool leaves)
@@ -654,8 +654,8 @@ static void drain(struct function *f, bool leaves)
 }
 
 /*
- * Find the blocks that an entry leads to, or that lead to an exit, by blocks that are not excluded, and not by one.
- * without: that one; the number of blocks for none.
+ * Find the blocks that an entry leads to, or that lead to an exit, by blocks that may have been executed.
+ * without: a block to avoid; the number of blocks for none.
  */
 static void reach(struct function *f, bool is_forward, bool leaves, size_t without)
 {
@@ -696,7 +696,7 @@ static bool exclude_unreached(struct function *f, bool is_forward, bool leaves)
 	return has_changed;
 }
 
-/* Rule 6: what lies on each way to a block that was executed, or from one, was executed. Return whether there was something. */
+/* Rule 6: blocks on each way to an executed block, or from one, were executed. Return whether there were any. */
 static bool include_unavoidable(struct function *f, bool is_forward, bool leaves)
 {
 	size_t block, other, unknown = 0;
@@ -764,7 +764,7 @@ static bool balance(struct function *f, size_t block, bool is_forward, bool is_g
 {
 	size_t first = is_forward ? first_edge(f, block) : first_from(f, block);
 	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], i, missing = 0;
-	/* What has not left it is no record of an edge. */
+	/* The task has not left the block yet for each record. */
 	uint64_t sum = is_forward ? f->stops[block] : 0;
 	uint64_t *flows = is_grouped ? f->group_flows : f->flows;
 	uint32_t edge, open = NONE;
@@ -801,7 +801,7 @@ static bool balance(struct function *f, size_t block, bool is_forward, bool is_g
 	return missing != 0;
 }
 
-/* No edge from or to a block without records was taken. Return whether that is new of one. */
+/* Note that no edge from or to a block without records was taken. Return whether that was unknown of one. */
 static bool clear_flows(struct function *f, size_t block, bool is_grouped)
 {
 	uint64_t *flows = is_grouped ? f->group_flows : f->flows;
@@ -968,7 +968,7 @@ static void make_groups(struct function *f)
 		}
 }
 
-/* Rule 5 without detours: as often as a block is left for another one, that is entered. Return whether something is new of a block or an edge. */
+/* Rule 5 without detours: a block is entered as often as others are left for it. Return whether a block or an edge became known. */
 static bool balance_groups(struct function *f)
 {
 	size_t block, i, unknown = 0, still_unknown = 0;
@@ -1059,8 +1059,8 @@ static void use_points(struct kcovdbg_states *states)
 }
 
 /*
- * Make blocks unknown where the task may be, if its place is unknown. It may have executed code in front of the next callback, and
- * may not have come to the end of the code behind the last one.
+ * Make blocks unknown where the task may be, if its place is unknown. How far it came between the last callback and the next one is
+ * unknown.
  */
 static void leave_open(struct kcovdbg_states *states)
 {
@@ -1132,8 +1132,9 @@ static void place_addresses(struct kcovdbg_states *states)
 }
 
 /*
- * Find the states of the function's blocks by executed addresses. A block is executed if one of its addresses was; so is what alone
- * can follow it or lead to it: lists of longer pieces of code name where each begins. A call may not have returned.
+ * Find the states of the function's blocks by executed addresses. A block is executed if one of its addresses was; so are the only
+ * block that can follow it and the only one that can lead to it, as lists of longer pieces of code name where each begins. A call may
+ * not have returned.
  */
 static void find_exact_states(struct kcovdbg_states *states)
 {

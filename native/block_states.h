@@ -24,7 +24,7 @@ struct kcovdbg_encoded {
 
 enum kcovdbg_trace_quality {
 	KCOVDBG_TRACE_COMPLETE = 1, /* A point without a record was not executed. */
-	KCOVDBG_TRACE_COUNTED = 2,  /* Of each execution of a point there is a record. */
+	KCOVDBG_TRACE_COUNTED = 2,  /* Each execution of a point left a record. */
 	KCOVDBG_TRACE_ENDED = 4,    /* The task is in user space again. */
 	KCOVDBG_TRACE_PLACED = 8,   /* The task is where the stack says. */
 	KCOVDBG_TRACE_ENABLES = 16, /* It may begin or end inside the system call that enables or disables KCOV. */
@@ -45,7 +45,7 @@ struct kcovdbg_trace {
 	size_t stack_count;
 	const uint32_t *positions; /* The next instruction, and those that exceptions on the stack interrupted. */
 	size_t position_count;
-	const uint32_t *listed; /* Of an exact and complete trace: addresses of instructions, beside which none was executed. */
+	const uint32_t *listed; /* In an exact and complete trace: all instructions that may have been executed. */
 	size_t listed_count;
 	uint64_t last; /* The last record, UINT64_MAX where the order is unknown or it makes no difference. */
 };
@@ -96,12 +96,12 @@ enum kcovdbg_branch_state {
 };
 
 struct kcovdbg_state_totals {
-	size_t lines;	       /* That have code. */
+	size_t lines;	       /* Lines with code. */
 	size_t branches;       /* Blocks that are left in one of two ways. */
 	size_t contradictions; /* Functions whose records contradict their edges. */
 	size_t unknown_edges;  /* Functions with records, some of whose edges are unknown. */
 	size_t damaged;	       /* Functions that cannot be read. */
-	size_t unmatched;      /* Records that are of no point. */
+	size_t unmatched;      /* Records without a point. */
 };
 void kcovdbg_states_totals(const struct kcovdbg_states *states, struct kcovdbg_state_totals *totals);
 /* Put the lines, by file and number; hits is the largest number of records of a block of the line, 1 where that is inferred. */

@@ -141,11 +141,11 @@ void kcovdbg_searches_free(struct kcovdbg_search *searches, size_t count)
 	}
 }
 
-/* Of many first bytes that begin several forms the second byte is looked at as well. */
+/* Limit for first bytes whose second byte is looked at as well, as several forms begin with the first one. */
 #define MAX_NARROW 4
 #define MAX_FORMS 64
 
-/* What begins a branch of some kinds. */
+/* The bytes with which a branch of some kinds begins. */
 struct beginnings {
 	/* By the first byte: the forms that can begin with it, 0 if none is of a wanted kind; and the bits that the wanted ones share. */
 	uint64_t candidates[256], masks[256], values[256];

@@ -14,13 +14,13 @@
 #define MAX_REFERENCES 16
 /* Longer names are damage: paths of Linux are shorter. */
 #define MAX_NAME 4096
-/* Units may share what they refer to: reading each byte of the sections so often is enough for every compiler and linker. */
+/* Limit for readings of each byte of the sections: units may refer to the same bytes, but no compiler's need more. */
 #define MAX_READINGS 64
-/* In a table of one unit: a hundred times those of the largest. */
+/* Limit for the files in a unit's table: a hundred times those of the largest known. */
 #define MAX_FILES (1U << 20)
-/* Taken together, since all threads count them. */
+/* Steps are added up so many at a time, since all threads share their counter. */
 #define STEPS 64
-/* Of an abbreviation. */
+/* Limit for the fields of an abbreviation. */
 #define MAX_FIELDS 256
 
 enum {
@@ -167,7 +167,7 @@ struct abbreviation {
 	uint16_t tag;
 	bool has_children, is_known;
 	int32_t size;	 /* Of all attributes; negative where it depends on the entry. */
-	int32_t sibling; /* Where among the attributes that is which says where children end; negative where that is unknown. */
+	int32_t sibling; /* Offset among the attributes of the one that says where children end; negative where it is unknown. */
 };
 
 struct abbreviations {
@@ -785,7 +785,7 @@ static void skip_children_of(const struct kcovdbg_dwarf *dwarf, const struct uni
 		skip_children(dwarf, unit, known, cursor);
 }
 
-/* An offset in the part of a section that is of the file of shared entries. */
+/* Return an offset of the file of shared entries as one of the joined section, in which that file starts later. */
 static uint64_t in_shared(uint64_t offset, uint64_t start)
 {
 	return offset > UINT64_MAX - start ? UINT64_MAX : start + offset;
@@ -1120,7 +1120,7 @@ static bool add_unit_range(void *context, uint64_t low, uint64_t high)
 	size_t first = lower_bound(search->addresses, search->count, low);
 	struct span *span = search->spans + first;
 
-	/* Of two that start together, that of the later unit. */
+	/* Of two that start at one address, keep the later unit's. */
 	if (first < search->count && (span->unit == NONE || low >= span->low))
 		*span = (struct span){ low, high, search->unit };
 	return true;
@@ -1128,7 +1128,7 @@ static bool add_unit_range(void *context, uint64_t low, uint64_t high)
 
 int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units)
 {
-	/* One is kept for each address, not all that there are. */
+	/* For each address only the range that starts last is kept. */
 	struct search search = { .addresses = addresses, .count = count };
 	struct span last = { .unit = NONE };
 	size_t i;
@@ -1191,7 +1191,7 @@ struct row {
 	bool is_known;
 };
 
-/* What files are strings of. */
+/* The strings to which paths of files are added. */
 enum owner { OF_ADDRESSES, OF_ROWS, OF_DEFINITIONS, OWNERS };
 
 struct file {
@@ -1203,7 +1203,7 @@ struct file {
 #define SEEN_DEFINITIONS (1 << 13)
 #define SEEN_PATHS (1 << 10)
 
-/* What a thread has added already, as far as nothing else took its slot. */
+/* Items that a thread has added already: the last one of each slot. */
 struct seen {
 	struct {
 		uint64_t name; /* Offset in .debug_str. */
@@ -1317,7 +1317,7 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 
 static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
 
-/* Return whether a definition was added last of those that share its slot; from now on it is. */
+/* Return whether the last definition in a slot was this one; put it there. */
 static bool was_seen(struct seen *seen, uint64_t name, uint32_t file, uint32_t line)
 {
 	size_t slot = (name ^ (uint64_t)line << 5) % SEEN_DEFINITIONS;

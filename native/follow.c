@@ -515,7 +515,7 @@ static void handle_new(struct kcovdbg_run *run, struct task *parent)
 		child->told.parent = parent->told.tid;
 }
 
-/* A task that uses KCOV itself cannot enable it, as it is enabled by this program. At its exit it still has files and memory. */
+/* A task cannot enable KCOV itself, as this program has enabled it. At its exit the task still has files and memory. */
 static int uses_device(const char *device, int tid)
 {
 	struct stat wanted, found;

@@ -12,14 +12,14 @@
 /* A kernel with a million points has strings of 10 MiB and chains of 20 MiB. */
 #define MAX_TEXT (256U << 20)
 #define MAX_CHAIN_FRAMES (64U << 20)
-/* Slots that are looked at for one item, on average: more than two are rare where hashes are as good as random. */
+/* Limit for the slots that are looked at for an item, on average. With hashes as good as random, more than two are rare. */
 #define MAX_PROBES 32
 #define MIN_PROBES (1U << 20)
 
-/* Hashes that are known before they are looked up: memory then has time to fetch their slots. */
+/* Number of hashes computed ahead of their look-up, so that memory has time to fetch their slots. */
 #define AHEAD 16
 
-/* Part of the hash is beside the number: most items that differ are not looked at. */
+/* A slot has a part of the hash: most items that differ need not be looked at. */
 struct slot {
 	uint32_t number; /* NO_ID where there is none. */
 	uint32_t hash;

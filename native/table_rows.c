@@ -165,7 +165,7 @@ static bool is_ascending(const uint32_t *values, size_t count)
 
 int kcovdbg_check_table(const struct kcovdbg_table *table)
 {
-	/* How far offsets may reach, so that no address is beyond the last one. */
+	/* The largest offset: no address is beyond the last one. */
 	uint64_t room = UINT64_MAX - table->base;
 	const uint8_t *at = table->string, *end = at + table->string_size;
 	/* The first string stands for none. Zeros separate the others. */
