@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
-from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
+from kcovdbg.console.column import NUMBER, PATH, SYMBOL, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import record_columns, record_errors
@@ -45,7 +45,7 @@ _COLUMNS: Final = (
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
     Column("where", PATH, value=lambda piece: piece.place or None, elastic=16, priority=1),
-    Column("note", TEXT, title="", elastic=12, priority=2),
+    Column("note", title="", elastic=12, priority=2),
 )
 
 

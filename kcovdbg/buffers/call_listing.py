@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, WORD, Column, RowType
+from kcovdbg.console.column import NUMBER, PATH, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.wording import place_text
 from kcovdbg.records.call_tree import CallKind, LocatedCall
@@ -61,7 +61,6 @@ CALL_COLUMNS: Final = (
     Column("depth", NUMBER, value="call.depth", json_only=True),
     Column(
         "kind",
-        TEXT,
         value="call.kind",
         json_only=True,
         meaning="`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)",
@@ -92,9 +91,9 @@ CALL_COLUMNS: Final = (
     ),
     Column("file", PATH, value="location.outermost.file", json_only=True),
     Column("line", NUMBER, value="location.outermost.line", json_only=True),
-    Column("class", TEXT, value=_class_name, hide_empty=True, priority=2),
+    Column("class", value=_class_name, hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.location.outermost) or None, priority=1),
-    Column("note", TEXT, title="", text=_note_text, text_only=True, elastic=12, priority=2),
+    Column("note", title="", text=_note_text, text_only=True, elastic=12, priority=2),
     Column("pc", WORD, value="call.pc", json_only=True),
     frames_column(),
 )

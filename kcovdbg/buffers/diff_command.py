@@ -17,7 +17,7 @@ from kcovdbg.compare.function_causes import CauseFinder, FunctionCause
 from kcovdbg.compare.trace_builds import compare_builds, find_builds, read_sides
 from kcovdbg.console.argument import SEPARATOR, Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, RowType
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -89,7 +89,6 @@ class _Row(NamedTuple):
 _COLUMNS: Final = (
     Column(
         "side",
-        TEXT,
         meaning="`left`, `right`, or `flicker` where only some runs of a side have it",
     ),
     Column("pc", WORD),
@@ -114,7 +113,6 @@ _BUILD_COLUMNS: Final = (
     ),
     Column(
         "missing",
-        TEXT,
         meaning=(
             "what the other build lacks: `function`, `line`; `lines` where a build has no debug "
             "info of the function, `location` where the PC has none"
@@ -123,7 +121,6 @@ _BUILD_COLUMNS: Final = (
     ),
     Column(
         "cause",
-        TEXT,
         value=lambda row: row.cause and row.cause.cause.value,
         meaning=(
             "why the other build recorded nothing of the function: `not-reached`; `unrecorded`: it "
@@ -136,7 +133,6 @@ _BUILD_COLUMNS: Final = (
     ),
     Column(
         "cause_detail",
-        TEXT,
         value=lambda row: row.cause and row.cause.detail,
         meaning="the other name of a function that was renamed, or the option that builds the file",
         null="the cause names nothing",
@@ -160,8 +156,8 @@ _GROUP_COLUMNS: Final = (
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
     Column("where", PATH, value=lambda group: group.place or None, elastic=16, priority=1),
-    Column("cause", TEXT, hide_empty=True, priority=2),
-    Column("runs", TEXT, hide_empty=True, priority=2),
+    Column("cause", hide_empty=True, priority=2),
+    Column("runs", hide_empty=True, priority=2),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import NUMBER, TEXT, Column, RowType
+from kcovdbg.console.column import NUMBER, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
@@ -19,10 +19,9 @@ from kcovdbg.inputs.user_inputs import Kept, keep
 from kcovdbg.records.pc_counts import distinct_words
 
 _COLUMNS: Final = (
-    Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),
+    Column("name", value=lambda row: row[0], meaning="name under which it is kept"),
     Column(
         "what",
-        TEXT,
         value=lambda row: row[1].source,
         meaning="name of the buffer that it was copied from",
     ),

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import ExecutedCode, find_code_lines
 from kcovdbg.compare.trace_builds import TraceBuilds
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
+from kcovdbg.console.column import NUMBER, PATH, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
@@ -46,7 +46,6 @@ class DifferingLine(NamedTuple):
 LINE_COLUMNS: Final = (
     Column(
         "side",
-        TEXT,
         meaning=(
             "`left` if every run of the left side executed the line and none of the right side "
             "did, `right` for the reverse, `flicker` where runs of one side differ"
@@ -66,7 +65,7 @@ LINE_COLUMNS: Final = (
         meaning="largest number of records of its code in a run; 1 where it is inferred",
         unit="records",
     ),
-    Column("text", TEXT, meaning="the line's text", null="the source is not at hand"),
+    Column("text", meaning="the line's text", null="the source is not at hand"),
 )
 
 Runs = Callable[[], Iterable[BufferCounts]]

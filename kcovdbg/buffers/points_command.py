@@ -17,7 +17,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, TEXT, WORD, Column, RowType
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_early_points, find_point_table
@@ -240,7 +240,6 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
         Column("pc", WORD),
         Column(
             "kind",
-            TEXT,
             value=lambda row: row.kind.name.lower(),
             meaning="kind of the point: `pc`, `cmp`, `entry` or `exit`",
         ),

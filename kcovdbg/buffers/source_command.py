@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.buffers.trace_coverage import LINE_MARKS, LineFinder
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
+from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
@@ -71,18 +71,16 @@ _COLUMNS: Final = (
     ),
     Column(
         "state",
-        TEXT,
         value=lambda row: LINE_MARKS[row.state].word,
         meaning="`executed`, `partly`, `not-executed`, `not-instrumented` or `unknown`",
     ),
     Column(
         "reason",
-        TEXT,
         value=lambda row: row.state.name.lower() if row.state.is_unknown else None,
         meaning="why the state is unknown: `undecided`, `moved`, `edges` or `outside`",
         null="it is known",
     ),
-    Column("text", TEXT),
+    Column("text"),
 )
 
 

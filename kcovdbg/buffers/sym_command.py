@@ -12,7 +12,7 @@ from typing import Final
 from kcovdbg.abi.address import pc_of
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import PC_CONVENTION
-from kcovdbg.console.column import ADDRESS, SYMBOL, TEXT, WORD, Column, RowType
+from kcovdbg.console.column import ADDRESS, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import frames_column, where_column
@@ -71,7 +71,6 @@ _COLUMNS: Final = (
     frames_column(),
     Column(
         "input",
-        TEXT,
         value="word.text",
         json_only=True,
         meaning="the location as it was given",

@@ -19,7 +19,7 @@ from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceSide, compare_builds, read_sides
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, RowType
+from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import approximate_errors, where_column
@@ -124,13 +124,12 @@ _COLUMNS: Final = (
     ),
     Column("file", PATH, value="frame.file", json_only=True),
     Column("line", NUMBER, value="frame.line", json_only=True),
-    Column("class", TEXT, value="name", hide_empty=True, priority=2),
+    Column("class", value="name", hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
 _COMPARED_COLUMNS: Final = (
     Column(
         "side",
-        TEXT,
         text=lambda row: _SIGNS[row.side],
         title="",
         meaning="`what` or `against` where only one of the traces has the line, or `both`",
@@ -156,8 +155,8 @@ _COMPARED_COLUMNS: Final = (
     *_COLUMNS[3:],
 )
 _CLASS_COLUMNS: Final = (
-    Column("class", TEXT, value="name", meaning="name of the class"),
-    Column("summary", TEXT, meaning="what the class holds"),
+    Column("class", value="name", meaning="name of the class"),
+    Column("summary", meaning="what the class holds"),
     Column("functions", LIST, json_only=True, meaning="patterns of names of functions"),
     Column("files", LIST, json_only=True, meaning="patterns of source files"),
 )

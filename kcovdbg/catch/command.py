@@ -21,7 +21,6 @@ from kcovdbg.console.column import (
     PATH,
     PID,
     SYMBOL,
-    TEXT,
     WORD,
     Column,
     RowType,
@@ -43,7 +42,7 @@ _TYPES: Final = {"kcov": KCOV, "area": AREA}
 
 _FINDING_COLUMNS: Final = (
     Column("rule", meaning="name of the rule"),
-    Column("severity", TEXT, meaning="`error` or `warning`"),
+    Column("severity", meaning="`error` or `warning`"),
     Column("object", meaning="what the finding is about"),
     Column("message", meaning="what is wrong with it"),
 )

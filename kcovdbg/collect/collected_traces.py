@@ -18,18 +18,7 @@ from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.console.buffer_arguments import make_filters
-from kcovdbg.console.column import (
-    BOOL,
-    COMM,
-    LIST,
-    NUMBER,
-    PID,
-    SYMBOL,
-    TEXT,
-    WORD,
-    Column,
-    RowType,
-)
+from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import (
     RECORD_ROWS,
@@ -134,7 +123,7 @@ def _part_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
         *columns,
         Column("tid", PID, meaning="thread id of the task", null=_NO_TASK),
         Column("comm", COMM, meaning="name of the task", null=_NO_TASK),
-        Column("part", TEXT, meaning="`task`, or `remote` for remote sections"),
+        Column("part", meaning="`task`, or `remote` for remote sections"),
     )
 
 
@@ -179,7 +168,6 @@ _CALL_COLUMNS: Final = (
     ),
     Column(
         "name",
-        TEXT,
         value=lambda row: None if row.call.is_compat else syscall_name(row.call.number),
         json_only=True,
         meaning="name of the system call",
@@ -187,7 +175,6 @@ _CALL_COLUMNS: Final = (
     ),
     Column(
         "call",
-        TEXT,
         value=lambda row: call_text(row.call),
         elastic=30,
         meaning="the call as it is written in C",
@@ -201,7 +188,6 @@ _CALL_COLUMNS: Final = (
     ),
     Column(
         "text",
-        TEXT,
         value="call.text",
         json_only=True,
         meaning="the path or name among its arguments",

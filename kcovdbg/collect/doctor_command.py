@@ -16,7 +16,7 @@ from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.collect.requests import DEVICE, Step, explain_errno
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.column import BOOL, TEXT, Column, RowType
+from kcovdbg.console.column import BOOL, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Line, Lines, Table, wrap_line
@@ -46,9 +46,9 @@ class Diagnosis(NamedTuple):
 
 _COLUMNS: Final = (
     Column("ok", BOOL, meaning="the answer", null="it is unknown"),
-    Column("question", TEXT, meaning="what was checked"),
-    Column("answer", TEXT, meaning="what was found"),
-    Column("fix", TEXT, meaning="what to do about it", null="there is nothing to do"),
+    Column("question", meaning="what was checked"),
+    Column("answer", meaning="what was found"),
+    Column("fix", meaning="what to do about it", null="there is nothing to do"),
 )
 _SIGNS: Final = {True: ("good", "ok"), False: ("error", "NO"), None: ("warning", " ?")}
 _INDENT: Final = 4

@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.collect.background_jobs import find_jobs
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, RowType
+from kcovdbg.console.column import LIST, NUMBER, PID, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Renderable, Table
@@ -20,7 +20,6 @@ _COLUMNS: Final = (
     Column("pid", PID, title="COLLECTOR", meaning="process id of the collector"),
     Column(
         "state",
-        TEXT,
         value=lambda job: "running" if job.status is None else "ended",
         meaning="`running` or `ended`",
     ),
@@ -34,7 +33,7 @@ _COLUMNS: Final = (
         json_only=True,
         meaning="trace files that it writes",
     ),
-    Column("command", TEXT, value="title", elastic=16, meaning="the command line"),
+    Column("command", value="title", elastic=16, meaning="the command line"),
 )
 
 

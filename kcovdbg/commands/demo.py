@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
+from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Table
@@ -26,7 +26,7 @@ from kcovdbg.user_folder import expand_user
 _COLUMNS: Final = (
     Column("file", PATH, meaning="path of the file that was written"),
     Column("bytes", NUMBER, meaning="size of the file", unit="bytes"),
-    Column("what", TEXT, meaning="what it is"),
+    Column("what", meaning="what it is"),
 )
 
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column, RowType
+from kcovdbg.console.column import NUMBER, SECONDS, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.log_lines import log_lines
@@ -29,7 +29,6 @@ _COLUMNS: Final = (
     ),
     Column(
         "level",
-        TEXT,
         value=lambda record: _LEVELS[record.level & 7],
         meaning="severity: emerg, alert, crit, err, warn, notice, info or debug",
     ),
@@ -40,11 +39,10 @@ _COLUMNS: Final = (
     ),
     Column(
         "caller",
-        TEXT,
         meaning="who wrote it: T and a thread id, or C and a CPU in an interrupt",
         null="the kernel does not keep it",
     ),
-    Column("text", TEXT, meaning="text of the record, which may have several lines"),
+    Column("text", meaning="text of the record, which may have several lines"),
 )
 
 

@@ -17,7 +17,6 @@ from kcovdbg.console.column import (
     HANDLE,
     NUMBER,
     PID,
-    TEXT,
     UNKNOWN_TASK,
     WORD,
     Column,
@@ -47,7 +46,6 @@ _COLUMNS: Final = (
     Column("kcov", ADDRESS),
     Column(
         "device",
-        TEXT,
         hide_empty=True,
         meaning="device of a posted series that it is registered with",
         null="it is KCOV's own",

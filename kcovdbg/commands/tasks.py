@@ -14,7 +14,6 @@ from kcovdbg.console.column import (
     BOOL,
     NUMBER,
     SYSCALL,
-    TEXT,
     UNREAD,
     Column,
     Meaning,
@@ -51,7 +50,7 @@ def _syscall_column(state: State) -> Column:
 
 _NO_MEMBER: Final = "tasks of this kernel have no such member"
 _SESSION_COLUMNS: Final = (
-    Column("device", TEXT, meaning="name of the device"),
+    Column("device", meaning="name of the device"),
     Column(
         "kcov",
         ADDRESS,
@@ -79,7 +78,6 @@ _SESSION_COLUMNS: Final = (
     ),
     Column(
         "role",
-        TEXT,
         meaning="`local`, or `remote-section` inside a remote section",
         null="tasks of this kernel do not say",
     ),

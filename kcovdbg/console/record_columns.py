@@ -6,18 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kcovdbg.console.column import (
-    ADDRESS,
-    BOOL,
-    NUMBER,
-    PATH,
-    SYMBOL,
-    TEXT,
-    WORD,
-    WORDS,
-    Column,
-    RowType,
-)
+from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, WORD, WORDS, Column, RowType
 from kcovdbg.console.wording import (
     format_operand,
     place_text,
@@ -44,7 +33,6 @@ def frames_column(read: str | Callable[[Any], Any] = "location.frames") -> Colum
     """
     return Column(
         "frames",
-        TEXT,
         value=read,
         items=FRAME_COLUMNS,
         json_only=True,
@@ -104,7 +92,6 @@ def make_record_columns(
         Column("address", ADDRESS, priority=2, json_only=not has_offset),
         Column(
             "kind",
-            TEXT,
             value="record.kind",
             json_only=not has_calls and not has_values,
             meaning="kind of the record: `pc`, `cmp`, `entry`, `exit` or `edge`",

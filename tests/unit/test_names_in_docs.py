@@ -34,8 +34,10 @@ PLACEHOLDER = re.compile(r"[a-z]\.[a-z]|vmlinux|vmcore")
 # Words of pages about code that are other people's: the kernel's, drgn's, tools'.
 FOREIGN = {
     "NAME_command.py",
+    "__arm64_sys_read",
     "__init__.py",
     "always",
+    "e_machine",
     "false",
     "kcov_sample",
     "kcov_section",
