@@ -84,14 +84,19 @@ static bool add(struct finder *finder, uint64_t place, uint64_t target, uint64_t
 	return true;
 }
 
-static bool look_at_part(struct finder *finder, const struct kcovdbg_part *part, const uint8_t *bytes)
+/* Code of no function is assembly, such as the entries of exceptions. It has the addresses of the functions that it calls. */
+#define NO_FUNCTION UINT64_MAX
+
+static bool look_at_code(struct finder *finder, const struct kcovdbg_area *area, uint64_t start, uint64_t stop,
+			 uint64_t function)
 {
 	const struct kcovdbg_architecture *architecture = finder->image->architecture;
-	size_t size = part->end - part->start, at;
+	const uint8_t *bytes = area->data + (start - area->address);
+	size_t size = stop - start, at;
 	struct kcovdbg_instruction one;
 
 	for (at = 0; at < size; at += one.length) {
-		uint64_t place = part->start + at, end;
+		uint64_t place = start + at, end;
 		int i;
 
 		if (architecture)
@@ -102,14 +107,17 @@ static bool look_at_part(struct finder *finder, const struct kcovdbg_part *part,
 		if (one.flow == KCOVDBG_FLOW_CALL || one.flow == KCOVDBG_FLOW_JUMP || one.flow == KCOVDBG_FLOW_BRANCH) {
 			uint8_t kind = one.flow == KCOVDBG_FLOW_CALL ? KCOVDBG_CALL_DIRECT : KCOVDBG_CALL_JUMP;
 
-			if (!add(finder, place, end + one.displacement, part->function, kind))
+			if (function == NO_FUNCTION)
+				kind = KCOVDBG_CALL_IN_CODE;
+			if (!add(finder, place, end + one.displacement, function, kind))
 				return false;
 			continue;
 		}
-		for (i = 0; i < one.operand_count; i++) {
+		/* In front of a function there may be a hash, which is no address. */
+		for (i = 0; function != NO_FUNCTION && i < one.operand_count; i++) {
 			uint64_t value = (one.is_relative[i] ? end : 0) + one.operands[i];
 
-			if (!add(finder, place, value, UINT64_MAX, KCOVDBG_CALL_IN_CODE))
+			if (!add(finder, place, value, NO_FUNCTION, KCOVDBG_CALL_IN_CODE))
 				return false;
 		}
 	}
@@ -119,20 +127,23 @@ static bool look_at_part(struct finder *finder, const struct kcovdbg_part *part,
 static bool look_at_text(struct finder *finder)
 {
 	const struct kcovdbg_image *image = finder->image;
-	size_t i, text = 0;
+	size_t text, i = 0;
 
-	for (i = 0; i < image->part_count; i++) {
-		const struct kcovdbg_part *part = &image->parts[i];
-		const struct kcovdbg_area *area;
+	for (text = 0; text < image->text_count; text++) {
+		const struct kcovdbg_area *area = &image->texts[text];
+		uint64_t at = area->address, limit = area->address + area->size;
 
-		while (text < image->text_count && image->texts[text].address + image->texts[text].size <= part->start)
-			text++;
-		if (text == image->text_count)
-			break;
-		area = &image->texts[text];
-		if (part->start < area->address || part->end > area->address + area->size)
-			continue;
-		if (!look_at_part(finder, part, area->data + (part->start - area->address)))
+		for (; i < image->part_count && image->parts[i].start < limit; i++) {
+			const struct kcovdbg_part *part = &image->parts[i];
+
+			if (part->start < at || part->end > limit)
+				continue;
+			if (!look_at_code(finder, area, at, part->start, NO_FUNCTION) ||
+			    !look_at_code(finder, area, part->start, part->end, part->function))
+				return false;
+			at = part->end;
+		}
+		if (!look_at_code(finder, area, at, limit, NO_FUNCTION))
 			return false;
 	}
 	return true;
@@ -151,11 +162,11 @@ static bool look_at_data(struct finder *finder)
 			memcpy(&word, image->data[i].data + at, sizeof(word));
 			if (is_big_endian)
 				word = __builtin_bswap64(word);
-			if (!add(finder, image->data[i].address + at, word, UINT64_MAX, KCOVDBG_CALL_IN_DATA))
+			if (!add(finder, image->data[i].address + at, word, NO_FUNCTION, KCOVDBG_CALL_IN_DATA))
 				return false;
 		}
 	for (i = 0; i < image->pointer_count; i++)
-		if (!add(finder, image->pointer_places[i], image->pointers[i], UINT64_MAX, KCOVDBG_CALL_IN_DATA))
+		if (!add(finder, image->pointer_places[i], image->pointers[i], NO_FUNCTION, KCOVDBG_CALL_IN_DATA))
 			return false;
 	return true;
 }

@@ -15,7 +15,7 @@
 enum kcovdbg_call_kind {
 	KCOVDBG_CALL_DIRECT = 1,
 	KCOVDBG_CALL_JUMP,    /* A tail call, which may be conditional. */
-	KCOVDBG_CALL_IN_CODE, /* A constant of an instruction may be the address. */
+	KCOVDBG_CALL_IN_CODE, /* A constant of an instruction may be the address, or code of no function calls it. */
 	KCOVDBG_CALL_IN_DATA, /* A word of the data is the address. */
 };
 

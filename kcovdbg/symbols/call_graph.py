@@ -40,7 +40,8 @@ class _Reference(IntEnum):
     JUMP = 2
     """A tail call, which may be conditional."""
     IN_CODE = 3
-    """A constant of an instruction may be the function's address."""
+    """A constant of an instruction may be the function's address, or code of no function calls it.
+    """
     IN_DATA = 4
     """A word of the data is its address."""
 
@@ -65,7 +66,9 @@ class PointerPlace(NamedTuple):
     address: int
     """The address of the instruction or the word."""
     function: int | None
-    """Number of the function that has the instruction; None for a word of the data."""
+    """Number of the function that has the instruction; None for a word of the data, and for code of
+    no function: assembly, such as the entries of exceptions.
+    """
 
 
 class CallGraph:
@@ -152,11 +155,12 @@ class CallGraph:
 
     @cached_property
     def reachable(self) -> frozenset[int]:
-        """The functions that a system call may lead to: by calls, or through a pointer.
+        """The functions that a system call or an exception may lead to: by calls, or through a
+        pointer.
 
-        More than what system calls reach, as every pointer to a function counts: code that runs
-        during boot registers many. Pointers in data that is freed after boot, between
-        ``__init_begin`` and ``__init_end``, do not count: these are of the code for boot itself.
+        More than what these reach, as every pointer to a function counts: code that runs
+        during boot registers many. Pointers in what is freed after boot, between ``__init_begin``
+        and ``__init_end``, do not count: these are of the code for boot itself.
         """
         begin, end = self._symbols.find("__init_begin"), self._symbols.find("__init_end")
         freed = range(0)

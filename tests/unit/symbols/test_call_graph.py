@@ -60,6 +60,15 @@ end last
 function __x64_sys_read
 ret
 end __x64_sys_read
+asm_exc_trap:
+nop
+entered: call exc_trap
+jump: jmp last
+.long 0xcccccccc
+function exc_trap
+nop
+ret
+end exc_trap
 .section .rodata
 .balign 8
 .quad 1
@@ -248,4 +257,11 @@ def test_compiled_code_by_objdump(tmp_path, level):
 def test_what_system_calls_may_lead_to(calls):
     """Calls lead on, and so does each pointer; callers of what is reached do not count."""
     names = {calls.graph.name(function) for function in calls.graph.reachable}
-    assert names == {"__x64_sys_read", "pointed"}
+    assert names == {"__x64_sys_read", "pointed", "exc_trap", "last"}
+
+
+def test_assembly_code_of_no_function_has_the_addresses_of_what_it_calls(calls):
+    """Exceptions and system calls enter the kernel there."""
+    assert calls.pointers("exc_trap") == [("entered", None)]
+    assert calls.pointers("last") == [("jump", None)]
+    assert calls.callers("exc_trap") == set()
