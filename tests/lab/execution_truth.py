@@ -266,10 +266,10 @@ class X86Contexts(Contexts):
         self._interrupts = {at for name, at in symbols.items() if name.startswith("asm_sysvec_")}
         self._interrupts |= {symbols["asm_common_interrupt"], symbols["asm_exc_nmi"]}
         # Each vector's own entry has 8 bytes, or 16 with indirect branch tracking.
-        step = (
-            16 if symbols["spurious_entries_start"] - symbols["irq_entries_start"] > 8 * 256 else 8
-        )
-        self._interrupts |= {symbols["irq_entries_start"] + step * index for index in range(512)}
+        first, spurious = symbols["irq_entries_start"], symbols["spurious_entries_start"]
+        step = 16 if spurious - first > 8 * 256 else 8
+        behind = min(at for at in symbols.values() if at > spurious)
+        self._interrupts |= {*range(first, spurious, step), *range(spurious, behind, step)}
         self._exceptions = {
             at for name, at in symbols.items() if name.startswith("asm_exc_")
         } - self._interrupts

@@ -26,7 +26,7 @@ from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.uncovered_code import BlockNode, UncoveredRanking
 from tests.lab.execution_truth import Call
 from tests.lab.kernel import Kernel
-from tests.lab.test_executed_lines import Truth, truth
+from tests.lab.test_executed_lines import Truth, has_records_from_outside, truth
 
 __all__ = ["truth"]
 
@@ -39,6 +39,15 @@ _LOOKED_AT = ("fs/", "net/", "kernel/", "mm/")
 _LEAST = {"direct": (52, 78), "all": (42, 66)}
 # Largest share of functions to which neither calls nor pointers lead.
 _UNEXPLAINED = 0.02
+
+
+def calls_of(truth: Truth) -> _Calls:
+    """Return the calls all of whose records the log explains."""
+    return [
+        (call, own)
+        for call, own in truth.calls
+        if not has_records_from_outside(call.records, truth.find_logged(call))
+    ]
 
 
 def make_finder(truth: Truth, graph: CallGraph, calls: _Calls) -> WayFinder:
@@ -75,7 +84,7 @@ class _Ranked(NamedTuple):
 
 
 def test_functions_that_only_other_calls_reached(truth: Truth, graph: CallGraph) -> None:
-    calls = truth.calls
+    calls = calls_of(truth)
     middle = len(calls) // 2
     halves = {"every second": (calls[::2], calls[1::2]), "halves": (calls[:middle], calls[middle:])}
     pooled: list[_Ranked] = []
@@ -99,6 +108,8 @@ def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> l
     """Return the functions that only the calls asked about reached, as far as ways were found."""
     earlier, later = make_finder(truth, graph, known), make_finder(truth, graph, asked)
     executed = {address for _, own in known for address in own}
+    # The end of an interrupt is recorded in the task that it interrupted.
+    logged = set[int]().union(*(truth.find_logged(call) for call, _ in known))
     executed_later = {address for _, own in asked for address in own}
     found: list[_Ranked] = []
     unexplained: list[str] = []
@@ -106,7 +117,7 @@ def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> l
         ways = earlier.find_ways(function)
         judged = [way for way in ways.ways if way.site is None or way.guard is not None]
         for way in judged:
-            check_claims(truth, graph, earlier, way, executed)
+            check_claims(truth, graph, earlier, way, executed, logged)
         if judged:
             rank = next((rank for rank, way in enumerate(judged) if is_right(way, later)), None)
             is_direct = is_called_directly(graph, earlier, function, executed_later)
@@ -152,21 +163,30 @@ def describe(ranks: Sequence[int | None]) -> str:
 
 
 def check_claims(
-    truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, executed: set[int]
+    truth: Truth,
+    graph: CallGraph,
+    finder: WayFinder,
+    way: Way,
+    executed: Collection[int],
+    logged: Collection[int],
 ) -> None:
-    """Compare what a way claims with the instructions that were executed."""
+    """Compare what a way claims with the instructions that were executed.
+
+    :param executed: by the task.
+    :param logged: those of interrupts as well.
+    """
     for caller, callee in zip(way.path, way.path[1:], strict=False):
         assert any(site.caller == caller for site in graph.find_callers(callee))
     if way.site is None:
         # A system call whose code has no point at its start may have been made: that is unknown.
         if finder.find_blocks(way.path[0]).was_not_entered:
-            assert not executed & {start for start, _ in truth.parts[way.path[0]]}
+            assert all(start not in executed for start, _ in truth.parts[way.path[0]])
         return
     assert way.path[0] in finder.executed
     assert way.guard is not None
     assert way.guard.branches
     for branch in way.guard.branches:
-        assert branch.block.address in executed
+        assert branch.block.address in logged
         assert branch.never is None or branch.never.address not in executed
     assert way.guard.first is None or way.guard.first.address not in executed
 

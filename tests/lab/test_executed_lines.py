@@ -178,6 +178,10 @@ class Truth(CodeTruth):
         if self.module is not None:
             yield self.module
 
+    def find_logged(self, call: Call) -> set[int]:
+        """Return the addresses of all instructions in a call, with those of interrupts."""
+        return {self.high | address for address in set(call.executed)}
+
     def find_instruction(self, address: int) -> Instruction | None:
         """Return the instruction at an address of the image or the module."""
         found = (code.instruction_at(address) for code in self.all_code)
@@ -320,7 +324,7 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
     executed: set[int] = set()
     outside = 0
     for call, own in truth.calls:
-        logged = {truth.high | address for address in set(call.executed)}
+        logged = truth.find_logged(call)
         if has_records_from_outside(call.records, logged):
             outside += 1
             continue
