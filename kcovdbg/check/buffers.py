@@ -193,16 +193,16 @@ def _check_addresses(state: State) -> Violations:
             )
 
 
-def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Comparison]]:
-    for contents in state.buffers:
-        buffer = contents.buffer
-        if not buffer.encoding.codec.has_operands:
-            continue
-        missing = contents.buffer.missing
-        for number in range(max(buffer.count - 1, 0)):
-            decoded = record.decode_record(buffer.words, number, buffer.encoding).comparison
-            if decoded is not None and number not in missing:
-                yield contents, number, decoded
+def _comparisons(contents: BufferContents) -> Iterator[tuple[int, record.Comparison]]:
+    """Yield the comparisons of a buffer that could be read, with their numbers."""
+    buffer = contents.buffer
+    if not buffer.encoding.codec.has_operands:
+        return
+    missing = buffer.missing
+    for number in range(max(buffer.count - 1, 0)):
+        decoded = record.decode_record(buffer.words, number, buffer.encoding).comparison
+        if decoded is not None and number not in missing:
+            yield number, decoded
 
 
 @Rule(
@@ -214,16 +214,16 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
     features=(Feature.COMPARISONS,),
 )
 def _check_types(state: State) -> Violations:
-    reported: set[str] = set()
-    for contents, number, comparison in _comparisons(state):
-        if comparison.type >= 8 and contents.about not in reported:
-            reported.add(contents.about)
-            yield contents_violation(
-                contents,
-                f"comparison {number} has type {comparison.type:#x}, but a type has three bits: "
-                "the size of its operands, and whether one of them is a constant",
-                values(record=number, type=Hex(comparison.type)),
-            )
+    for contents in state.buffers:
+        for number, comparison in _comparisons(contents):
+            if comparison.type >= 8:
+                yield contents_violation(
+                    contents,
+                    f"comparison {number} has type {comparison.type:#x}, but a type has three "
+                    f"bits: the size of its operands, and whether one of them is a constant",
+                    values(record=number, type=Hex(comparison.type)),
+                )
+                break
 
 
 @Rule(
@@ -236,20 +236,28 @@ def _check_types(state: State) -> Violations:
     detail="The labels of a switch may be sign-extended.",
 )
 def _check_operands(state: State) -> Violations:
-    reported: set[str] = set()
-    for contents, number, comparison in _comparisons(state):
-        if comparison.type >= 8 or contents.about in reported:
-            continue
-        bits = 8 * comparison.size
-        for name, value in (("arg1", comparison.arg1), ("arg2", comparison.arg2)):
-            if value >> bits and value >> bits - 1 != (1 << 64 - bits + 1) - 1:
-                reported.add(contents.about)
-                yield contents_violation(
-                    contents,
-                    f"comparison {number} is of {comparison.size} bytes, but {name} is {value:#x}",
-                    values(record=number, size=comparison.size, **{name: Hex(value)}),
-                )
+    for contents in state.buffers:
+        for number, comparison in _comparisons(contents):
+            name = _find_wide_operand(comparison)
+            if name is not None:
+                size, value = comparison.size, getattr(comparison, name)
+                message = f"comparison {number} is of {size} bytes, but {name} is {value:#x}"
+                shown = values(record=number, size=size, **{name: Hex(value)})
+                yield contents_violation(contents, message, shown)
                 break
+
+
+def _find_wide_operand(comparison: record.Comparison) -> str | None:
+    """Return the name of the first operand that does not fit the comparison's size, None where both
+    fit or the size is unknown.
+    """
+    bits = 8 * comparison.size
+    for name in ("arg1", "arg2"):
+        value = getattr(comparison, name)
+        is_extended = value >> bits - 1 == (1 << 64 - bits + 1) - 1
+        if comparison.type < 8 and value >> bits and not is_extended:
+            return name
+    return None
 
 
 @Rule(

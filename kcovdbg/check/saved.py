@@ -24,10 +24,12 @@ from kcovdbg.model.rule import (
     values,
 )
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Role, SavedState, Session
+from kcovdbg.model.task import Role, SavedState, Session, TaskFields
 
 
-def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, KcovFields]]:
+def with_objects(
+    state: State, *, saved: bool = False
+) -> Iterator[tuple[Session, Kcov, KcovFields]]:
     """Yield the sessions whose object can be read.
 
     :param saved: saved sessions rather than sessions in tasks' own fields.
@@ -36,6 +38,14 @@ def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, 
         kcov = state.objects.get(session.kcov or 0)
         if kcov is not None and kcov.fields is not None and session.is_saved == saved:
             yield session, kcov, kcov.fields
+
+
+def check_pointer(state: State, fields: TaskFields, member: str) -> Violations:
+    """Check that a member of a task is NULL or may be the address of an object."""
+    pointer: int | None = getattr(fields, member)
+    if pointer and not state.kernel.is_pointer(pointer):
+        message = f"its {member} {pointer:#x} is not a kernel address"
+        yield task_violation(fields, message, values(**{member: Hex(pointer)}))
 
 
 def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Violations:
@@ -225,10 +235,7 @@ def _check_session(state: State) -> Violations:
             message = f"it is marked as the owner of kcov {session.kcov:#x}, but is not"
             yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
     for task in state.tasks:
-        pointer = task.fields.saved_kcov
-        if pointer and not state.kernel.is_pointer(pointer):
-            message = f"its saved kcov {pointer:#x} is not a kernel address"
-            yield task_violation(task.fields, message, values(saved_kcov=Hex(pointer)))
+        yield from check_pointer(state, task.fields, "saved_kcov")
 
 
 @Rule(

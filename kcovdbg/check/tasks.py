@@ -10,7 +10,13 @@ from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import is_context_switch
-from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
+from kcovdbg.check.saved import (
+    check_local,
+    check_owner_mark,
+    check_pointer,
+    check_section,
+    with_objects,
+)
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.memory import StackFrame
@@ -62,7 +68,7 @@ def _check_symmetry(state: State) -> Violations:
                 *state.doubt(_SESSIONS),
                 tasks=(task.address,),
             )
-    for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
+    for session, _, fields in (*with_objects(state), *with_objects(state, saved=True)):
         address = Hex(fields.address)
         if session.is_local:
             problem = ""
@@ -79,10 +85,7 @@ def _check_symmetry(state: State) -> Violations:
             shown = values(kcov=address, mode=session.mode)
             yield session_violation(state, session, message, shown)
     for with_state in state.tasks:
-        pointer = with_state.fields.kcov
-        if pointer and not state.kernel.is_pointer(pointer):
-            message = f"its kcov {pointer:#x} is not a kernel address"
-            yield task_violation(with_state.fields, message, values(kcov=Hex(pointer)))
+        yield from check_pointer(state, with_state.fields, "kcov")
 
 
 @Rule(
@@ -95,7 +98,7 @@ def _check_symmetry(state: State) -> Violations:
     "switched out.",
 )
 def _check_copies(state: State) -> Violations:
-    for session, kcov, fields in with_objects(state, saved=False):
+    for session, kcov, fields in with_objects(state):
         if session.is_local:
             yield from check_local(state, session, kcov, fields)
 
@@ -145,7 +148,7 @@ def _check_rest(state: State) -> Violations:
     "kcov_remote.",
 )
 def _check_owners(state: State) -> Violations:
-    for session, _, kcov in with_objects(state, saved=False):
+    for session, _, kcov in with_objects(state):
         if session.is_owner_mark:
             yield from check_owner_mark(state, session, kcov)
     own_member = state.kernel.has(Feature.OWNER_MEMBER)
@@ -179,19 +182,17 @@ def _check_owner_members(state: State) -> Violations:
         if not pointer:
             continue
         owned = state.kcovs.get(pointer)
-        shown = values(kcov_remote=Hex(pointer))
-        message = f"its kcov_remote {pointer:#x}"
         if owned is None:
-            if not state.kernel.is_pointer(pointer):
-                yield task_violation(task.fields, f"{message} is not a kernel address", shown)
+            yield from check_pointer(state, task.fields, "kcov_remote")
             continue
-        shown += values(remote=owned.remote, t=Hex(owned.task or 0))
         if not owned.remote:
-            message += " takes no remote coverage"
+            problem = "takes no remote coverage"
         elif owned.task != task.fields.address:
-            message += " is enabled for another task"
+            problem = "is enabled for another task"
         else:
             continue
+        message = f"its kcov_remote {pointer:#x} {problem}"
+        shown = values(kcov_remote=Hex(pointer), remote=owned.remote, t=Hex(owned.task or 0))
         yield task_violation(task.fields, message, shown, kcovs=(pointer,))
 
 
@@ -249,7 +250,7 @@ def _owns(state: State, task: Task) -> bool:
     "its coverage is discarded.",
 )
 def _check_sections(state: State) -> Violations:
-    for session, kcov, fields in with_objects(state, saved=False):
+    for session, kcov, fields in with_objects(state):
         if session.is_section:
             yield from check_section(state, session, kcov, fields)
 
@@ -464,7 +465,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
 )
 def _check_kernel_threads(state: State) -> Violations:
     in_sections = frozenset(_find_threads_in_sections(state))
-    for session, _, kcov in with_objects(state, saved=False):
+    for session, _, kcov in with_objects(state):
         task = state.tasks_with_state[session.task or 0].fields
         if not task.is_kernel_thread:
             continue

@@ -7,6 +7,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -273,7 +274,7 @@ def _sections(
     comparison: BuildComparison | None = None
     if len(traces) > 1:
         kernels = [trace.kernel for trace in traces]
-        comparison = compare_builds(context, kernels, (trace.counts for trace in traces))
+        comparison = compare_builds(context, kernels, map(attrgetter("counts"), traces))
         if comparison.match is not None:
             yield PageSection("changes", "Changed lines", changes_markup(*traces))
         yield PageSection(

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat, starmap
-from operator import add, mul
+from operator import add, attrgetter, mul
 from typing import Final, NamedTuple
 
 from kcovdbg.check.finding_text import count_findings, word_finding
@@ -258,8 +258,10 @@ def _summary(file: SourceFile, names: Sequence[str]) -> str:
     if len(names) > 1:
         said += f" by {names[0]}, {executed[1]} by {names[1]}"
     kinds = file.kinds
-    marks = enumerate(_marks(names))
-    unknown = sum(kinds.count(kind) for kind, mark in marks if mark.style == "unknown")
+    unknown = 0
+    for kind, mark in enumerate(_marks(names)):
+        if mark.style == "unknown":
+            unknown += kinds.count(kind)
     if unknown:
         said += f", {unknown} unknown"
     return said
@@ -338,7 +340,7 @@ def findings_markup(report: Report) -> Iterator[str]:
 
 def chart_markup(shares: Sequence[Share], names: LocationCache, caption: str) -> Iterator[str]:
     """Yield a table of functions with a bar for each; the longest has the full width."""
-    longest = max((share.records for share in shares), default=0) or 1
+    longest = max(map(attrgetter("records"), shares), default=1)
     yield scroll_start(caption)
     yield f'<table class="chart"><caption>{text(caption)}</caption><thead><tr>'
     yield (
