@@ -290,7 +290,7 @@ class CodeQuestion:
         first = self._name(way.path[0])
         named = {"function": first}
         if way.site is None:
-            reason, said = self._judge_system_call(way.path[0], ", from which calls lead there,")
+            reason, said = self._judge_system_call(way.path[0], "; its calls lead there")
             return Answer(reason, said, {}, named, tuple(notes), path=path)
         calls = f"{first}() ran"
         if len(way.path) > 1:
@@ -327,15 +327,15 @@ class CodeQuestion:
     def _judge_system_call(self, function: int, about: str = "") -> tuple[Reason, str]:
         """Return whether a system call was made, as a code and in words.
 
-        :param about: what the sentence says of the call.
+        :param about: the end of the sentence.
         """
         name = self._name(function)
         match = _SYSTEM_CALL.match(name)
         call = match[1] if match else name
         # The start of a system call may have no point.
         if self._ways.find_blocks(function).was_not_entered:
-            return "system-call-not-made", f"the system call {call}{about} was not made"
-        return "call-not-judged", f"whether the system call {call}{about} was made is unknown"
+            return "system-call-not-made", f"the system call {call} was not made{about}"
+        return "call-not-judged", f"whether the system call {call} was made is unknown{about}"
 
     def _name_branch(self, branch: Branch) -> str:
         place = self._place_of_end(branch.block)
@@ -454,7 +454,9 @@ class CodeQuestion:
         return self._table.units()
 
     def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
-        """Yield what leads to code that no system call leads to by direct calls."""
+        """Yield what leads to code that no system call leads to by direct calls: sections of remote
+        coverage, or interrupts.
+        """
         callers = self._ways.find_all_callers(subject.functions)
         own = [self._name(function) for function in callers]
         try:
@@ -465,11 +467,10 @@ class CodeQuestion:
         leading = [announcing[name] for name in own if name in announcing]
         if leading:
             site = leading[0]
-            answer = (
-                f"{site.function}(), which announces a remote handle, leads to {subject.name} "
-                f"by direct calls: "
-                "collect --remote records it there"
-            )
+            answer = f"{site.function}() announces a remote handle"
+            if site.function != subject.function:
+                answer += f" and leads to {subject.name} by direct calls"
+            answer += ": collect --remote records what runs after that"
             yield Answer(
                 "remote-section-leads", answer, {"sites": len(leading)}, {"function": site.function}
             )
