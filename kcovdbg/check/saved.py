@@ -40,7 +40,7 @@ def with_objects(
             yield session, kcov, kcov.fields
 
 
-def check_pointer(state: State, fields: TaskFields, member: str) -> Violations:
+def check_member(state: State, fields: TaskFields, member: str) -> Violations:
     """Check that a member of a task is NULL or may be the address of an object."""
     pointer: int | None = getattr(fields, member)
     if pointer and not state.kernel.is_pointer(pointer):
@@ -235,7 +235,7 @@ def _check_session(state: State) -> Violations:
             message = f"it is marked as the owner of kcov {session.kcov:#x}, but is not"
             yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
     for task in state.tasks:
-        yield from check_pointer(state, task.fields, "saved_kcov")
+        yield from check_member(state, task.fields, "saved_kcov")
 
 
 @Rule(

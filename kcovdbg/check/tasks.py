@@ -12,8 +12,8 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import is_context_switch
 from kcovdbg.check.saved import (
     check_local,
+    check_member,
     check_owner_mark,
-    check_pointer,
     check_section,
     with_objects,
 )
@@ -85,7 +85,7 @@ def _check_symmetry(state: State) -> Violations:
             shown = values(kcov=address, mode=session.mode)
             yield session_violation(state, session, message, shown)
     for with_state in state.tasks:
-        yield from check_pointer(state, with_state.fields, "kcov")
+        yield from check_member(state, with_state.fields, "kcov")
 
 
 @Rule(
@@ -183,7 +183,7 @@ def _check_owner_members(state: State) -> Violations:
             continue
         owned = state.kcovs.get(pointer)
         if owned is None:
-            yield from check_pointer(state, task.fields, "kcov_remote")
+            yield from check_member(state, task.fields, "kcov_remote")
             continue
         if not owned.remote:
             problem = "takes no remote coverage"
