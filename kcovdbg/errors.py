@@ -21,14 +21,19 @@ class KcovdbgError(Exception):
 
     :param message: what went wrong, one line.
     :param hint: what to do next, one line, or None where the message already says it.
+    :param wrong_file: the path of a file that is not what was expected: where the error is shown,
+        what it is instead becomes the hint.
     """
 
     status: int = 2
     """The exit status of a command that fails with it."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, wrong_file: str | None = None
+    ) -> None:
         super().__init__(message)
         self.hint = hint
+        self.wrong_file = wrong_file
 
 
 class UsageError(KcovdbgError):

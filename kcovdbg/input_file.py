@@ -150,7 +150,10 @@ def read_input(
         data = b""
         if os.fstat(file.fileno()).st_size <= size:
             # Files in /proc and block devices have no size before they are read.
-            data = file.read(size + 1)
+            try:
+                data = file.read(size + 1)
+            except OSError as error:
+                raise name_path(error, path) from None
         if len(data) > size or os.fstat(file.fileno()).st_size > size:
             raise over_limit(limit, os.fspath(path))
     return data

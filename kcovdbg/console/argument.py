@@ -201,6 +201,9 @@ def convert(argument: Argument, word: str) -> Any:
 
     :raises WordError: when it is not valid.
     """
+    if not word and not argument.takes_rest:
+        # What a variable of a shell stands for that is not set.
+        raise WordError(f"{argument.placeholder} is empty", word)
     if argument.choices and word not in argument.choices:
         raise WordError(
             f"'{word}' is not one of {', '.join(argument.choices)}",

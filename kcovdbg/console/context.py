@@ -269,10 +269,13 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
         value = getattr(args, argument.attribute, None)
         given = value if isinstance(value, list) else [value]
         words = [word for word in given if isinstance(word, str)]
-        if argument.value is Value.BUFFER and words:
+        if argument.is_output:
+            continue
+        if argument.value is Value.FILE:
+            yield from words
+        elif words:
             from kcovdbg.inputs.trace_paths import find_input_traces
 
+            # A log is named like a trace.
             for word in words:
                 yield from find_input_traces(word)
-        elif argument.value is Value.FILE and not argument.is_output:
-            yield from words

@@ -8,11 +8,11 @@ import errno
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, Topic, parse_arguments
@@ -65,7 +65,7 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
 
 def run_script(
     workspace: Workspace,
-    lines: Iterable[str],
+    script: TextIO,
     name: str,
     terminal: Terminal | None = None,
     *,
@@ -78,6 +78,8 @@ def run_script(
     :return: the highest exit status.
     """
     status = 0
+    # /dev/zero has no end of a line.
+    lines = iter(partial(script.readline, _LONGEST_LINE + 2), "")
     for number, line in enumerate(lines, 1):
         # The first line of an executable script.
         if number == 1 and line.startswith("#!"):
@@ -85,7 +87,7 @@ def run_script(
         outcome = _run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
         status = max(status, outcome.status)
         (terminal or workspace.terminal()).show(workspace.announce())
-        if stops and outcome.has_failed:
+        if outcome.has_failed and (stops or len(line) > _LONGEST_LINE + 1):
             break
     return status
 
@@ -468,6 +470,11 @@ def report(
 def explain(error: Exception) -> KcovdbgError:
     """Return any error as one for the user."""
     if isinstance(error, KcovdbgError):
+        if error.wrong_file is not None:
+            # Most errors are about something else.
+            from kcovdbg.inputs.input_commands import find_kind_hint
+
+            error.hint = find_kind_hint(error.wrong_file) or error.hint
         return error
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return over_limit(MEMORY, "the command")

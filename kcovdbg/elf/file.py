@@ -149,7 +149,7 @@ class ElfFile:
     def _read_header(self) -> Header:
         ident = self._file.read(IDENT_SIZE)
         if not is_elf(ident):
-            raise NotElfError(f"{self.name} is not an ELF file")
+            raise NotElfError(f"{self.name} is not an ELF file", wrong_file=self.name)
         try:
             header = decode_header(ident, self._file.read(64))
         except struct.error:

@@ -12,10 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import is_file
 from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind, find_path_kind
 from kcovdbg.records.side_file import SUFFIX
 
+# Kinds that say no more than that a file is of none.
+_NAMELESS: Final = (InputKind.TEXT, InputKind.BINARY)
+# Of inputs that no command reads.
+_OPTIONS: Final = {
+    InputKind.DUMP: "-c {} -s VMLINUX",
+    InputKind.IMAGE: "-s {}",
+    InputKind.TABLE: "--symbol-table {}",
+    InputKind.SCRIPT: "--script {}",
+}
 _NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 
 
@@ -56,10 +66,24 @@ def find_hint(path: str) -> str | None:
     return None
 
 
+def find_kind_hint(path: str) -> str | None:
+    """Return what a file is that is not what was expected, and what to do with it; None where its
+    kind has no name.
+    """
+    with contextlib.suppress(KcovdbgError):
+        if is_file(path) and (found := find_path_kind(path)).kind not in _NAMELESS:
+            return f"it is {word_hint(path, found)}"
+    return None
+
+
 def word_hint(path: str, found: FoundKind) -> str:
     """Return what a file is, and what to do with it."""
-    shown = " or ".join(" ".join(map(quote, words)) for words in find_commands(path, found))
-    return f"{found.noun}: {shown or found.hint or 'no command reads it'}"
+    commands = [" ".join(map(quote, words)) for words in find_commands(path, found)]
+    if found.kind in _OPTIONS:
+        commands = [f"kcovdbg {_OPTIONS[found.kind].format(quote(path))}"]
+    if found.kind is InputKind.EMPTY:
+        return f"{found.noun}: write or copy it again"
+    return f"{found.noun}: {' or '.join(commands) or found.hint or 'no command reads it'}"
 
 
 def quote(text: str) -> str:

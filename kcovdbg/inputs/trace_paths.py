@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.kcov import name_some
 from kcovdbg.records.pc_locations import is_pattern
 from kcovdbg.records.side_file import SUFFIX, find_traces, side_path
@@ -112,6 +112,8 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
 
     :raises KcovdbgError: when arguments may not name it.
     """
+    if not path:
+        raise UsageError(f"{FILE} names no file", hint=f"{FILE}PATH, as in {FILE}boot.kcov")
     if confinement is None:
         if path.startswith("~"):
             path = str(expand_user(path))

@@ -304,6 +304,7 @@ def read_samples(path: str) -> Iterator[Sample]:
         raise KcovdbgError(
             f"'{path}' is not a recording of this version of monitor: {problem}",
             hint="monitor --record FILE writes one",
+            wrong_file=path,
         ) from None
     if not number:
         raise KcovdbgError(f"'{path}' is empty", hint="monitor --record FILE writes a recording")

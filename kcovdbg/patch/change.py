@@ -88,7 +88,9 @@ def read_diff(text: str, name: str) -> list[FileChange]:
         ) from None
     is_of_git = _GIT_HEADER in lines
     if not files and not is_of_git and any(map(str.strip, lines)):
-        raise KcovdbgError(f"{name}: no unified diff", hint="git diff and diff -u write one")
+        raise KcovdbgError(
+            f"{name}: no unified diff", hint="git diff and diff -u write one", wrong_file=name
+        )
     of_files = dropwhile(lambda line: not line.startswith("--- "), lines)
     # Each file has a line with +++ as well.
     expected = len(files) + files.added

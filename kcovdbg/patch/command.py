@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import Namespace
@@ -262,7 +263,7 @@ def _find_options(context: Context, placed: Sequence[PlacedChange]) -> BuildOpti
     """Return the Makefiles' options of the source tree, None where the tree is unknown."""
     folders = context.kernel.options.source_folders
     if folders:
-        return BuildOptions(Path(folders[0]).resolve())
+        return BuildOptions(Path(os.path.realpath(folders[0])))
     for one in placed:
         path = context.kernel.sources.tree.find(one.names[0]) if one.names else None
         options = BuildOptions.around(path, one.change.file)

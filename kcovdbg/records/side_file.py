@@ -7,6 +7,7 @@ A trace file is a buffer as the kernel laid it out. The side file of ``NAME.kcov
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
     side = side_path(path)
     if not side.exists():
         # For a symlink, look next to its target.
-        side = side_path(path.resolve())
+        side = side_path(Path(os.path.realpath(path)))
     try:
         text = read_input(side, folder=folder).decode("utf-8")
     except FileNotFoundError:

@@ -148,12 +148,14 @@ class LocationTable:
 
     def _open(self, file: BinaryIO, build_id: str | None) -> None:
         header = file.read(_HEADER.size)
+        if not header.startswith(_MAGIC):
+            raise TableError(f"{self.path} is not a location table", wrong_file=str(self.path))
         if len(header) < _HEADER.size:
             raise TableError(f"{self.path} is truncated")
-        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(
+        _, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(
             header
         )
-        if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(ARRAYS):
+        if version != FORMAT or order != _ORDER_MARK or arrays != len(ARRAYS):
             raise TableError(f"{self.path} is not a location table of format {FORMAT}")
         if length > MAX_SIZE:
             raise TableError(f"{self.path} has {length} bytes, more than any location table")

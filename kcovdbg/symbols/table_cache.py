@@ -263,6 +263,7 @@ def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> Locat
         raise TargetError(
             str(error),
             hint="build it from this kernel's vmlinux: kcovdbg symbols build VMLINUX -o FILE",
+            wrong_file=error.wrong_file,
         ) from error
 
 

@@ -164,6 +164,7 @@ def _check_debug_file(name: str, path: Path) -> DebugFile:
             f"{name} is not a vmlinux: not an ELF file",
             hint="vmlinuz and bzImage, which machines boot, have no debug info; vmlinux is in the "
             "build directory",
+            wrong_file=name,
         ) from None
 
 

@@ -394,14 +394,11 @@ def unpack_dump(path: PathName) -> UnpackedFile:
         elif kind is FileKind.EMPTY:
             raise TargetError(f"{path} is empty: nothing was extracted", hint=_GET_AGAIN)
         else:
-            problem = "a program or debug info"
-            if kind is not FileKind.ELF:
-                _refuse_memory_image(file, path)
-                problem = "not a crash dump"
-            raise TargetError(
-                f"{path} is {problem}",
-                hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX",
-            )
+            hint = "a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
+            if kind is FileKind.ELF:
+                raise TargetError(f"{path} is a program or debug info", hint=hint)
+            _refuse_memory_image(file, path)
+            raise TargetError(f"{path} is not a crash dump", hint=hint, wrong_file=str(path))
     if unpacked.problem is None:
         return unpacked
     return _add_damage(unpacked, f"{path} is truncated: {unpacked.problem}")
@@ -440,7 +437,7 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
     # stat() has no size of a partition that a dump was written to.
     size = file.seek(0, os.SEEK_END)
     # Files in /proc are memory, and have any size.
-    if end <= size or unpacked.path.resolve().is_relative_to("/proc"):
+    if end <= size or Path(os.path.realpath(unpacked.path)).is_relative_to("/proc"):
         return None
     if size <= first:
         raise _truncated(name, f"{size:,} bytes of {end:,}")

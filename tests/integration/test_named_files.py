@@ -262,6 +262,24 @@ def test_a_file_in_the_wrong_place_gets_a_hint(demo, inputs, line, hint, has_mem
     assert hint in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-s oops.txt info",
+        "-c oops.txt info",
+        "-s oops.txt -c {core} info",
+        "--symbol-table oops.txt info",
+        "monitor oops.txt --summary",
+    ],
+)
+def test_a_wrong_option_says_what_the_file_is(demo, inputs, line):
+    words = line.format(core=demo.core).split()
+    done = run_kcovdbg(*words, cwd=inputs, env={"PYTHONPATH": str(ROOT)}, status=2)
+    problem, hint = done.stderr.splitlines()
+    assert "oops.txt" in problem
+    assert "sym file:oops.txt" in hint
+
+
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no binutils here")
 def test_functions_with_offsets_are_the_pcs_that_nm_names(demo, opened_demo, tmp_path):
     symbols = [

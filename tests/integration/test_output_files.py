@@ -47,6 +47,8 @@ INPUTS = (
     ("-e", "tasks >> vmcore"),
     ("-e", "tasks > hard"),
     ("-e", "top file:run.kcov > run.kcov"),
+    ("-e", "sym file:oops.txt > oops.txt"),
+    ("-e", "sym file:oops.txt >> oops.txt"),
     ("-e", "help > kcovdbg/config.toml"),
     ("-e", "diff 'file:*.kcov' file:run.kcov > run.kcov"),
     ("--script", "script"),
@@ -59,6 +61,7 @@ def test_no_output_overwrites_an_input(folder, words):
     (folder / "soft").symlink_to("vmcore")
     (folder / "run.kcov.json").write_text('{"format": 1}')
     (folder / "script").write_text("tasks > script\n")
+    (folder / "oops.txt").write_text("vfs_read+0x15/0x40\n")
     (folder / "kcovdbg").mkdir()
     (folder / "kcovdbg/config.toml").write_text("# mine\n")
     before = contents(folder)

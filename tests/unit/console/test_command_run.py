@@ -15,7 +15,7 @@ from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need,
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.renderable import Table, text_lines
-from kcovdbg.console.runner import run_line, run_reporting, run_words
+from kcovdbg.console.runner import run_line, run_reporting, run_script, run_words
 from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.errors import KcovdbgError, UsageError, WordError
 from kcovdbg.inputs.code_names import unknown_function
@@ -224,6 +224,26 @@ def test_commands_in_a_file(workspace, streams, tmp_path):
     assert run_line(workspace, f"help tasks > /dev/null; < {inner}") == 2
     with pytest.raises(OSError, match="missing"):
         run_line(workspace, f"< {tmp_path}/missing")
+
+
+def test_a_script_without_ends_of_lines_ends(workspace, streams):
+    # As /dev/zero.
+    class Endless:
+        def readline(self, size):
+            return "\0" * size
+
+    assert run_script(workspace, Endless(), "zero") == 2
+    assert len(streams.take()[1].splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["sym", "points", "why", "demo", "buffer", "source", "tasks"])
+def test_an_empty_word_is_refused(name):
+    with pytest.raises(WordError):
+        parse_arguments(COMMANDS.find(name), [""])
+
+
+def test_another_program_gets_empty_words():
+    assert parse_arguments(COMMANDS.find("collect"), ["--", "echo", ""]).command == ["echo", ""]
 
 
 def test_help(workspace, streams):

@@ -11,6 +11,7 @@ import pytest
 
 from kcovdbg.abi.record import CMP
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import read_input
 from kcovdbg.records.line_states import Quality, quality_of
 from kcovdbg.records.pc_convention import CodeAddresses
 from kcovdbg.records.pc_list import TraceKernel
@@ -27,6 +28,16 @@ def write(path, words, order="<", code="Q", **header):
         side = {"format": 1, "word_size": 8, "byteorder": "little", **header}
         side_path(path).write_text(json.dumps(side))
     return path
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(KcovdbgError, match="loop"):
+        read_trace(loop)
+    # Its first page is not mapped.
+    with pytest.raises(OSError, match="self/mem"):
+        read_input("/proc/self/mem")
 
 
 def test_with_side_file(tmp_path):
