@@ -147,7 +147,7 @@ class _FoldedRecords:
     tail: bool
     """Whether to show the last ones."""
     lead: int
-    """What a PC has more than the address in its record."""
+    """The difference of a PC and the address in its record."""
     shown: int = 0
     named: int = 0
     """Number of records, from the first on, whose PCs were looked up."""

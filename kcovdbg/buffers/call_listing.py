@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How ``trace`` shows calls: columns of a table."""
+"""The table of calls that ``trace`` shows."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def _read_runs(
             # A run has one file, or a file for each call of a program.
             counted: list[BufferCounts] = []
             remarks: list[str] = []
-            # As many traces as the run has files; the next run goes on behind them.
+            # Take one trace for each file of the run; the next run takes the traces after them.
             for path, buffer in zip(run, traces, strict=False):
                 if isinstance(buffer, NotATraceError):
                     others.append(buffer)
@@ -270,7 +270,7 @@ class _Side(NamedTuple):
 
     runs: RunCounts
     trace: TraceRecords
-    """What they recorded together."""
+    """All of their records."""
     remarks: Sequence[str]
     is_incomplete: bool
     """Whether some of their records could not be read."""

@@ -78,7 +78,7 @@ class _Found(NamedTuple):
     absence: str = ""
     """Why the place has no points, where it has none."""
     remarks: tuple[str, ...] = ()
-    """Where the points are from, or which of them are missing."""
+    """The source of the points, or which points are missing."""
 
 
 def _is_function(table: LocationTable, name: str) -> bool:
@@ -270,7 +270,7 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
 
 
 class _Group(NamedTuple):
-    """What a directory, a file or a function has, and how much of it was executed."""
+    """The lines and functions of a directory, file or function, and how many were executed."""
 
     name: str
     totals: CoverageTotals

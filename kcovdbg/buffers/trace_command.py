@@ -412,7 +412,7 @@ def _choose(
             return steps, ()
         left_out = len(steps) - _LINES
         remark = f"{left_out} more lines, with fewer records; -n {len(steps)} shows all"
-        # What is above a line has its records as well, and stays with it.
+        # A caller's total includes the records of its calls, so callers of shown lines stay.
         ranked = sorted(range(len(steps)), key=lambda at: -steps[at].total)
         return [steps[at] for at in sorted(ranked[:_LINES])], (remark,)
     shown = _slice(args, steps)

@@ -43,7 +43,7 @@ class LineMark(NamedTuple):
     style: str
     sign: str
     word: str
-    """As in JSON."""
+    """The state in JSON."""
 
 
 NO_MARK: Final = LineMark("gutter", " ", "no-code")

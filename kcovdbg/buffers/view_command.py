@@ -21,7 +21,7 @@ from kcovdbg.errors import WordError
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark
 
-# Without a terminal: enough for two functions with their places.
+# Columns without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160
 _LEAST: Final = 20
 _MOST: Final = 10_000

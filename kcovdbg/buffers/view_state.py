@@ -119,7 +119,7 @@ class ViewState(RowCursor):
             return
         step = -1 if backwards else 1
         total = len(self.rows)
-        # Around the end, back to the cursor.
+        # Search beyond the end from the other end, back to the cursor.
         for distance in range(1, total + 1):
             number = (self.row + step * distance) % total
             if self._matches(self.rows.row(number)):

@@ -127,7 +127,7 @@ class CauseFinder:
 
 
 class _BuiltCode:
-    """What a build has of files and functions, whether or not they have points.
+    """The files and functions of a build, with or without points.
 
     :param build: with a table.
     :param trace: its records.

@@ -18,7 +18,7 @@ from kcovdbg.errors import WordError, suggest
 
 # More than any buffer has records, and small enough to calculate with in C.
 LARGEST_NUMBER: Final = (1 << 31) - 1
-# Of times; without one, a number is of seconds.
+# Units of times. A number without a unit is in seconds.
 _UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600}
 # Waiting functions take milliseconds in a C int.
 _LONGEST_TIME: Final = 1e6

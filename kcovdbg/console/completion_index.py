@@ -121,7 +121,7 @@ def index_state(
     counter = Counter(fields.comm for fields in state.task_fields if fields.comm)
     # A task whose name cannot be typed has a thread id.
     comms = [Candidate(comm, f"{counter[comm]} with this name") for comm in _typable(counter)]
-    # Those with KCOV state first.
+    # Tasks with KCOV state come first.
     tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks]
     tids += [Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields]
     collecting: list[Candidate] = []
@@ -214,7 +214,7 @@ class Harvest:
         if not stale and latest is self._seen:
             return
         started = self._clock()
-        # For instance, the tasks cannot be walked. Commands and options still complete.
+        # Commands and options still complete if, for instance, the tasks cannot be walked.
         with contextlib.suppress(KcovdbgError):
             if stale or self._reader is None:
                 self._reader = StateReader(kernel.target, kernel.memory.layout)

@@ -43,7 +43,7 @@ class BackgroundWork(Protocol):
 
 @dataclass(frozen=True)
 class Frontend:
-    """What one way into kcovdbg can do for commands, and others cannot."""
+    """Abilities of one way into kcovdbg that commands may use, and that other ways lack."""
 
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""

@@ -31,7 +31,7 @@ STDOUT: Final = "-"
 
 Inputs: TypeAlias = Callable[[], Iterable[str]]
 """Returns the paths of the files and source trees that are read; an open target adds its own."""
-# Of the languages in the kernel's debug info.
+# Suffixes of the languages in the kernel's debug info.
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 
 
@@ -121,7 +121,7 @@ def check_stdout(stdout: TextIO, inputs: Inputs) -> None:
     try:
         found = os.fstat(stdout.fileno())
     except (OSError, ValueError):
-        # Not a file of the system.
+        # The stream is not a file of the system.
         return
     _refuse_file(found, STDOUT, inputs)
 

@@ -15,7 +15,7 @@ from kcovdbg.symbols.location_table import LocationTable
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
-# Then a user wants to see something.
+# A user who waits longer wants to see something.
 _MOMENTS: Final = 2.0
 
 

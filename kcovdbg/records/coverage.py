@@ -70,7 +70,7 @@ class FileCoverage(NamedTuple):
 
 
 class PointLines(NamedTuple):
-    """The lines that have points, of all files."""
+    """The lines of all files that have points."""
 
     spans: Mapping[str, range]
     """Where the lines of each file are in the columns."""
@@ -90,7 +90,7 @@ NO_POINT_LINES: Final = PointLines({}, array("I"), array("Q"), array("I"), array
 
 
 class JoinedLines(NamedTuple):
-    """The lines that have points or code, of all files, with their states."""
+    """The lines of all files that have points or code, with their states."""
 
     spans: Mapping[str, range]
     """Where the lines of each file are in the columns, by name."""

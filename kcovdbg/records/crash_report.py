@@ -153,7 +153,7 @@ class ReportSummary(NamedTuple):
     syscall: str | None = None
     """The name of the system call that the task was in."""
     problem: str | None = None
-    """What is missing."""
+    """What the report lacks."""
 
 
 def find_report(records: Sequence[LogRecord]) -> CrashReport:

@@ -36,7 +36,7 @@ _DEVIATIONS: Final = 6
 
 
 class ExactReading(NamedTuple):
-    """What is found when a list is read as one of executed addresses."""
+    """The result of reading a list as executed addresses."""
 
     kaslr_offset: int
     starts: int
@@ -64,23 +64,18 @@ def find_block_starts(table: LocationTable) -> CodeAddresses | None:
 
 
 def read_exactly(
-    words: Sequence[int],
-    blocks: CodeAddresses,
-    offsets: Sequence[int],
-    *,
-    finds_offset: bool = True,
+    words: Sequence[int], blocks: CodeAddresses, kaslr_offset: int | None
 ) -> ExactReading:
     """Find out which KASLR offset executed addresses include.
 
     :param blocks: the starts of the kernel's blocks.
-    :param offsets: likely offsets, the likeliest first.
-    :param finds_offset: whether to try other offsets as well.
+    :param kaslr_offset: the likeliest offset besides 0; None if they include none.
     """
     distinct = sorted(set(words))
     sample = distinct[:: len(distinct) // _SAMPLE + 1]
-    tried = dict.fromkeys(offsets)
-    if finds_offset:
-        tried.update(dict.fromkeys(_list_offsets(sample, *blocks.code)))
+    tried = {0: None}
+    if kaslr_offset is not None:
+        tried |= dict.fromkeys((kaslr_offset, *_list_offsets(sample, *blocks.code)))
     readings = [_judge(sample, blocks, offset) for offset in tried]
     likely = readings[0]
     best, *rest = sorted(readings, key=lambda one: -one.starts)

@@ -231,7 +231,7 @@ def chain_functions(
         open_at = next(
             (at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None
         )
-        # Where a function is entered again, the call before has ended.
+        # If a function is entered again, its last call has ended.
         is_entered = open_at is None or is_entry(run.first)
         if open_at is not None:
             del path[open_at + (not is_entered) :]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a file, a directory or the start of a stream is, by its content: the one place that decides
-it.
+"""Find the kind of a file, of a directory or of the start of a stream, by its content. No other
+place decides it.
 
 Nothing here depends on a file's name, but for the members of a directory and the side file of a
 trace. Of a file's content, which may be compressed with gzip, xz or zstd, and be in UTF-16, the

@@ -195,8 +195,7 @@ class StateColumns(NamedTuple):
     line_hits: array[int]
     """As :attr:`CodeLine.hits`."""
     entry_state: bytearray
-    """For each part of the blocks, the :class:`FunctionState` of the function that it is a part of.
-    """
+    """For each part of the blocks, the :class:`FunctionState` of its function."""
     entry_hits: array[int]
     """How often the function was entered at the start of the part; 1 where it follows from others
     that it was executed.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel's log as text, by a console, dmesg, journalctl or a report: lines without colors and
-what is in front of them.
+"""Split the text of a kernel log, from a console, dmesg, journalctl or a report, into lines without
+colors and prefixes.
 
-Every reader of logs and reports begins here. What is found in a line is shown in the line as it
-was, so that each place in the plain text knows its place in the text that was given.
+Every reader of logs and reports begins here. A line keeps its given text as well, and maps each
+place in the plain text to its place there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ESCAPE: Final = re.compile(
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
 # In front of everything: what a serial line leaves, and the marks of a quotation.
 _QUOTED: Final = re.compile(r"[\r\0]*(?:> ?){0,9}")
-# What may be in front of a line, in this order. dmesg --time-format iso prints what recorders do.
+# The prefixes of a line, in this order. dmesg --time-format iso prints the same as recorders.
 _PREFIXES: Final = tuple(
     re.compile(pattern)
     for pattern in (
@@ -56,9 +56,9 @@ class LogLine(NamedTuple):
     """A line of a log."""
 
     text: str
-    """As it was given."""
+    """The given text."""
     plain: str
-    """Without sequences of a terminal and without its end."""
+    """The text without sequences of a terminal and without its end."""
     columns: Sequence[int]
     """The index in ``text`` of each character of ``plain``, and of its end."""
     start: int

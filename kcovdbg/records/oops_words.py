@@ -54,15 +54,15 @@ _OFFSET: Final = (
     r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/(?P<size>0x[0-9a-fA-F]{1,16}))?"
 )
 _PLACE: Final = re.compile(_NAME + _OFFSET)
-# Behind a function: scripts/decode_stacktrace.sh: a build ID may follow the module's name; where it
-# is, and its size; perf.
+# The module behind a function. scripts/decode_stacktrace.sh adds a build ID to its name, others its
+# address or its size; perf writes its file.
 _MODULE: Final = re.compile(
     r"\s{1,4}\[(?P<plain>[\w.-]{1,64})(?:@(?:0x)?[0-9a-f]{1,16})?(?:\+(?:0x)?[0-9a-f]{1,16})?"
     r"(?:\s[0-9a-f]{1,64})?\]"
     r"|\s{1,4}\(\[(?P<perf>[\w.-]{1,64})\]\)"
     r"|\s{1,4}\([^()\s]{0,300}/(?P<file>[\w-]{1,64})\.ko(?:\.\w{1,4})?\)"
 )
-# As perf, bcc and SystemTap call the kernel's image: [kernel], [kernel.kallsyms],
+# Names of the kernel's image in perf, bcc and SystemTap: [kernel], [kernel.kallsyms],
 # [guest.kernel.kallsyms].
 _IMAGE: Final = re.compile(r"(?:guest\.)?kernel(?:\.|$)|vmlinux$")
 _WORD: Final = re.compile(

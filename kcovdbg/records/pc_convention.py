@@ -217,7 +217,7 @@ _LEAST: Final = 0.2
 _LEAST_BESIDE: Final = 0.05
 # Conventions in one file.
 _MOST: Final = 6
-# How far the addresses of a module may be off.
+# The addresses of a module may be wrong by at most so many bytes.
 _SLACK: Final = 1 << 16
 # One file in so many is misread by chance.
 _ODDS: Final = 100
@@ -345,7 +345,7 @@ class _Search:
 
     def _split(self, indexes: array[int], way: WordReading) -> tuple[_Chosen, array[int]]:
         """Return a way with the words that are points in it, and the other words."""
-        missing = self._missing(indexes, way.correction)
+        missing = find_missing(self.distinct, indexes, self.points, way.correction)
         return _Chosen(way, _without(indexes, missing)), missing
 
     @property
@@ -387,10 +387,6 @@ class _Search:
             chosen, rest = self._move_module(module, chosen, rest)
         return self._finish(chosen, rest)
 
-    def _missing(self, indexes: array[int], correction: int) -> array[int]:
-        """Return the distinct words that are no points when a number is added to them."""
-        return find_missing(self.distinct, indexes, self.points, correction)
-
     def _choose(
         self, rest: array[int], ways: Sequence[WordReading], tries: int
     ) -> tuple[WordReading, array[int]] | None:
@@ -411,7 +407,7 @@ class _Search:
                 break
         if best is None:
             return None
-        left = self._missing(rest, best[1].correction)
+        left = find_missing(self.distinct, rest, self.points, best[1].correction)
         hits = words - len(left)
         is_certain = (
             _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
@@ -487,7 +483,7 @@ class _Search:
         start, end = module.code
         first = bisect_left(self.distinct, start - main.correction - _SLACK)
         last = bisect_left(self.distinct, end - main.correction + _SLACK)
-        # By chance, some of them are points where they are.
+        # All words near the module: some are points already, by chance.
         if any(first <= index < last for index in rest):
             yield array("I", range(first, last))
         start, end = self.points[0].code
@@ -543,7 +539,7 @@ class _Search:
         text = self.points[0].code
         known = [points.module for points in self.points]
         loose = [(start, end) for name, start, end in self.modules if name not in known]
-        # Then modules may be anywhere near the image.
+        # Without known modules, code near the image may be of any module.
         is_alone = not self.modules and len(self.points) == 1
         unjudged, damaged = array("I"), array("I")
         for index in rest:

@@ -20,8 +20,7 @@ _MAX_TEXT: Final = 1 << 28
 
 
 class PcCounts(Mapping[int, int]):
-    """How often each PC was recorded, in two arrays instead of a dictionary, which takes five times
-    the memory.
+    """The number of records of each PC, in two arrays: a dictionary takes five times the memory.
 
     :param pcs: ascending, each once; type code Q.
     :param records: of each PC; type code Q.

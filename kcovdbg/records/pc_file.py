@@ -553,7 +553,7 @@ def _read_functions(file: _Text) -> PcFile:
 
     def read_place(match: re.Match[bytes]) -> Iterable[int]:
         place, *_ = find_code_words(match[0].decode("utf-8", "replace"))
-        # Where it stands says nothing.
+        # Equal functions with equal offsets are one place, wherever they stand.
         index = places.setdefault(place._replace(span=(0, 0)), len(places))
         _check_modules(file.path, places)
         return (index,)
@@ -659,7 +659,7 @@ def _drcov_entries(title: bytes, body: bytes) -> Iterator[tuple[int, int]]:
         yield module, start
 
 
-# From, to and count, as kAFL writes them.
+# A line of kAFL: from, to and count.
 _EDGE: Final = re.compile(
     rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})"
     rb"(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
@@ -725,8 +725,8 @@ _QEMU_BLOCK: Final = re.compile(
     rb"0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
     re.MULTILINE,
 )
-# How far back a block that was not executed in the end is in the log: other CPUs may have logged
-# blocks meanwhile.
+# A block that QEMU logged but did not execute is among so many last ones: other CPUs may have
+# logged blocks meanwhile.
 _RECENT: Final = 64
 
 

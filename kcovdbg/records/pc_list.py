@@ -242,7 +242,7 @@ def interpret(
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
     interpreter = _Interpreter(kernel, options)
-    # What the user names is subtracted before anything is found out.
+    # The offset that the user names is subtracted first.
     buffer = _shift(buffer, -interpreter.named_offset)
     named = None if options.pc == AUTO else Convention(options.pc)
     if named is Convention.EXACT or (named is None and listed.is_exact):
@@ -262,6 +262,10 @@ class _Interpreter:
         self._points = kernel.find_points()
         self.named_offset = options.kaslr_offset or 0
         """The KASLR offset that the user named, which is subtracted already; 0 for none."""
+        # The KASLR offset that words may include; None for none but the user's.
+        self._likely_offset: int | None = None
+        if options.kaslr_offset is None:
+            self._likely_offset = kernel.kaslr_offset
 
     def find_out(self, buffer: Buffer, *, names_pcs: bool) -> Buffer:
         """Return a buffer read in the convention that its PCs fit.
@@ -332,14 +336,10 @@ class _Interpreter:
             to_words(buffer.words),
             self._points,
             self._call_length,
-            kaslr_offset=None if self._has_named_offset else self._kernel.kaslr_offset,
+            kaslr_offset=self._likely_offset,
             modules=modules,
             least=FEW,
         )
-
-    @property
-    def _has_named_offset(self) -> bool:
-        return self._options.kaslr_offset is not None
 
     def _refuse_far(self, buffer: Buffer) -> NotATraceError:
         assert self._points
@@ -381,7 +381,7 @@ class _Interpreter:
         code = self._kernel.find_code()
         if code is None:
             return None
-        found = self._read_exactly(words, code)
+        found = read_exactly(words, code, self._likely_offset)
         has_edges = found.starts >= _EDGES * found.sample and found.sample >= FEW
         is_exact = found.has_blocks
         if found.is_certain and not is_exact:
@@ -401,15 +401,11 @@ class _Interpreter:
         starts = found.starts / found.sample
         return starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW
 
-    def _read_exactly(self, words: Sequence[int], code: CodeAddresses) -> ExactReading:
-        offsets = (0,) if self._has_named_offset else (0, self._kernel.kaslr_offset)
-        return read_exactly(words, code, offsets, finds_offset=not self._has_named_offset)
-
     def read_as_exact(self, buffer: Buffer) -> Buffer:
         """Return a list of executed addresses, without the KASLR offset that these include."""
         code = self._kernel.find_code()
         if code is not None:
-            found = self._read_exactly(buffer.words, code)
+            found = read_exactly(buffer.words, code, self._likely_offset)
             return self._make_exact(buffer, found, how="by its format or --pc")
         remark = (
             "read as addresses of executed code, in an unknown place: the blocks of the kernel's "

@@ -43,7 +43,7 @@ class Convention(str, Enum):
 
 
 class PcFormat(str, Enum):
-    """How a file holds PCs."""
+    """The formats of files with PCs."""
 
     BINARY = "binary"
     """Words with their count first: a KCOV buffer."""
@@ -78,19 +78,18 @@ class PcFormat(str, Enum):
     PERF = "perf"
     """Samples or branches as perf script prints them."""
     GDB = "gdb"
-    """Where GDB stopped: ``=> 0xffffffff81000000 <f>:``, breakpoints, its record of instructions.
-    """
+    """GDB's log of stops: ``=> 0xffffffff81000000 <f>:``, breakpoints, recorded instructions."""
 
 
 class WordReading(NamedTuple):
     """A way to read words of a file of PCs."""
 
     convention: Convention
-    """What the words are."""
+    """The convention of the words."""
     kaslr_offset: int = 0
     """The KASLR offset that they include; where it is negative, it was subtracted twice."""
     correction: int = 0
-    """What to add to them."""
+    """The number to add to the words."""
     module: str | None = None
     """The module that moved words are in; None for words that are not moved."""
     shift: int = 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the kernel prints about crashes, as patterns: registers, banners, and the part that
-functions have in a crash.
+"""Patterns for the kernel's messages about crashes: registers, banners, and the part that functions
+have in a crash.
 
 All of it is in ``crash_reports.ini``, with the release that each entry is of.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""In how many runs each PC occurs, and which PCs two sides of runs differ in."""
+"""Count in how many runs each PC occurs, and compare the runs of two sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class RunCounts:
-    """In how many runs each PC occurs, and how often altogether.
+    """For each PC, the number of runs that have it, and of its records in all runs.
 
     Runs are added one by one and not kept: memory is bounded by the number of distinct PCs,
     whatever the number of runs.

@@ -47,7 +47,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_rows import select_numbers, select_words
 
-# By the numbers of states.
+# Tables for bytes.translate(), by the numbers of states.
 _DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
 _UNKNOWN: Final = bytes(state.is_unknown for state in LineState).ljust(256, b"\0")
 _LAST_LINE: Final = 1 << 32
@@ -58,7 +58,7 @@ class FunctionCoverage(NamedTuple):
 
     name: str
     line: int
-    """Where it is defined; where debug info does not say that, where its code begins."""
+    """The line of its definition, or the first line of its code if debug info lacks that."""
     hits: int | None
     """How often it was entered, 0 if never; None where it is unknown whether it was. For a function
     that was executed in inlined copies alone, the hits of its first executed line.
@@ -367,7 +367,7 @@ def _join_hits(one: int | None, other: int | None) -> int | None:
 
 
 class _Entry(NamedTuple):
-    """What is known of a function's own code."""
+    """The execution of a function's own code."""
 
     hits: int
     """How often all copies were entered."""
@@ -578,7 +578,7 @@ def _find_entries(
         if place is None:
             if entry_path is None:
                 continue
-            # As in assembly.
+            # Functions in assembly have no definition.
             place = entry_path, columns.entry_line[part]
             names = starts.setdefault(entry_path, {}).setdefault(place[1], [])
             if name not in names:

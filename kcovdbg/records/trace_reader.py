@@ -47,14 +47,14 @@ _LEAST_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TraceWords:
-    """What is in a trace file, before its words have a meaning for a kernel."""
+    """The content of a trace file, before its words have a meaning for a kernel."""
 
     buffer: Buffer
     """The words as the file has them."""
     header: TraceHeader | None = None
     """The content of the side file."""
     listed: PcFile | None = None
-    """What was found in a file without one."""
+    """The content of a file without a side file."""
 
 
 def read_trace(

@@ -40,7 +40,7 @@ class WrittenLocation(NamedTuple):
     """
 
 
-# What an address is that KCOV does not record.
+# Words for an address that KCOV does not record.
 _NOT_RECORDED: Final = {
     Convention.CALL: "the address of a call",
     Convention.MINUS1: "a return address minus 1",

@@ -110,7 +110,7 @@ The count word counts words.
 
 _EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
 _POINTER_BITS: Final = 48
-# How far the sequence of the next record may be from that of the one before.
+# The sequences of two consecutive records differ by at most so much.
 _NEAR: Final = 16
 
 

@@ -259,7 +259,7 @@ def test_list_of_another_kernel_is_low(tmp_path):
 
 
 def test_offset_is_not_guessed_from_few():
-    found = read_exactly([SOME[0] + 0x200000], CODE, (0,))
+    found = read_exactly([SOME[0] + 0x200000], CODE, 0)
     assert (found.kaslr_offset, found.is_certain) == (0, False)
 
 
