@@ -215,8 +215,10 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
     """
     if options.inputs:
         # Imported here: most commands read no files.
-        from kcovdbg.frontends.input_answers import answer_inputs, are_traces, keep_traces
-    if options.inputs and (options.words or options.commands or options.script is not None):
+        from kcovdbg.frontends.input_answers import keep_traces
+
+        if not (options.words or options.commands or options.script is not None):
+            return _answer_inputs(workspace, options)
         keep_traces(workspace, options.inputs)
     if options.words:
         try:
@@ -227,15 +229,6 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
         return max(run_reporting(workspace, line) for line in options.commands)
     if options.script not in (None, _STDIN):
         return _run_script(workspace, options)
-    if options.inputs:
-        status = answer_inputs(workspace, options.inputs)
-        is_shell = (
-            workspace.inputs.kernel.options.is_named and sys.stdin.isatty() and sys.stdout.isatty()
-        )
-        if not is_shell or not are_traces(options.inputs):
-            return status
-        keep_traces(workspace, options.inputs)
-        return None
     if options.script is None and sys.stdin.isatty():
         return None
     from kcovdbg.frontends.standard_input import run_standard_input
@@ -246,6 +239,22 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
         # Nothing else reports a named target that cannot be opened.
         _ = workspace.inputs.kernel.target
     return read or 0
+
+
+def _answer_inputs(workspace: Workspace, options: Options) -> int | None:
+    """Answer files by what they are; return None if the shell follows, in which traces are kept."""
+    from kcovdbg.frontends.input_answers import answer_inputs, are_traces, keep_traces
+
+    status = answer_inputs(workspace, options.inputs)
+    is_named = workspace.inputs.kernel.options.is_named
+    if not (is_named and are_traces(options.inputs) and _is_at_terminal()):
+        return status
+    keep_traces(workspace, options.inputs)
+    return None
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _run_script(workspace: Workspace, options: Options) -> int:
@@ -260,7 +269,7 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) ->
     """Open the shell where a command stopped the kernel; without a terminal, leave the kernel
     stopped there.
     """
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if _is_at_terminal():
         _start_shell(workspace, options)
         return
     note = workspace.inputs.kernel.target.connection.leave_stopped(reason)

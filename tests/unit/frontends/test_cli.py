@@ -317,6 +317,14 @@ def test_a_script(cli, files):
     assert "--script" in cli.err
 
 
+def test_a_script_with_a_trace(cli, tmp_path):
+    """A trace beside a script is kept for its lines, and not answered in place of them."""
+    trace = tmp_path / "pcs.txt"
+    trace.write_text("0xffffffff81000010\n0xffffffff81000020\n")
+    assert cli("--script", "-", str(trace), stdin="exit-with 1\n") == "status 1\n"
+    assert cli.status == 1
+
+
 ACTIONS = (
     "! touch made",
     "help > made",
