@@ -1014,10 +1014,17 @@ static const struct {
 	{ "x86_decoder", try_decoder }, { "blocks", try_blocks },
 };
 
-int main(int argc, char **argv)
+static int64_t milliseconds(void)
 {
 	struct timespec now;
-	time_t end;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+int main(int argc, char **argv)
+{
+	int64_t end;
 	uint64_t seed;
 	size_t i, rounds = 0;
 	int last = open("last", O_RDWR | O_CREAT, 0600);
@@ -1032,9 +1039,8 @@ int main(int argc, char **argv)
 		;
 	if (i == sizeof(targets) / sizeof(*targets))
 		return 2;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	end = now.tv_sec + strtol(argv[3], NULL, 0);
-	for (seed = strtoull(argv[2], NULL, 0); now.tv_sec < end; rounds++, clock_gettime(CLOCK_MONOTONIC, &now)) {
+	end = milliseconds() + 1000 * strtol(argv[3], NULL, 0);
+	for (seed = strtoull(argv[2], NULL, 0); milliseconds() < end; rounds++) {
 		/* Of a processor: a round that takes longer hangs. */
 		state = (seed + rounds) * 0x9e3779b97f4a7c15ULL | 1;
 		random_word();
