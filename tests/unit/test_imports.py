@@ -7,11 +7,13 @@ check -> console -> inputs -> records -> {symbols, walk} -> series -> target -> 
 
 import ast
 import collections
+import functools
 import graphlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -103,8 +105,7 @@ def package_of(module):
     return ".".join(module.split(".")[:2])
 
 
-def imports_of(module):
-    tree = ast.parse(MODULES[module].read_text())
+def imports_of(module, tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -137,14 +138,35 @@ def may_import(module, imported):
     return RANKS[package] < RANKS[importer]
 
 
-IMPORTS = [(module, name, line) for module in MODULES for name, line in imports_of(module)]
+class Contents(NamedTuple):
+    """What all modules import and define."""
+
+    imports: list[tuple[str, str, int]]
+    """The module, what it imports, and the line."""
+    public: dict[str, set[str]]
+    """Of each public class and function, the modules that define it."""
+
+
+@functools.cache
+def read_modules():
+    """Read each module once; not when the tests are collected, as each worker does that."""
+    contents = Contents([], collections.defaultdict(set))
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        contents.imports.extend((module, name, line) for name, line in imports_of(module, tree))
+        for node in tree.body:
+            if isinstance(
+                node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            ) and not node.name.startswith("_"):
+                contents.public[node.name].add(module)
+    return contents
 
 
 def find_imports(is_wrong):
     """Return the imports of which a function of a module and what it imports is true."""
     return [
         f"{module}:{line} imports {name}"
-        for module, name, line in IMPORTS
+        for module, name, line in read_modules().imports
         if is_wrong(module, name)
     ]
 
@@ -185,7 +207,7 @@ def test_foreign_modules_stay_where_they_belong():
 def test_no_modules_import_each_other():
     """Imports for type checkers and inside functions count."""
     graph = {module: set() for module in MODULES}
-    for module, name, _ in IMPORTS:
+    for module, name, _ in read_modules().imports:
         graph[module].add(name)
     graphlib.TopologicalSorter(graph).prepare()
 
@@ -194,6 +216,7 @@ def test_every_package_has_its_layer():
     assert {package_of(module) for module in MODULES} <= RANKS.keys()
 
 
+@functools.cache
 def loaded_by(*words):
     """Return the modules that are loaded at the end of a run of the program."""
     code = (
@@ -288,15 +311,10 @@ def test_every_command_is_in_the_table():
 
 
 def test_no_two_public_classes_or_functions_share_a_name():
-    modules = collections.defaultdict(set)
-    for module, path in MODULES.items():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(
-                node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-            ) and not node.name.startswith("_"):
-                modules[node.name].add(module)
-    del modules["main"]
-    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+    public = read_modules().public
+    assert {name: found for name, found in public.items() if len(found) > 1} == {
+        "main": public["main"]
+    }
 
 
 def find_bad_words(path):

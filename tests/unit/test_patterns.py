@@ -23,6 +23,7 @@ _TOP: Final = Path(kcovdbg.__file__).parent
 _SCANS: Final = frozenset(("search", "finditer", "findall", "sub", "subn", "split"))
 _ANCHORED: Final = frozenset(("match", "fullmatch"))
 _METHODS: Final = _SCANS | _ANCHORED
+_USED: Final = re.compile(rf"\.({'|'.join((*_METHODS, 'compile'))})\b")
 # Text in memory of which a quadratic match takes a thousand times as long as a linear one.
 _SIZE: Final = 16384
 _FEW: Final = 16
@@ -103,14 +104,40 @@ def _inline(tree: ast.AST, place: str) -> Iterator[Use]:
             )
 
 
-def _sources() -> Iterator[tuple[str, ast.Module]]:
+def _find_searches(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the names that are searched with, and the lines."""
+    for node in ast.walk(tree):
+        is_search = isinstance(node, ast.Attribute) and node.attr in (
+            "search",
+            "finditer",
+            "findall",
+        )
+        if is_search and isinstance(node.value, ast.Name):
+            yield node.value.id, node.lineno
+
+
+class Source(NamedTuple):
+    """What a file does with patterns."""
+
+    place: str
+    methods: dict[str, frozenset[str]]
+    inline: list[Use]
+    searches: list[tuple[str, int]]
+
+
+def _sources() -> Iterator[Source]:
+    """Yield the files that may use a pattern: parsing the others takes seconds."""
     for top in (_TOP, _TOP.parent / "gdb"):
         for path in sorted(top.rglob("*.py")):
-            yield str(path.relative_to(top)), ast.parse(path.read_text())
+            text = path.read_text()
+            if _USED.search(text):
+                place, tree = str(path.relative_to(top)), ast.parse(text)
+                inline, searches = [*_inline(tree, place)], [*_find_searches(tree)]
+                yield Source(place, _find_methods(tree), inline, searches)
 
 
 def _uses() -> list[Use]:
-    methods = {place: _find_methods(tree) for place, tree in _sources()}
+    methods = {source.place: source.methods for source in SOURCES}
     found: dict[tuple[Any, int], Use] = {}
     for name, module in _modules():
         for attribute, value in vars(module).items():
@@ -127,8 +154,8 @@ def _uses() -> list[Use]:
                     pattern,
                     used | (found[key].methods if key in found else frozenset()),
                 )
-    for place, tree in _sources():
-        for use in _inline(tree, place):
+    for source in SOURCES:
+        for use in source.inline:
             found.setdefault((use.pattern.pattern, use.pattern.flags), use)
     return list(found.values())
 
@@ -166,6 +193,7 @@ def _find_slow(use: Use) -> str | None:
     return None
 
 
+SOURCES: Final = tuple(_sources())
 USES: Final = _uses()
 
 
@@ -198,14 +226,6 @@ def test_cost_grows_with_the_input(use: Use) -> None:
 def test_patterns_are_searched_by_their_names() -> None:
     """What is searched by another name is not measured as a search."""
     known = {use.place.rpartition(".")[2] for use in USES} | {"re"}
-    for place, tree in _sources():
-        if place in _OWN_PATTERNS:
-            continue
-        for node in ast.walk(tree):
-            is_search = isinstance(node, ast.Attribute) and node.attr in (
-                "search",
-                "finditer",
-                "findall",
-            )
-            if is_search and isinstance(node.value, ast.Name):
-                assert node.value.id in known, f"{place}:{node.lineno}"
+    for source in SOURCES:
+        for name, line in source.searches if source.place not in _OWN_PATTERNS else ():
+            assert name in known, f"{source.place}:{line}"
