@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.limits import need_memory
 
-_C_TYPES: Final = {"B": "uint8_t[]", "I": "uint32_t[]", "Q": "uint64_t[]"}
+_C_TYPES: Final = {"B": "uint8_t[]", "H": "uint16_t[]", "I": "uint32_t[]", "Q": "uint64_t[]"}
 
 
 @cache
@@ -35,7 +35,9 @@ def load_native() -> tuple[Any, Any]:
     return ffi, lib
 
 
-def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int | None = None) -> Any:
+def column(
+    code: Literal["B", "H", "I", "Q"], values: Sequence[int], count: int | None = None
+) -> Any:
     """Return a C pointer to the items of an array; it is valid as long as it is referred to.
 
     :param code: the type of the items, as in the array module.

@@ -29,8 +29,9 @@ enum {
 };
 
 struct line {
-	uint64_t hits;
+	uint64_t hits, call_hits;
 	uint8_t seen;
+	uint8_t called; /* What the blocks are that were inlined at it. */
 };
 
 struct file {
@@ -77,6 +78,15 @@ struct function {
 	size_t edge_count, edge_room;
 	uint32_t *line_files, *lines, *line_offsets;
 	size_t line_count, line_room;
+	/* The lines that code of each block was inlined at. */
+	uint32_t *call_ends, *call_files, *calls, *call_offsets;
+	size_t call_count, call_room;
+};
+
+/* The line read last, and that of the file before that. */
+struct last_lines {
+	uint32_t file, other_file;
+	int64_t line, other_line;
 };
 
 struct kcovdbg_states {
@@ -84,6 +94,7 @@ struct kcovdbg_states {
 	const struct kcovdbg_trace *trace;
 	uint32_t *part_ends, *parts; /* Where the parts of each function end, and the parts. */
 	struct function function;
+	struct last_lines last_line, last_call; /* Of the function that is being read. */
 	struct file *files;
 	size_t file_room;
 	struct entry *entries; /* One for each part. */
@@ -149,10 +160,11 @@ static int64_t unzigzag(uint64_t number)
 /* Make room for blocks in all columns. */
 static bool grow_blocks(struct function *f, size_t wanted)
 {
-	void *columns[] = { &f->starts, &f->sizes,     &f->edge_ends, &f->line_ends, &f->from_ends,   &f->block_flags,
-			    &f->states, &f->is_queued, &f->reached,   &f->records,   &f->live_in,     &f->live_out,
-			    &f->queue,	&f->stops,     &f->onward,    &f->origin,    &f->last_groups, &f->last_origins };
-	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4, 4, 4, 4, 4 };
+	void *columns[] = { &f->starts,	     &f->sizes,	      &f->edge_ends,	&f->line_ends, &f->from_ends,
+			    &f->block_flags, &f->states,      &f->is_queued,	&f->reached,   &f->records,
+			    &f->live_in,     &f->live_out,    &f->queue,	&f->stops,     &f->onward,
+			    &f->origin,	     &f->last_groups, &f->last_origins, &f->call_ends };
+	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4 };
 	size_t i, room = f->block_room;
 
 	if (wanted <= room)
@@ -198,14 +210,22 @@ static bool grow_lines(struct function *f, size_t wanted)
 	return true;
 }
 
-/* The line read last, and that of the file before that. */
-struct last_lines {
-	uint32_t file, other_file;
-	int64_t line, other_line;
-};
+static bool grow_calls(struct function *f, size_t wanted)
+{
+	void *columns[] = { &f->call_files, &f->calls, &f->call_offsets };
+	size_t i, room = f->call_room;
 
-/* Read the line of a word; false when it is damaged. */
-static bool read_pair(struct cursor *cursor, uint64_t word, struct last_lines *last)
+	for (i = 0; i < 3; i++) {
+		room = f->call_room;
+		if (!grow(columns[i], &room, wanted, sizeof(uint32_t)))
+			return false;
+	}
+	f->call_room = room;
+	return true;
+}
+
+/* Read the line of a word, which has some other bits; false when it is damaged. */
+static bool read_place(struct cursor *cursor, uint64_t word, unsigned int bits, struct last_lines *last)
 {
 	struct last_lines before = *last;
 
@@ -219,19 +239,57 @@ static bool read_pair(struct cursor *cursor, uint64_t word, struct last_lines *l
 		last->other_file = before.file;
 		last->other_line = before.line;
 	}
-	last->line += unzigzag(word >> 3);
+	last->line += unzigzag(word >> (bits + 1));
 	return !cursor->is_bad && last->line >= 0 && last->line <= KCOVDBG_MAX_LINE && last->file < MAX_FILES;
 }
 
-/* Read the lines of a block; false when they are damaged. A beginning without code counts with the code behind it. */
-static bool read_lines(struct kcovdbg_states *states, struct cursor *cursor, struct last_lines *last)
+/* Read the lines that code of a block was inlined at; false when they are damaged. changed: whether they differ from those of the last block. */
+static bool read_calls(struct kcovdbg_states *states, struct cursor *cursor, bool changed)
 {
 	struct function *f = &states->function;
-	uint64_t head = get(cursor), count = head >> 1, i;
-	uint64_t offset = head & 1 ? get(cursor) : 0;
+	size_t end = f->call_count, first = f->block_count > 1 ? f->call_ends[f->block_count - 2] : 0, i;
+	uint64_t head = changed ? get(cursor) : 0, same = changed ? head >> 3 : end - first, more = head & KCOVDBG_MANY_CALLS;
+
+	if (changed && more == KCOVDBG_MANY_CALLS)
+		more += get(cursor);
+	if (same > end - first || more > (size_t)(cursor->end - cursor->at))
+		return false;
+	if (!grow_calls(f, end + same + more)) {
+		states->is_full = true;
+		return false;
+	}
+	for (i = 0; i < same; i++) {
+		f->call_files[f->call_count] = f->call_files[first + i];
+		f->call_offsets[f->call_count] = 0;
+		f->calls[f->call_count++] = f->calls[first + i];
+	}
+	for (; more; more--) {
+		uint64_t word = get(cursor), offset;
+
+		if (!read_place(cursor, word, 1, &states->last_call))
+			return false;
+		offset = word & 2 ? get(cursor) : 0;
+		if (cursor->is_bad || offset > UINT32_MAX)
+			return false;
+		f->call_files[f->call_count] = states->last_call.file;
+		f->call_offsets[f->call_count] = offset;
+		f->calls[f->call_count++] = states->last_call.line;
+	}
+	return true;
+}
+
+/* Read the lines of a block; false when they are damaged. A beginning without code counts with the code behind it. */
+static bool read_lines(struct kcovdbg_states *states, struct cursor *cursor)
+{
+	struct function *f = &states->function;
+	struct last_lines *last = &states->last_line;
+	uint64_t head = get(cursor), count = head >> 2, offset, i;
 	size_t open = f->line_count;
 	bool is_first = true;
 
+	if (!read_calls(states, cursor, head & 2))
+		return false;
+	offset = head & 1 ? get(cursor) : 0;
 	if (count > (size_t)(cursor->end - cursor->at))
 		return false;
 	if (!grow_lines(f, f->line_count + count)) {
@@ -241,7 +299,7 @@ static bool read_lines(struct kcovdbg_states *states, struct cursor *cursor, str
 	for (i = 0; i < count; i++) {
 		uint64_t word = get(cursor);
 
-		if (!read_pair(cursor, word, last))
+		if (!read_place(cursor, word, 2, last))
 			return false;
 		f->line_files[f->line_count] = last->file;
 		f->lines[f->line_count++] =
@@ -258,10 +316,11 @@ static bool read_lines(struct kcovdbg_states *states, struct cursor *cursor, str
 	while (open < f->line_count)
 		f->line_offsets[open++] = f->sizes[f->block_count];
 	f->line_ends[f->block_count] = f->line_count;
+	f->call_ends[f->block_count] = f->call_count;
 	return true;
 }
 
-static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, struct last_lines *last, uint32_t start)
+static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, uint32_t start)
 {
 	struct function *f = &states->function;
 	size_t block = f->block_count;
@@ -282,7 +341,7 @@ static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, str
 	for (i = 0; i < others; i++)
 		f->edges[f->edge_count++] = (uint64_t)block + unzigzag(get(cursor));
 	f->edge_ends[block] = f->edge_count;
-	if (!read_lines(states, cursor, last))
+	if (!read_lines(states, cursor))
 		return false;
 	f->block_count++;
 	return true;
@@ -295,12 +354,12 @@ static bool read_function(struct kcovdbg_states *states, uint32_t number)
 	struct function *f = &states->function;
 	uint64_t start = number ? encoded->code_end[number - 1] : 0, end = encoded->code_end[number];
 	uint32_t part = number ? states->part_ends[number - 1] : 0, part_end = states->part_ends[number];
-	struct last_lines last = { UINT32_MAX, UINT32_MAX, 0, 0 };
 	struct cursor counts, cursor;
 	uint64_t total = 0;
 	size_t i;
 
-	f->block_count = f->edge_count = f->line_count = 0;
+	states->last_line = states->last_call = (struct last_lines){ UINT32_MAX, UINT32_MAX, 0, 0 };
+	f->block_count = f->edge_count = f->line_count = f->call_count = 0;
 	f->is_contradicted = f->has_flows = f->leaves = false;
 	if (start > end || end > encoded->code_size)
 		return false;
@@ -319,7 +378,7 @@ static bool read_function(struct kcovdbg_states *states, uint32_t number)
 		uint64_t blocks = get(&counts), at = encoded->part_start[states->parts[part]];
 
 		for (i = 0; i < blocks; i++) {
-			if (at > UINT32_MAX || f->block_count >= total || !read_block(states, &cursor, &last, at))
+			if (at > UINT32_MAX || f->block_count >= total || !read_block(states, &cursor, at))
 				return false;
 			at += f->sizes[f->block_count - 1];
 		}
@@ -421,6 +480,19 @@ static bool split_lines(struct function *f, size_t block, uint32_t offset)
 	return true;
 }
 
+/* Give the second half of a block its own calls: those whose code begins in it. */
+static void split_calls(struct function *f, size_t block, uint32_t offset)
+{
+	size_t middle = block ? f->call_ends[block - 1] : 0, end = f->call_ends[block], i;
+
+	while (middle < end && f->call_offsets[middle] < offset)
+		middle++;
+	for (i = middle; i < end; i++)
+		f->call_offsets[i] -= offset;
+	memmove(f->call_ends + block + 1, f->call_ends + block, (f->block_count - block) * sizeof(*f->call_ends));
+	f->call_ends[block] = middle;
+}
+
 /* Make two blocks of one, of which the first one ends at an offset, and leads to the second one. One of them may be empty. */
 static bool split_block(struct function *f, size_t block, uint32_t offset)
 {
@@ -429,6 +501,7 @@ static bool split_block(struct function *f, size_t block, uint32_t offset)
 
 	if (!grow_blocks(f, f->block_count + 1) || !grow_edges(f, f->edge_count + 1) || !split_lines(f, block, offset))
 		return false;
+	split_calls(f, block, offset);
 	memmove(f->starts + block + 1, f->starts + block, behind * sizeof(*f->starts));
 	memmove(f->sizes + block + 1, f->sizes + block, behind * sizeof(*f->sizes));
 	memmove(f->block_flags + block + 1, f->block_flags + block, behind);
@@ -1234,11 +1307,15 @@ static void find_states(struct kcovdbg_states *states, uint32_t function)
 		leave_open(states);
 }
 
+static bool has_code(const struct line *line)
+{
+	return (line->seen | line->called) & SEEN_CODE;
+}
+
 /* The line if a wanted function has code of it, NULL if none has. */
 static struct line *find_line(struct kcovdbg_states *states, uint32_t file, uint32_t line)
 {
-	if (file >= states->file_room || line >= states->files[file].room ||
-	    !(states->files[file].lines[line].seen & SEEN_CODE))
+	if (file >= states->file_room || line >= states->files[file].room || !has_code(&states->files[file].lines[line]))
 		return NULL;
 	return &states->files[file].lines[line];
 }
@@ -1279,61 +1356,91 @@ static bool is_void(const struct function *f)
 	return f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted;
 }
 
-static void add_lines(struct kcovdbg_states *states)
+/* What a block says of lines that have code in it. */
+struct sight {
+	uint8_t seen, begins;
+	bool is_begun;	  /* An exception may have interrupted its first instruction. */
+	bool is_replaced; /* The kernel put other instructions, or none, in the place of all but the first. */
+	uint64_t hits;
+};
+
+static struct sight look_at(const struct kcovdbg_states *states, size_t block)
 {
 	const struct kcovdbg_trace *trace = states->trace;
+	const struct function *f = &states->function;
+	struct sight sight = { .begins = SEEN_OTHER_BEGINNING };
+
+	switch (f->states[block]) {
+	case KCOVDBG_STATE_EXECUTED:
+		sight.seen = SEEN_EXECUTED;
+		sight.begins = SEEN_BEGINNING;
+		sight.hits = f->records[block] && f->records[block] != NO_RECORDS ? f->records[block] : 1;
+		break;
+	case KCOVDBG_STATE_NOT_EXECUTED:
+		sight.seen = SEEN_NOT_EXECUTED;
+		break;
+	default:
+		sight.seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
+	}
+	sight.is_replaced = f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && sight.seen == SEEN_EXECUTED;
+	if (!is_recorded(states)) {
+		sight.seen = SEEN_OUTSIDE;
+		sight.begins = 0;
+	}
+	sight.is_begun = trace->quality & KCOVDBG_TRACE_PLACED && sight.seen == SEEN_NOT_EXECUTED &&
+			 has_offset(trace->positions, trace->position_count, f->starts[block]);
+	return sight;
+}
+
+/* What a block says of a line whose code begins at an offset. */
+static uint8_t seen_at(const struct sight *sight, uint32_t offset)
+{
+	if (offset ? sight->is_replaced : sight->is_begun)
+		return SEEN_UNKNOWN;
+	return sight->seen;
+}
+
+/* The line that something is said of; NULL if nothing is, or when out of memory. */
+static struct line *said_line(struct kcovdbg_states *states, uint32_t file, uint32_t number)
+{
+	struct line *line = states->is_other ? find_line(states, file, number) : line_at(states, file, number);
+
+	states->is_full |= !line && !states->is_other;
+	return line;
+}
+
+static void add_lines(struct kcovdbg_states *states)
+{
 	struct function *f = &states->function;
 	size_t block, i;
 
 	for (block = 0; block < f->block_count; block++) {
-		uint8_t seen, begins;
-		bool is_begun, is_replaced;
-		uint64_t hits = 0;
+		struct sight sight = look_at(states, block);
 
-		switch (f->states[block]) {
-		case KCOVDBG_STATE_EXECUTED:
-			seen = SEEN_EXECUTED;
-			begins = SEEN_BEGINNING;
-			hits = f->records[block] && f->records[block] != NO_RECORDS ? f->records[block] : 1;
-			break;
-		case KCOVDBG_STATE_NOT_EXECUTED:
-			seen = SEEN_NOT_EXECUTED;
-			begins = SEEN_OTHER_BEGINNING;
-			break;
-		default:
-			seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
-			begins = SEEN_OTHER_BEGINNING;
-		}
-		is_replaced = f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && seen == SEEN_EXECUTED;
-		if (!is_recorded(states)) {
-			seen = SEEN_OUTSIDE;
-			begins = 0;
-		}
-		is_begun = trace->quality & KCOVDBG_TRACE_PLACED && seen == SEEN_NOT_EXECUTED &&
-			   has_offset(trace->positions, trace->position_count, f->starts[block]);
 		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
-			uint32_t file = f->line_files[i], number = f->lines[i] & KCOVDBG_MAX_LINE;
-			struct line *line = states->is_other ? find_line(states, file, number) : line_at(states, file, number);
+			struct line *line = said_line(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
+			bool is_unknown = sight.is_replaced && f->line_offsets[i];
 
-			if (!line && states->is_other)
+			if (!line)
 				continue;
-			if (!line) {
-				states->is_full = true;
-				return;
-			}
-			/* What the kernel put in the place of all instructions but the first may be others, or none. */
-			if (is_replaced && f->line_offsets[i]) {
-				states->totals.lines += f->lines[i] & KCOVDBG_ROW_CODE && !(line->seen & SEEN_CODE);
-				line->seen |= f->lines[i] & KCOVDBG_ROW_CODE ? SEEN_UNKNOWN : 0;
-				continue;
-			}
-			line->seen |= f->lines[i] & KCOVDBG_ROW_STATEMENT ? begins : 0;
+			if (f->lines[i] & KCOVDBG_ROW_STATEMENT && !is_unknown)
+				line->seen |= sight.begins;
 			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
 				continue;
-			states->totals.lines += !(line->seen & SEEN_CODE);
-			/* An exception may have interrupted the first instruction. */
-			line->seen |= is_begun && !f->line_offsets[i] ? SEEN_UNKNOWN : seen;
-			line->hits = hits > line->hits ? hits : line->hits;
+			states->totals.lines += !has_code(line);
+			line->seen |= seen_at(&sight, f->line_offsets[i]);
+			if (!is_unknown && sight.hits > line->hits)
+				line->hits = sight.hits;
+		}
+		for (i = block ? f->call_ends[block - 1] : 0; i < f->call_ends[block]; i++) {
+			struct line *line = said_line(states, f->call_files[i], f->calls[i]);
+
+			if (!line)
+				continue;
+			states->totals.lines += !has_code(line);
+			line->called |= seen_at(&sight, f->call_offsets[i]);
+			if (sight.hits > line->call_hits)
+				line->call_hits = sight.hits;
 		}
 	}
 }
@@ -1460,15 +1567,17 @@ static void add_branches(struct kcovdbg_states *states, uint32_t function)
 	}
 }
 
-static uint8_t state_of(uint8_t seen)
+/* The state of a line: its own code decides, and if that was not executed or it has none, what was inlined at it. */
+static uint8_t state_of(const struct line *line)
 {
-	if (!(seen & SEEN_CODE))
-		return KCOVDBG_LINE_NO_CODE;
-	if (seen & SEEN_EXECUTED) {
-		if (!(seen & SEEN_BEGINNING) && seen & SEEN_OTHER_BEGINNING)
-			return KCOVDBG_LINE_MOVED;
+	uint8_t seen = line->seen;
+
+	if (seen & SEEN_EXECUTED && !(seen & SEEN_BEGINNING) && seen & SEEN_OTHER_BEGINNING)
+		return KCOVDBG_LINE_MOVED;
+	if (!(seen & SEEN_EXECUTED))
+		seen |= line->called;
+	if (seen & SEEN_EXECUTED)
 		return seen & SEEN_NOT_EXECUTED ? KCOVDBG_LINE_PARTLY : KCOVDBG_LINE_EXECUTED;
-	}
 	if (seen & SEEN_VOID)
 		return KCOVDBG_LINE_EDGES;
 	if (seen & SEEN_UNKNOWN)
@@ -1561,7 +1670,7 @@ static bool find_block_states(struct kcovdbg_states *states, uint32_t function)
 	size_t block;
 
 	if (function >= states->encoded->function_count || !read_function(states, function)) {
-		f->flags = f->block_count = f->edge_count = f->line_count = 0;
+		f->flags = f->block_count = f->edge_count = f->line_count = f->call_count = 0;
 		f->is_contradicted = false;
 		return false;
 	}
@@ -1663,6 +1772,10 @@ static void free_function(struct function *f)
 	free(f->line_files);
 	free(f->lines);
 	free(f->line_offsets);
+	free(f->call_ends);
+	free(f->call_files);
+	free(f->calls);
+	free(f->call_offsets);
 	free(f->stops);
 }
 
@@ -1717,12 +1830,12 @@ void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, 
 		for (line = 0; line < states->files[file].room; line++) {
 			const struct line *found = &states->files[file].lines[line];
 
-			if (!(found->seen & SEEN_CODE))
+			if (!has_code(found))
 				continue;
 			files[at] = file;
 			lines[at] = line;
-			line_states[at] = state_of(found->seen);
-			hits[at++] = found->hits;
+			line_states[at] = state_of(found);
+			hits[at++] = found->seen & SEEN_EXECUTED ? found->hits : found->call_hits;
 		}
 }
 
@@ -1766,6 +1879,7 @@ int kcovdbg_states_blocks(struct kcovdbg_states *states, uint32_t function, stru
 		.block_count = f->block_count,
 		.edge_count = f->edge_count,
 		.line_count = f->line_count,
+		.call_count = f->call_count,
 		.starts = f->starts,
 		.sizes = f->sizes,
 		.block_flags = f->block_flags,
@@ -1776,6 +1890,9 @@ int kcovdbg_states_blocks(struct kcovdbg_states *states, uint32_t function, stru
 		.line_ends = f->line_ends,
 		.line_files = f->line_files,
 		.lines = f->lines,
+		.call_ends = f->call_ends,
+		.call_files = f->call_files,
+		.calls = f->calls,
 		.is_contradicted = f->is_contradicted,
 	};
 	return 0;

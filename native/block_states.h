@@ -120,12 +120,13 @@ void kcovdbg_states_branches(const struct kcovdbg_states *states, uint32_t *func
 /* The blocks of a function. */
 struct kcovdbg_function_blocks {
 	uint32_t flags;
-	size_t block_count, edge_count, line_count;
+	size_t block_count, edge_count, line_count, call_count;
 	const uint32_t *starts, *sizes;
 	const uint8_t *block_flags, *states;
 	const uint64_t *records;			/* Records of each block's points; UINT64_MAX where it has none. */
 	const uint32_t *edge_ends, *edges;		/* The blocks that each leads to. */
 	const uint32_t *line_ends, *line_files, *lines; /* With KCOVDBG_ROW_STATEMENT and KCOVDBG_ROW_CODE. */
+	const uint32_t *call_ends, *call_files, *calls; /* The lines that code of each block was inlined at. */
 	int is_contradicted;
 };
 /* Find the blocks of a function, whichever functions the states were made for; they are valid until the next call. -1 when out of memory. */

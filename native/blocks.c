@@ -435,6 +435,21 @@ struct block {
 	size_t edges, edge_end;
 };
 
+struct place {
+	uint32_t file, line;
+};
+
+/* The place that was put last, and that of the file before that. */
+struct last_places {
+	struct place last, other;
+};
+
+/* A line that code of a block was inlined at. */
+struct call {
+	struct place place;
+	uint32_t offset; /* In the block: of its first code there. */
+};
+
 /* A line of a block. */
 struct pair {
 	uint32_t file, line;
@@ -465,8 +480,11 @@ struct builder {
 	size_t target_count, target_room;
 	struct pair *pairs; /* The lines of a block. */
 	size_t pair_count, pair_room;
-	size_t row;				     /* Where rows are looked for first. */
-	uint32_t file, line, other_file, other_line; /* The last ones, and those of the file before that. */
+	/* The lines that code of a block was inlined at, by where that begins, outermost first, and those of the last block. */
+	struct call *calls, *last_calls;
+	size_t call_count, call_room, last_call_count, last_call_room;
+	size_t row, inlined; /* Where rows and what was inlined are looked for first. */
+	struct last_places last_line, last_call;
 };
 
 /* Return where an address is in the function, whose parts follow each other; NONE if it is in none of them. Most have one or two. */
@@ -1231,6 +1249,42 @@ size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_cou
 	return drop_empty_rows(addresses, files, lines, total);
 }
 
+static int compare_inlined(const void *left, const void *right)
+{
+	const struct kcovdbg_inlined *a = left, *b = right;
+
+	if (a->start != b->start)
+		return a->start < b->start ? -1 : 1;
+	return (a->outer > b->outer) - (a->outer < b->outer);
+}
+
+size_t kcovdbg_inlined_order(const struct kcovdbg_unit_rows *parts, size_t part_count, struct kcovdbg_inlined *inlined)
+{
+	size_t i, k, total = 0;
+
+	for (i = 0; i < part_count; i++)
+		for (k = 0; k < parts[i].inlined_count; k++) {
+			struct kcovdbg_inlined one = parts[i].inlined[k];
+
+			if (one.file >= parts[i].number_count || parts[i].numbers[one.file] == UINT32_MAX ||
+			    total == UINT32_MAX)
+				continue;
+			one.file = parts[i].numbers[one.file];
+			one.outer = total;
+			inlined[total++] = one;
+		}
+	if (total)
+		qsort(inlined, total, sizeof(*inlined), compare_inlined);
+	for (i = 0; i < total; i++) {
+		uint32_t outer = i ? i - 1 : UINT32_MAX;
+
+		while (outer != UINT32_MAX && inlined[outer].end <= inlined[i].start)
+			outer = inlined[outer].outer;
+		inlined[i].outer = outer;
+	}
+	return total;
+}
+
 static bool put_number(struct kcovdbg_bytes_out *out, uint64_t number)
 {
 	if (!grow(&out->data, &out->room, out->size + 10, 1))
@@ -1284,21 +1338,32 @@ static bool add_pair(struct builder *builder, struct pair pair)
 	return !pair.flags || append_pair(builder, pair);
 }
 
-/* The first row that is not below an address: most are near the last one that was looked for. */
-static size_t find_row(struct builder *builder, uint64_t address)
+static uint64_t address_at(const void *items, size_t size, size_t index)
 {
-	const struct kcovdbg_rows *rows = builder->rows;
-	size_t low = builder->row, high = low, step;
+	return *(const uint64_t *)((const char *)items + index * size);
+}
 
-	for (step = 1; low && rows->addresses[low - 1] >= address; step *= 2) {
+/* The first of some items that is not below an address, which they begin with: most are near the last one that was looked for. */
+static size_t find_near(const void *items, size_t count, size_t size, size_t near, uint64_t address)
+{
+	size_t low = near, high = near, step;
+
+	for (step = 1; low && address_at(items, size, low - 1) >= address; step *= 2) {
 		high = low - 1;
 		low = step < high ? high - step : 0;
 	}
-	for (step = 1; high < rows->count && rows->addresses[high] < address; step *= 2) {
+	for (step = 1; high < count && address_at(items, size, high) < address; step *= 2) {
 		low = high + 1;
-		high = step < rows->count - low ? low + step : rows->count;
+		high = step < count - low ? low + step : count;
 	}
-	builder->row = low + lower_bound(rows->addresses + low, high - low, sizeof(*rows->addresses), address);
+	return low + lower_bound((const char *)items + low * size, high - low, size, address);
+}
+
+static size_t find_row(struct builder *builder, uint64_t address)
+{
+	const struct kcovdbg_rows *rows = builder->rows;
+
+	builder->row = find_near(rows->addresses, rows->count, sizeof(*rows->addresses), builder->row, address);
 	return builder->row;
 }
 
@@ -1360,21 +1425,106 @@ static bool add_branch_line(struct builder *builder, uint64_t start, uint64_t ad
 	return append_pair(builder, pair);
 }
 
-/* Put the line of a pair: files and lines go back from what was inlined to those before. */
-static bool put_pair(struct builder *builder, const struct pair *pair)
+static bool is_same(struct place one, struct place other)
 {
-	bool is_other = pair->file != builder->file, is_back = is_other && pair->file == builder->other_file;
-	uint32_t line = is_back ? builder->other_line : builder->line;
+	return one.file == other.file && one.line == other.line;
+}
 
-	if (!put_number(builder->out, zigzag((int64_t)pair->line - line) << 3 | pair->flags << 1 | is_other) ||
-	    (is_other && !put_number(builder->out, is_back ? 0 : (uint64_t)pair->file + 1)))
+/* No kernel has so much code inlined into one block, or into each other. */
+#define MOST_CALLS 256
+#define MOST_NESTED 1024
+
+/* Add the line of a call to those of a block, once. */
+static bool add_call(struct builder *builder, const struct kcovdbg_inlined *inlined, uint64_t start)
+{
+	struct call call = { .place = { inlined->file, inlined->line } };
+	size_t i;
+
+	for (i = 0; i < builder->call_count; i++)
+		if (is_same(builder->calls[i].place, call.place))
+			return true;
+	if (builder->call_count == MOST_CALLS)
+		return true;
+	if (!grow(&builder->calls, &builder->call_room, builder->call_count + 1, sizeof(*builder->calls)))
 		return false;
-	if (is_other) {
-		builder->other_file = builder->file;
-		builder->other_line = builder->line;
+	call.offset = inlined->start > start ? inlined->start - start : 0;
+	builder->calls[builder->call_count++] = call;
+	return true;
+}
+
+/* Gather the lines that code of a block was inlined at. */
+static bool find_calls(struct builder *builder, uint64_t start, uint64_t end)
+{
+	const struct kcovdbg_inlined *inlined = builder->rows->inlined;
+	size_t count = builder->rows->inlined_count, nested = 0, i;
+	uint32_t outer;
+
+	builder->inlined = find_near(inlined, count, sizeof(*inlined), builder->inlined, start);
+	outer = builder->inlined ? builder->inlined - 1 : UINT32_MAX;
+	for (; outer != UINT32_MAX && nested < MOST_NESTED; outer = inlined[outer].outer, nested++)
+		if (inlined[outer].end > start && !add_call(builder, &inlined[outer], start))
+			return false;
+	/* These came innermost first. */
+	for (i = 0; i < builder->call_count / 2; i++) {
+		struct call *other = &builder->calls[builder->call_count - 1 - i], one = builder->calls[i];
+
+		builder->calls[i] = *other;
+		*other = one;
 	}
-	builder->file = pair->file;
-	builder->line = pair->line;
+	for (i = builder->inlined; i < count && inlined[i].start < end; i++)
+		if (!add_call(builder, &inlined[i], start))
+			return false;
+	return true;
+}
+
+/* Put a place with what its lowest bits are to be: files and lines go back from what was inlined to those before. */
+static bool put_place(struct kcovdbg_bytes_out *out, struct last_places *last, struct place place, unsigned int bits,
+		      unsigned int flags)
+{
+	bool is_other = place.file != last->last.file, is_back = is_other && place.file == last->other.file;
+	uint32_t line = is_back ? last->other.line : last->last.line;
+
+	if (!put_number(out, (zigzag((int64_t)place.line - line) << bits | flags) << 1 | is_other) ||
+	    (is_other && !put_number(out, is_back ? 0 : (uint64_t)place.file + 1)))
+		return false;
+	if (is_other)
+		last->other = last->last;
+	last->last = place;
+	return true;
+}
+
+/* How many of the last block's calls go on at the start of a block. */
+static size_t count_same_calls(const struct builder *builder)
+{
+	size_t i = 0;
+
+	while (i < builder->call_count && i < builder->last_call_count && !builder->calls[i].offset &&
+	       is_same(builder->calls[i].place, builder->last_calls[i].place))
+		i++;
+	return i;
+}
+
+/* Put how many of the last block's calls go on in a block, how many others it has, and these. Few share a byte with the first number. */
+static bool put_calls(struct builder *builder, size_t same)
+{
+	size_t i, more = builder->call_count - same, room = builder->last_call_room;
+	struct call *last = builder->last_calls;
+
+	if (!put_number(builder->out, same << 3 | (more < KCOVDBG_MANY_CALLS ? more : KCOVDBG_MANY_CALLS)) ||
+	    (more >= KCOVDBG_MANY_CALLS && !put_number(builder->out, more - KCOVDBG_MANY_CALLS)))
+		return false;
+	for (i = same; i < builder->call_count; i++) {
+		const struct call *call = &builder->calls[i];
+
+		if (!put_place(builder->out, &builder->last_call, call->place, 1, call->offset != 0) ||
+		    (call->offset && !put_number(builder->out, call->offset)))
+			return false;
+	}
+	builder->last_calls = builder->calls;
+	builder->last_call_count = builder->call_count;
+	builder->last_call_room = builder->call_room;
+	builder->calls = last;
+	builder->call_room = room;
 	return true;
 }
 
@@ -1383,19 +1533,20 @@ static bool put_lines(struct builder *builder)
 {
 	uint32_t offset = 0;
 	bool is_first = true;
-	size_t i, first = 0;
+	size_t i, first = 0, same = count_same_calls(builder);
+	bool has_changed = same < builder->call_count || same < builder->last_call_count;
 
 	while (first < builder->pair_count && !(builder->pairs[first].flags & PAIR_CODE))
 		first++;
 	if (first < builder->pair_count)
 		offset = builder->pairs[first].offset;
-	if (!put_number(builder->out, (uint64_t)builder->pair_count << 1 | (offset != 0)) ||
-	    (offset && !put_number(builder->out, offset)))
+	if (!put_number(builder->out, (uint64_t)builder->pair_count << 2 | has_changed << 1 | (offset != 0)) ||
+	    (has_changed && !put_calls(builder, same)) || (offset && !put_number(builder->out, offset)))
 		return false;
 	for (i = 0; i < builder->pair_count; i++) {
 		const struct pair *pair = &builder->pairs[i];
 
-		if (!put_pair(builder, pair))
+		if (!put_place(builder->out, &builder->last_line, (struct place){ pair->file, pair->line }, 2, pair->flags))
 			return false;
 		if (!(pair->flags & PAIR_CODE))
 			continue;
@@ -1428,11 +1579,13 @@ static bool put_block(struct builder *builder, size_t index)
 		if (builder->edges[k] != index + 1 &&
 		    !put_number(builder->out, zigzag((int64_t)builder->edges[k] - (int64_t)index)))
 			return false;
-	builder->pair_count = 0;
+	builder->pair_count = builder->call_count = 0;
 	if (!(block->flags & KCOVDBG_BLOCK_NO_LINES) || last->marks & MARK_PATCHED) {
 		if (!find_lines(builder, start, last->address + last->length))
 			return false;
 		if (block->flags & KCOVDBG_BLOCK_FALLS && others == 1 && !add_branch_line(builder, start, last->address))
+			return false;
+		if (!find_calls(builder, start, last->address + last->length))
 			return false;
 	}
 	return put_lines(builder);
@@ -1454,8 +1607,8 @@ static bool put_function(struct builder *builder, const uint32_t *parts, size_t 
 		if (!put_number(builder->out, block - first))
 			return false;
 	}
-	builder->file = builder->other_file = UINT32_MAX;
-	builder->line = builder->other_line = 0;
+	builder->last_line = builder->last_call = (struct last_places){ { UINT32_MAX, 0 }, { UINT32_MAX, 0 } };
+	builder->last_call_count = 0;
 	for (i = 0; i < builder->block_count; i++)
 		if (!put_block(builder, i))
 			return false;
@@ -1524,6 +1677,8 @@ int kcovdbg_code_encode(const struct kcovdbg_code *code, const struct kcovdbg_ro
 	free(builder.block_of);
 	free(builder.targets);
 	free(builder.pairs);
+	free(builder.calls);
+	free(builder.last_calls);
 	return is_done ? 0 : -1;
 }
 

@@ -104,12 +104,22 @@ struct kcovdbg_code;
 struct kcovdbg_code *kcovdbg_code_new(const struct kcovdbg_image *image);
 void kcovdbg_code_free(struct kcovdbg_code *code);
 
+/* A part of code that was inlined: its first address, the one behind it, and the line of the call. */
+struct kcovdbg_inlined {
+	uint64_t start, end;
+	uint32_t file, line;
+	uint32_t
+		outer; /* Of ordered ones: the nearest one before it that has its first address as well; UINT32_MAX for none. */
+};
+
 /* Rows of line tables: from each address to the next one, a line of a file; file UINT32_MAX for none. */
 struct kcovdbg_rows {
 	const uint64_t *addresses;
 	const uint32_t *files;
 	const uint32_t *lines; /* With KCOVDBG_ROW_STATEMENT where a statement begins. */
 	size_t count;
+	const struct kcovdbg_inlined *inlined; /* By address. */
+	size_t inlined_count;
 };
 #define KCOVDBG_ROW_STATEMENT 0x80000000
 #define KCOVDBG_ROW_CODE 0x40000000
@@ -122,6 +132,8 @@ struct kcovdbg_unit_rows {
 	size_t count;
 	const uint32_t *numbers;
 	size_t number_count;
+	const struct kcovdbg_inlined *inlined;
+	size_t inlined_count;
 };
 
 /* Put the sequences of rows, which end with rows without a file, in the order of their addresses, into arrays with room for so many;
@@ -129,6 +141,13 @@ struct kcovdbg_unit_rows {
    suffice for. Return the number of rows; SIZE_MAX when out of memory. */
 size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_count, uint64_t *addresses, uint32_t *files,
 			  uint32_t *lines, size_t room);
+
+/* Put what was inlined in the order of its addresses, into an array with room for all, and return the number; parts of a unit are in the
+   order of its debug info, outer ones first. */
+size_t kcovdbg_inlined_order(const struct kcovdbg_unit_rows *parts, size_t part_count, struct kcovdbg_inlined *inlined);
+
+/* How many calls a block has that do not share a byte with the number of those that the last block has as well: 3 bits. */
+#define KCOVDBG_MANY_CALLS 7
 
 struct kcovdbg_bytes_out {
 	uint8_t *data;

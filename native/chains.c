@@ -116,8 +116,8 @@ size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, 
 }
 
 int kcovdbg_chains_add(struct kcovdbg_chains in, const uint64_t *chains, const uint64_t *chain_hits, size_t count,
-		       const uint32_t *line, size_t frame_count, size_t line_count, uint64_t *hits, uint64_t *most,
-		       uint32_t *points, uint32_t *covered)
+		       const uint32_t *line, size_t frame_count, size_t line_count, uint64_t *hits, uint32_t *points,
+		       uint32_t *covered)
 {
 	/* The last chain, counted from 1, that was added to each line. */
 	uint32_t *added = calloc(line_count + 1, sizeof(*added));
@@ -137,7 +137,6 @@ int kcovdbg_chains_add(struct kcovdbg_chains in, const uint64_t *chains, const u
 				continue;
 			added[at] = i + 1;
 			hits[at] += more;
-			most[at] = more > most[at] ? more : most[at];
 			points[at]++;
 			covered[at] += more > 0;
 		}

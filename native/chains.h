@@ -34,11 +34,11 @@ size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, 
 			      uint32_t *frames, size_t room);
 /*
  * Add chains to the lines of their frames, to each line once. line has the number of each frame's line, or UINT32_MAX; hits of a
- * chain are 0 where there is no array of them. most is for the most hits of a chain. -1 when out of memory.
+ * chain are 0 where there is no array of them. -1 when out of memory.
  */
 int kcovdbg_chains_add(struct kcovdbg_chains in, const uint64_t *chains, const uint64_t *chain_hits, size_t count,
-		       const uint32_t *line, size_t frame_count, size_t line_count, uint64_t *hits, uint64_t *most,
-		       uint32_t *points, uint32_t *covered);
+		       const uint32_t *line, size_t frame_count, size_t line_count, uint64_t *hits, uint32_t *points,
+		       uint32_t *covered);
 
 /* values[index] for each index; missing for one beyond the end. */
 void kcovdbg_gather(const uint32_t *indexes, size_t count, const uint32_t *values, size_t value_count, uint32_t missing,

@@ -1237,19 +1237,37 @@ struct reader {
 	size_t folder_count, folder_room;
 	char *path;
 	size_t path_room;
-	uint32_t current; /* Function whose ranges are being read. */
-	bool is_hit;	  /* Whether an address is in one of them. */
-	size_t steps;	  /* Not yet counted. */
+	uint32_t current;	       /* Function whose ranges are being read. */
+	uint32_t call_file, call_line; /* Where it was inlined, as rows have files; the line is 0 if it was not. */
+	bool is_hit;		       /* Whether an address is in one of them. */
+	size_t steps;		       /* Not yet counted. */
 	struct seen *seen;
 	struct kcovdbg_found_rows *kept; /* Where rows of line tables are put, if they are wanted. */
 	bool is_full;			 /* Out of memory. */
 };
+
+/* Keep a range of a function that was inlined. */
+static bool keep_inlined(struct reader *reader, uint64_t low, uint64_t high)
+{
+	struct kcovdbg_found_rows *kept = reader->kept;
+
+	if (!grow(&kept->inlined, &kept->inlined_room, kept->inlined_count + 1, sizeof(*kept->inlined)))
+		return false;
+	kept->inlined[kept->inlined_count++] =
+		(struct kcovdbg_inlined){ low, high, reader->call_file, reader->call_line, UINT32_MAX };
+	return true;
+}
 
 static bool add_function_range(void *context, uint64_t low, uint64_t high)
 {
 	struct reader *reader = context;
 	size_t first = lower_bound(reader->addresses, reader->count, low), i;
 
+	/* Code at the address 0 was not linked. */
+	if (reader->call_line && low && low < high && !keep_inlined(reader, low, high)) {
+		reader->is_full = true;
+		return false;
+	}
 	/* Entries come before their children, whose ranges replace theirs. */
 	for (i = first; i < reader->count && reader->addresses[i] < high; i++) {
 		reader->deepest[i] = reader->current;
@@ -1290,6 +1308,8 @@ static bool can_have_functions(const struct unit *unit, uint16_t tag)
 	}
 }
 
+static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
+
 /* Add a function that may hold addresses; is_hit tells whether it does. 0, -1 when out of memory, 1 for damage. */
 static int add_function(struct reader *reader, const struct entry *entry, uint32_t parent)
 {
@@ -1299,8 +1319,15 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 		return -1;
 	reader->current = reader->function_count;
 	reader->is_hit = false;
+	reader->call_line = 0;
+	if (reader->kept && entry->tag == TAG_inlined_subroutine && entry->call_line <= KCOVDBG_MAX_LINE) {
+		reader->call_file = file_string(reader, clamp(entry->call_file), OF_ROWS);
+		if (reader->call_file == NONE)
+			return -1;
+		reader->call_line = reader->call_file ? entry->call_line : 0;
+	}
 	if (!list_extent(reader->dwarf, reader->unit, &entry->extent, add_function_range, reader))
-		return 1;
+		return reader->is_full ? -1 : 1;
 	/* Without children it is nobody's parent. */
 	if (!reader->is_hit && !entry->has_children)
 		return 0;
@@ -1314,8 +1341,6 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 	function->is_inlined = entry->tag == TAG_inlined_subroutine;
 	return 0;
 }
-
-static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
 
 /* Return whether the last definition in a slot was this one; put it there. */
 static bool was_seen(struct seen *seen, uint64_t name, uint32_t file, uint32_t line)
@@ -1399,7 +1424,7 @@ static int read_functions(struct reader *reader)
 					return status;
 				parent = reader->current;
 			}
-			may_skip = has_code ? !reader->is_hit : entry.is_abstract;
+			may_skip = has_code ? !reader->is_hit && !reader->kept : entry.is_abstract;
 			has_children = entry.has_children &&
 				       !(may_skip && skip_to_sibling(reader->dwarf, unit, entry.sibling, &cursor));
 		}
@@ -1963,6 +1988,7 @@ void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
 	free(found->addresses);
 	free(found->files);
 	free(found->lines);
+	free(found->inlined);
 	*found = (struct kcovdbg_found_rows){ 0 };
 }
 

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "blocks.h"
 #include "locations.h"
 
 /* cdef */
@@ -54,6 +55,8 @@ struct kcovdbg_found_rows {
 	uint32_t *files; /* Strings of row_files, 0 for none. */
 	uint32_t *lines; /* With KCOVDBG_ROW_STATEMENT where a statement begins. */
 	size_t count, room[3];
+	struct kcovdbg_inlined *inlined; /* With files as rows have them. */
+	size_t inlined_count, inlined_room;
 };
 void kcovdbg_rows_free(struct kcovdbg_found_rows *found);
 

@@ -8,8 +8,6 @@
 #include "block_states.h"
 
 #define NO_LINE UINT64_MAX
-/* The state of a line at which code without a record was inlined, and which has no code of its own, until it is judged. */
-#define CALL KCOVDBG_LINE_NO_CODE
 
 static bool was_executed(uint8_t state)
 {
@@ -19,7 +17,7 @@ static bool was_executed(uint8_t state)
 static uint8_t state_of_points(uint32_t points, uint32_t covered)
 {
 	if (!covered)
-		return CALL;
+		return KCOVDBG_LINE_UNDECIDED;
 	return covered < points ? KCOVDBG_LINE_PARTLY : KCOVDBG_LINE_EXECUTED;
 }
 
@@ -43,9 +41,9 @@ static void put_line(const struct kcovdbg_source_lines *lines, uint64_t point, u
 		joined->line[at] = lines->code_line[code];
 		state = lines->code_state[code];
 		if (state == KCOVDBG_LINE_NOT_EXECUTED && covered)
-			/* Its own code was not executed, but what was inlined there. */
+			/* Code of a module that was inlined there was executed. */
 			state = KCOVDBG_LINE_PARTLY;
-		else if (lines->has_most || ((!points || was_executed(state)) && lines->code_hits[code] > hits))
+		else if ((!points || was_executed(state)) && lines->code_hits[code] > hits)
 			hits = lines->code_hits[code];
 	}
 	joined->points[at] = points;
@@ -103,30 +101,12 @@ static void put_function(const struct kcovdbg_joined_lines *joined, size_t first
 	joined->function_hits[function] = hits;
 }
 
-/* Judge the lines at which code was inlined, from an index up to a line. Lines in front of the first function are unknown. Return
-   the index behind them. */
-static size_t judge_calls(const struct kcovdbg_joined_lines *joined, size_t first, size_t end, uint64_t end_line,
-			  bool is_function)
+/* Find the index of the first line from a number on. */
+static size_t skip_lines(const struct kcovdbg_joined_lines *joined, size_t at, size_t end, uint64_t number)
 {
-	bool has_missed = false, has_others = false;
-	size_t next = first;
-
-	for (; next < end && joined->line[next] < end_line; next++) {
-		uint8_t state = joined->state[next];
-
-		if (state == KCOVDBG_LINE_NOT_EXECUTED)
-			has_missed = true;
-		else if (state != CALL && state != KCOVDBG_LINE_NOT_INSTRUMENTED)
-			has_others = true;
-	}
-	for (size_t at = first; at < next; at++) {
-		if (joined->state[at] != CALL)
-			continue;
-		joined->state[at] = KCOVDBG_LINE_UNDECIDED;
-		if (is_function && has_missed && !has_others)
-			joined->state[at] = KCOVDBG_LINE_NOT_EXECUTED;
-	}
-	return next;
+	while (at < end && joined->line[at] < number)
+		at++;
+	return at;
 }
 
 void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg_source_file *files, size_t file_count,
@@ -140,11 +120,11 @@ void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg
 		end = join_file(lines, file, joined, at);
 		file->joined_end = end;
 		/* A function has the lines up to the next one. Those in front of the first one are in none. */
-		at = judge_calls(joined, at, end, first_line(lines, file, file->function), false);
+		at = skip_lines(joined, at, end, first_line(lines, file, file->function));
 		for (size_t function = file->function; function < file->function_end; function++) {
 			size_t first = at;
 
-			at = judge_calls(joined, at, end, first_line(lines, file, function + 1), true);
+			at = skip_lines(joined, at, end, first_line(lines, file, function + 1));
 			put_function(joined, first, at, function);
 		}
 	}

@@ -19,9 +19,7 @@ struct kcovdbg_source_lines {
 	/* Lines with points, how many each has, how many of these were executed, and the records of all of them. */
 	const uint32_t *point_line, *points, *covered;
 	const uint64_t *point_hits;
-	/* Not zero if the records are those of the point that has the most: then those of a line's own code are its hits. */
-	uint32_t has_most;
-	/* Lines with code of their own, and their states: enum kcovdbg_line_state. */
+	/* Lines with code, and their states: enum kcovdbg_line_state. */
 	const uint32_t *code_line;
 	const uint8_t *code_state;
 	const uint64_t *code_hits;
@@ -55,10 +53,7 @@ size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t c
 /* Put for each part of a function, with offsets from a base that ascend, whether it has the call of one of some ascending PCs. */
 void kcovdbg_mark_parts(uint64_t base, const uint32_t *starts, const uint32_t *sizes, size_t count, const uint64_t *pcs,
 			size_t pc_count, uint8_t *marks);
-/*
- * Join the lines of files, and put where those of each end. A line at which code without a record was inlined, and which has no
- * code of its own, was not executed if nothing of its function was.
- */
+/* Join the lines of files, and put where those of each end. A line that has points and no code was executed if one of them was recorded. */
 void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg_source_file *files, size_t file_count,
 			const struct kcovdbg_joined_lines *joined);
 /* cdef end */

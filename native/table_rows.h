@@ -52,7 +52,8 @@ struct kcovdbg_table {
 	size_t bucket_count;
 	const uint32_t *chain_frame;
 	size_t chain_frame_count;
-	const uint32_t *frame_function, *frame_file, *frame_line, *frame_column;
+	const uint32_t *frame_function, *frame_file, *frame_line;
+	const uint16_t *frame_column;
 	size_t frame_count;
 	const uint8_t *string;
 	size_t string_size;

@@ -82,7 +82,8 @@ class FrameColumns(NamedTuple):
     """The frames that chains are made of.
 
     A chain is a word. From the lowest bit: kind of point (3 bits), number of frames (13), index of
-    the first one, the innermost, in ``chain_frame``. Columns are arrays or views of 32-bit numbers.
+    the first one, the innermost, in ``chain_frame``. Columns are arrays or views of 32-bit numbers,
+    but for ``column``, which has 16 bits.
     """
 
     chain_frame: Sequence[int]

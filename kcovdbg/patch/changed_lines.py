@@ -24,13 +24,11 @@ _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"
 _NO_PATH: Final = "path"
-_INLINED: Final = "inlined"
 REASONS: Final[Mapping[str, str]] = {
     "undecided": "no record names its code, and none follows from the others",
     "moved": "the compiler moved or merged its code",
     "edges": "not all branches of its function are known, or the records contradict them",
     "outside": "functions without coverage points have code of it as well",
-    _INLINED: "all of its code is inlined, and no point of that was recorded",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
     _IN_MODULE: "a module may have its code, whose file is not named (-s MODULE.ko)",
@@ -237,8 +235,7 @@ def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
     for found in (*one.traces, *other.traces):
         hits[found.trace] = max(hits[found.trace], found.hits)
     traces = list(starmap(TraceHits, hits.items()))
-    is_call = one.is_call and other.is_call
-    return JoinedLine(state, max(one.hits, other.hits), traces, is_call=is_call)
+    return JoinedLine(state, max(one.hits, other.hits), traces)
 
 
 def _judge_alike(
@@ -263,5 +260,4 @@ def _judge_line(
     row = row._replace(hits=found.hits, traces=found.traces)
     if not found.state.is_unknown:
         return row._replace(state=_STATES[found.state])
-    reason = _INLINED if found.is_call else found.state.name.lower()
-    return row._replace(state=ChangeState.UNKNOWN, reason=reason)
+    return row._replace(state=ChangeState.UNKNOWN, reason=found.state.name.lower())

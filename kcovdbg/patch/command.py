@@ -91,7 +91,6 @@ _MEANINGS: Final = {
     "text": Meaning("the line's text in the change"),
     "reason": Meaning(
         "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
-        "`inlined`: it has no other code; "
         "`text` or `file`: the kernel was built from another text; `module`: a module "
         "whose file is not named may have the code; `path`: not in the tree",
         "it is known",
@@ -175,16 +174,13 @@ def _judge(
 
     :param tables: of the image, and of modules.
     """
-    wanted: dict[str, set[int]] = {}
-    for one in placed:
-        for name in one.names:
-            wanted.setdefault(name, set()).update(one.places.values())
+    names = {name for one in placed for name in one.names}
     states: dict[str, Mapping[int, JoinedLine]] = {}
     for table in tables:
         own = traces
         if table is not tables[0]:
             own = [one._replace(records=select_code_records(one.records, table)) for one in traces]
-        for file, found in join_states(table, own, wanted).items():
+        for file, found in join_states(table, own, names).items():
             states[file] = join_places(states.get(file, {}), found)
     lacks_modules = context.kernel.points.lacks_modules
     options = _find_options(context, placed)

@@ -80,10 +80,6 @@ class PointLines(NamedTuple):
     """As :attr:`LineCoverage.hits`; the columns below in the same way."""
     points: Sequence[int]
     covered: Sequence[int]
-    has_most: bool = False
-    """Whether hits are those of the point with the most records. For a line with executed code of
-    its own, the hits of that code count instead.
-    """
 
 
 NO_POINT_LINES: Final = PointLines({}, array("I"), array("Q"), array("I"), array("I"))
@@ -129,8 +125,8 @@ def join_code(
 ) -> JoinedLines:
     """Return lines with points and lines with code, by file, with their states.
 
-    A line without code of its own, at which code without records was inlined, was not executed if
-    nothing of its function was.
+    A line that has points and no code, as code that is not understood has none, was executed if one
+    of them was recorded.
 
     :param starts: the first lines of functions, by path.
     """
@@ -150,7 +146,6 @@ def join_code(
         "points": column("I", points.points, point_count),
         "covered": column("I", points.covered, point_count),
         "point_hits": column("Q", points.hits, point_count),
-        "has_most": points.has_most,
         "code_line": column("I", code.lines, code_count),
         "code_state": column("B", code.states, code_count),
         "code_hits": column("Q", code.hits, code_count),

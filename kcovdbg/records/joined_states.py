@@ -5,12 +5,10 @@ each line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, count
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import (
     CodeLine,
     LineState,
@@ -21,13 +19,9 @@ from kcovdbg.records.line_states import (
     make_finder,
 )
 from kcovdbg.records.source_coverage import merge_traces
-from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_rows import combine_flags
 
 _UNIQUE: Final = "UNIQUE"
-# Of a trace that says what was not executed without a look at blocks.
-_KNOWS: Final = Quality.COMPLETE | Quality.ENDED
 
 
 class NamedTrace(NamedTuple):
@@ -54,8 +48,6 @@ class JoinedLine(NamedTuple):
     """The sum over the traces."""
     traces: Sequence[TraceHits]
     """Those that executed it."""
-    is_call: bool = False
-    """Whether it has no code of its own, but code of other lines was inlined at it."""
 
 
 def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
@@ -90,23 +82,21 @@ def quality_text(buffer: Buffer, quality: Quality) -> str:
 
 
 def join_states(
-    table: LocationTable, traces: Sequence[NamedTrace], wanted: Mapping[str, Collection[int]]
+    table: LocationTable, traces: Sequence[NamedTrace], files: Collection[str]
 ) -> Mapping[str, Mapping[int, JoinedLine]]:
     """Return the lines of some files that have code, by file and number.
 
     :param table: of the kernel that was executed.
     :param traces: one or more.
-    :param wanted: numbers of lines, by file as in debug info: of these, lines without code of their
-        own are looked for that other code was inlined at.
+    :param files: as in debug info.
     :raises CapabilityError: when the table has no blocks.
     """
     finder = make_finder(table)
-    files = frozenset(wanted)
-    groups = [finder.find_lines(records, files=files).files for records in _merge_records(traces)]
-    executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
-    executed_by = _find_executing(finder, traces, groups, files)
+    wanted = frozenset(files)
+    groups = [finder.find_lines(records, files=wanted).files for records in _merge_records(traces)]
+    executed_by = _find_executing(finder, traces, groups, wanted)
     joined: dict[str, dict[int, JoinedLine]] = {}
-    for file in files.intersection(*[group.keys() for group in groups]):
+    for file in wanted.intersection(*[group.keys() for group in groups]):
         lines: dict[int, JoinedLine] = {}
         for states in zip(*[group[file] for group in groups], strict=True):
             number = states[0].line
@@ -114,26 +104,6 @@ def join_states(
             hits = executed_by.get((file, number), ()) if state.was_executed else ()
             lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
         joined[file] = lines
-    missing: dict[str, set[int]] = {}
-    for file, numbers in wanted.items():
-        own = joined.get(file, {})
-        missing[file] = {number for number in numbers if _may_be_call(own.get(number))}
-    kinds = frozenset[PointKind]().union(*(trace.records.kinds for trace in traces))
-    is_complete = all(trace.records.quality & _KNOWS == _KNOWS for trace in traces)
-    calls = _Calls(table, finder, frozenset(executed) if is_complete else None)
-    found = {}
-    inlined = _find_inlined(table, missing, kinds)
-    if is_complete:
-        calls.read_functions(inlined)
-    for (file, number), points in inlined.items():
-        line = calls.judge(traces, file, number, points, joined.get(file, {}))
-        if number not in joined.get(file, {}):
-            found[file, number] = line
-        elif line.state.was_executed:
-            # Its own code was not, but what was inlined there.
-            found[file, number] = line._replace(state=LineState.PARTLY, is_call=False)
-    for (file, number), line in found.items():
-        joined.setdefault(file, {})[number] = line
     return joined
 
 
@@ -144,160 +114,14 @@ def join_places(
     joined = dict(lines)
     for number, other in more.items():
         one = joined.get(number)
-        if one is None or (one.is_call and not other.is_call):
+        if one is None:
             joined[number] = other
-        elif one.is_call == other.is_call:
-            known = {hit.trace for hit in one.traces}
-            added = [hit for hit in other.traces if hit.trace not in known]
-            state = join_line_states({one.state, other.state})
-            hits = one.hits + other.hits
-            joined[number] = JoinedLine(state, hits, (*one.traces, *added), one.is_call)
-    return joined
-
-
-def _may_be_call(line: JoinedLine | None) -> bool:
-    """Return whether code that was inlined at a line changes its state."""
-    return line is None or line.state is LineState.NOT_EXECUTED
-
-
-class _Calls:
-    """Judges lines that have no code of their own, by the points of the code that was inlined
-    there.
-
-    :param executed: functions with records, by number; None where a trace does not say what was not
-        executed.
-    """
-
-    def __init__(
-        self, table: LocationTable, finder: StateFinder, executed: frozenset[int] | None
-    ) -> None:
-        self._table, self._finder, self._executed = table, finder, executed
-        self._rows: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
-
-    def read_functions(self, inlined: Mapping[tuple[str, int], Sequence[int]]) -> None:
-        """Read the points of all functions that have some lines, together.
-
-        :param inlined: points of the code that was inlined at these lines.
-        """
-        names = set()
-        for frame in self._find_frames(set(chain.from_iterable(inlined.values()))):
-            if frame.function is not None and (frame.file, frame.line) in inlined:
-                names.add(frame.function)
-        numbers = self._table.find_frames("frame_function", names)
-        for pc, _, frames in _find_points(self._table, numbers):
-            for name in names.intersection(frame.function for frame in frames):
-                self._rows.setdefault(name, []).append((pc, frames))
-
-    def _find_frames(self, pcs: Iterable[int]) -> Iterator[Frame]:
-        for row in self._table.get_rows(pcs):
-            if row is not None:
-                yield from row[1]
-
-    def judge(
-        self,
-        traces: Sequence[NamedTrace],
-        file: str,
-        number: int,
-        points: Sequence[int],
-        own: Mapping[int, JoinedLine],
-    ) -> JoinedLine:
-        """Return what is known of a line.
-
-        :param points: of the code that was inlined there.
-        :param own: lines of the file that have code of their own.
-        """
-        hits = []
-        recorded: set[int] = set()
-        for name, records, _ in traces:
-            executed = [pc for pc in points if records.counts.get(pc, 0)]
-            recorded.update(executed)
-            if executed:
-                most = max(map(records.counts.__getitem__, executed))
-                hits.append(TraceHits(name, most))
-        if hits:
-            state = LineState.EXECUTED if recorded.issuperset(points) else LineState.PARTLY
-            return JoinedLine(state, sum(one.hits for one in hits), hits, is_call=True)
-        # More code may have been inlined there, without points: it was not executed if nothing of
-        # its function was.
-        state = LineState.NOT_EXECUTED
-        functions = set()
-        for frame in self._find_frames(points):
-            if (frame.file, frame.line) == (file, number):
-                functions.add(frame.function)
-        if not all(self._is_unexecuted(function, file, own) for function in functions):
-            state = LineState.UNDECIDED
-        return JoinedLine(state, 0, (), is_call=True)
-
-    def _is_unexecuted(
-        self, function: str | None, file: str, own: Mapping[int, JoinedLine]
-    ) -> bool:
-        lines = self._find_unexecuted(function, file)
-        if lines is None:
-            return False
-        return all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
-
-    def _find_unexecuted(self, function: str | None, file: str) -> range | None:
-        """Return the lines of a function that is not inlined, and has no record; None for another
-        one.
-        """
-        executed = self._executed
-        lines = []
-        for pc, frames in self._rows.get(function or "", ()):
-            if (
-                executed is None
-                or frames[-1].function != function
-                or self._finder.find_function(pc - 1) in executed
-            ):
-                return None
-            lines += [
-                frame.line
-                for frame in frames
-                if frame[:2] == (function, file) and frame.line is not None
-            ]
-        return range(min(lines), max(lines) + 1) if lines else None
-
-
-def _find_points(
-    table: LocationTable, wanted: Iterable[int]
-) -> list[tuple[int, int, tuple[Frame, ...]]]:
-    """Return the points that have one of some frames: PC, kind and all of their frames."""
-    columns = table.columns
-    flags = bytearray(len(columns.frames.function))
-    for index in wanted:
-        flags[index] = 1
-    if not any(flags):
-        return []
-    chosen = compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags)))
-    pcs = [columns.base + columns.offset[index] for index in chosen]
-    rows = zip(pcs, table.get_rows(pcs), strict=True)
-    return [(pc, *row) for pc, row in rows if row is not None and row[1]]
-
-
-def _find_inlined(
-    table: LocationTable, wanted: Mapping[str, Collection[int]], kinds: frozenset[PointKind]
-) -> dict[tuple[str, int], list[int]]:
-    """Return the points of the code that was inlined at some lines, by file and number.
-
-    :param kinds: of points that the traces can have.
-    """
-    frames = table.columns.frames
-    in_files = table.find_frames(
-        "frame_file", [file for file, numbers in wanted.items() if numbers]
-    )
-    lines = set().union(*wanted.values())
-    chosen = [index for index in in_files if frames.line[index] in lines]
-    found: dict[tuple[str, int], list[int]] = {}
-    for pc, kind, its_frames in _find_points(table, chosen):
-        if kind not in kinds:
             continue
-        for frame in its_frames:
-            if (
-                frame.file is not None
-                and frame.line is not None
-                and frame.line in wanted.get(frame.file, ())
-            ):
-                found.setdefault((frame.file, frame.line), []).append(pc)
-    return found
+        known = {hit.trace for hit in one.traces}
+        added = [hit for hit in other.traces if hit.trace not in known]
+        state = join_line_states({one.state, other.state})
+        joined[number] = JoinedLine(state, one.hits + other.hits, (*one.traces, *added))
+    return joined
 
 
 def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:

@@ -299,6 +299,8 @@ class CodeBlock(NamedTuple):
     """Indexes of blocks."""
     lines: Sequence[tuple[str, int]]
     """File and line of its code; the line of its branch, if it has one, is last."""
+    calls: Sequence[tuple[str, int]]
+    """File and line of the calls whose code was inlined into it."""
 
 
 # Converting numbers of C to the same few members takes longer than finding them again.
@@ -556,13 +558,13 @@ class StateFinder:
         count = found.block_count
         columns = (
             *(found.starts, found.sizes, found.block_flags, found.states),
-            *(found.records, found.edge_ends, found.line_ends),
+            *(found.records, found.edge_ends, found.line_ends, found.call_ends),
         )
         rows = zip(*(_list_numbers(values, 0, count) for values in columns), strict=True)
         base, files = self._blocks.base, self._blocks.files
         blocks: list[CodeBlock] = []
-        edge = line = 0
-        for start, size, flags, state, records, edge_end, line_end in rows:
+        edge = line = call = 0
+        for start, size, flags, state, records, edge_end, line_end, call_end in rows:
             # The line of a branch can be there twice: it goes to the end.
             lines: dict[tuple[str, int], None] = {}
             numbers = _list_numbers(found.line_files, line, line_end)
@@ -581,9 +583,18 @@ class StateFinder:
                     None if records == _NONE else records,
                     tuple(_list_numbers(found.edges, edge, edge_end)),
                     tuple(lines),
+                    tuple(
+                        (files[number], called)
+                        for number, called in zip(
+                            _list_numbers(found.call_files, call, call_end),
+                            _list_numbers(found.calls, call, call_end),
+                            strict=True,
+                        )
+                        if number < len(files)
+                    ),
                 )
             )
-            edge, line = edge_end, line_end
+            edge, line, call = edge_end, line_end, call_end
         return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))
 
 

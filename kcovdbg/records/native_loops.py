@@ -98,8 +98,6 @@ class LineSums(NamedTuple):
     """Counts for each line, by its number."""
 
     hits: array[int]
-    most: array[int]
-    """The most hits of one chain."""
     points: array[int]
     covered: array[int]
 
@@ -185,7 +183,7 @@ def add_lines(
     :param lines: the number of each frame's line.
     :param line_count: of lines.
     """
-    sums = LineSums(*(zeros(code, line_count) for code in "QQII"))
+    sums = LineSums(*(zeros(code, line_count) for code in "QII"))
     ffi, lib = load_native()
     within, _keep = chain_pointer(frames)
     for chains, hits in groups:
@@ -198,7 +196,6 @@ def add_lines(
             len(lines),
             line_count,
             column("Q", sums.hits, line_count),
-            column("Q", sums.most, line_count),
             column("I", sums.points, line_count),
             column("I", sums.covered, line_count),
         )

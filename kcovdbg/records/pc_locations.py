@@ -185,7 +185,8 @@ def _add_locations(
             strings.append(text)
         return numbers[text]
 
-    chain_frame, function, file, line, column = (_copy(column)[:] for column in frames[:5])
+    chain_frame, function, file, line = (_copy(column)[:] for column in frames[:4])
+    column = array("I", frames.column)
     starts: dict[tuple[Frame, ...], int] = {}
     found = chains[:]
     for index, location in zip(indexes, locations, strict=True):

@@ -20,14 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import (
-    HAS_DECIDED,
-    NO_POINT_LINES,
-    JoinedLines,
-    PointLines,
-    join_code,
-    number_lines,
-)
+from kcovdbg.records.coverage import HAS_DECIDED, NO_POINT_LINES, JoinedLines, join_code
 from kcovdbg.records.line_states import (
     BranchState,
     CodeColumns,
@@ -40,9 +33,7 @@ from kcovdbg.records.line_states import (
     join_code_columns,
     make_finder,
 )
-from kcovdbg.records.native_loops import add_lines, find_chains
-from kcovdbg.records.pc_counts import as_counts
-from kcovdbg.records.pc_locations import kind_flags, pair_words
+from kcovdbg.records.pc_locations import pair_words
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_rows import select_numbers, select_words
@@ -230,10 +221,7 @@ def find_source_coverage(
     code = _join_spellings(find_code_columns(columns, None))
     starts = _find_starts(table)
     entries = _find_entries(table, columns, paths, starts)
-    points = NO_POINT_LINES
-    if not trace.quality & Quality.EXACT:
-        points = _find_frame_lines(table, trace, code.spans)
-    joined = join_code(points, code, starts)
+    joined = join_code(NO_POINT_LINES, code, starts)
     branches = _group_branches(columns, paths)
     files = []
     first = 0
@@ -530,27 +518,6 @@ def _choose_branches(
             taken = sides[2 * index], sides[2 * index + 1]
             found.append(BranchCoverage(line, number, hits > 0, taken))
     return found
-
-
-def _find_frame_lines(
-    table: LocationTable, trace: TraceRecords, paths: Collection[str]
-) -> PointLines:
-    """Return the lines of the frames of points in files with code, and the most records of a point
-    of each.
-    """
-    frames, counts = table.columns.frames, as_counts(trace.counts)
-    chains = find_chains(counts.pcs, table.columns).chains
-    flags = kind_flags(chains, trace.kinds)
-    groups = [(select_words(chains, flags), select_words(counts.records, flags))]
-    # Debug info may spell the name of a file in several ways.
-    names = {number: normpath(frames.strings[number] or "") for number in set(frames.file)}
-    names = {number: path for number, path in names.items() if path in paths}
-    numbered = number_lines(frames, names)
-    count = len(numbered.lines)
-    sums = add_lines(frames, groups, numbered.of_frame, count)
-    # Each frame of the table belongs to a point.
-    points = array("I", (1,)) * count
-    return PointLines(numbered.spans, numbered.lines, sums.most, points, sums.covered, True)
 
 
 def _find_entries(

@@ -420,6 +420,7 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
         kept.append(column("I", own))
         one.addresses, one.files, one.lines = columns.addresses, columns.files, columns.lines
         one.count, one.numbers, one.number_count = columns.count, kept[-1], len(own)
+        one.inlined, one.inlined_count = columns.inlined, columns.inlined_count
     room = sum(found.columns.count for found in parts) + _CUT_SEQUENCES
     columns = make_room("Q", room), make_room("I", room), make_room("I", room)
     total = lib.kcovdbg_rows_order(given, len(parts), *columns, room)
@@ -428,7 +429,11 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
     rows = ffi.new("struct kcovdbg_rows *")
     rows.addresses, rows.files, rows.lines = columns
     rows.count = total
-    return SourceRows(rows, columns, tuple(numbers))
+    room = sum(found.columns.inlined_count for found in parts)
+    inlined = ffi.new("struct kcovdbg_inlined[]", room)
+    rows.inlined = inlined
+    rows.inlined_count = lib.kcovdbg_inlined_order(given, len(parts), inlined)
+    return SourceRows(rows, (*columns, inlined), tuple(numbers))
 
 
 class NativeImage:

@@ -51,12 +51,13 @@ from kcovdbg.symbols.table_rows import (
 )
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 13
+FORMAT: Final = 14
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"
 
 _MAGIC: Final = b"KCOVSYM\0"
+_MAX_COLUMN: Final = 0xFFFF
 MAX_SIZE: Final = 1 << 30
 # Of a short string in a list, in bytes.
 _STRING_SIZE: Final = 64
@@ -472,6 +473,14 @@ class LocationTable:
         return FunctionSymbol(name or "", self._base + start, size, alias, unit)
 
 
+def _narrow(columns: array[int]) -> array[int]:
+    """Return columns of frames as 16-bit numbers: 0, which is unknown, for larger ones."""
+    try:
+        return array("H", columns)
+    except OverflowError:
+        return array("H", [column if column <= _MAX_COLUMN else 0 for column in columns])
+
+
 def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:
     """Return the numbers of strings, 0 for those that are None."""
     is_known = bytes(map(is_not, texts, repeat(None)))
@@ -540,7 +549,7 @@ class NewTable(NamedTuple):
             "frame_function": locations.frames[0::4],
             "frame_file": locations.frames[1::4],
             "frame_line": locations.frames[2::4],
-            "frame_column": locations.frames[3::4],
+            "frame_column": _narrow(locations.frames[3::4]),
             "range": ranges,
             "function_start": array("I", [start - base for start in functions.addresses]),
             "function_size": array("I", [min(size, 0xFFFFFFFF) for size in functions.sizes]),

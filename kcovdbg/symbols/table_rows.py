@@ -190,7 +190,7 @@ BUCKET_SHIFT: Final = 8
 """
 
 
-ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
+ARRAYS: Final[dict[str, tuple[Literal["B", "H", "I", "Q"], str]]] = {
     # From the table's base.
     "offset": ("I", "point_count"),
     # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in
@@ -203,7 +203,7 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     "frame_function": ("I", "frame_count"),
     "frame_file": ("I", "frame_count"),
     "frame_line": ("I", "frame_count"),
-    "frame_column": ("I", "frame_count"),
+    "frame_column": ("H", "frame_count"),
     # Separated by zero bytes.
     "string": ("B", "string_size"),
     # Start and end as offsets, name.

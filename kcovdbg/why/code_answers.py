@@ -269,7 +269,8 @@ class CodeQuestion:
             return None
         ways: dict[int, Way] = {}
         for block in found.blocks:
-            is_own = subject.line in block.lines or _has_any(block, subject)
+            has_line = subject.line in block.lines or subject.line in block.calls
+            is_own = has_line or _has_any(block, subject)
             if not is_own or block.state is not BlockState.NOT_EXECUTED:
                 continue
             guard = self._ways.find_guard(function, block.address)

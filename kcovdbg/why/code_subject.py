@@ -155,5 +155,5 @@ class SubjectFinder:
         numbers = self._numbers(iter((*near, *units, *others)))
         for number in numbers[:_MOST_FUNCTIONS]:
             found = self._finder.find_blocks(NO_RECORDS, number)
-            if any(place in block.lines for block in found.blocks):
+            if any(place in block.lines or place in block.calls for block in found.blocks):
                 yield number

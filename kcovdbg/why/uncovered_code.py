@@ -149,10 +149,10 @@ class UncoveredRanking:
         """
         for function in self._ways.executed:
             for index, block in enumerate(self._ways.find_blocks(function).blocks):
-                yield BlockNode(function, index), block.lines
+                yield BlockNode(function, index), (*block.lines, *block.calls)
         for function in functions:
-            lines = {line for one in self._ways.find_blocks(function).blocks for line in one.lines}
-            yield function, lines
+            blocks = self._ways.find_blocks(function).blocks
+            yield function, {line for one in blocks for line in (*one.lines, *one.calls)}
 
     # The graph.
 

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.frontends.cli import main
-from kcovdbg.records.line_states import SET, TraceRecords
-from kcovdbg.symbols.coverage_points import PointKind
 from tests.lab.execution_truth import Call
 from tests.lab.test_executed_lines import Truth
 
 DECIDED: Final = ("executed", "partly", "not-executed")
 UNDECIDED: Final = ("undecided", "moved", "edges", "outside")
-"""The reasons of lines with code of their own that is unknown."""
-INLINED: Final = "inlined"
-"""That of lines that have only code which was inlined there."""
+"""The reasons of lines with code whose state is unknown."""
 
 _Line = tuple[str, int]
 
@@ -51,36 +47,16 @@ class PatchTruth:
         self._truth = truth
         self._vmlinux = vmlinux
         self._tree = tree
-        everything = truth.finder.find_lines(TraceRecords({}, SET, frozenset({PointKind.PC})))
-        self.with_code = {
-            (file.removeprefix("./"), line.line)
-            for file, lines in everything.files.items()
-            for line in lines
-        }
 
     def find_functions(self, executed: Iterable[int]) -> list[int]:
         """Return the functions that addresses are in."""
         found = {self._truth.finder.find_function(address) for address in executed}
         return sorted(function for function in found if function is not None)
 
-    def find_lines(
-        self, functions: Sequence[int], executed: set[int]
-    ) -> tuple[dict[_Line, bool], dict[_Line, bool]]:
-        """Return the lines of functions and the lines that code was inlined at in them, and whether
-        an instruction of each was executed.
-        """
-        own = {
-            (file.removeprefix("./"), line): was
-            for (file, line), was in self._truth.lines_of(functions, executed).items()
-        }
-        calls: dict[_Line, bool] = {}
-        for function in functions:
-            for start, size in self._truth.parts[function]:
-                for one in self._truth.instructions.read(start, size):
-                    for file, line in one.frames[1:]:
-                        place = file.removeprefix("./"), line
-                        calls[place] = calls.get(place, False) or one.address in executed
-        return own, calls
+    def find_lines(self, functions: Sequence[int], executed: set[int]) -> dict[_Line, bool]:
+        """Return the lines of functions, and whether an instruction of each was executed."""
+        lines = self._truth.lines_of(functions, executed)
+        return {(file.removeprefix("./"), line): was for (file, line), was in lines.items()}
 
     def judge(
         self, diff: Path, calls: Sequence[tuple[Call, Collection[int]]], folder: Path
@@ -107,20 +83,16 @@ class PatchTruth:
     def _find_wrong(
         self, rows: Sequence[dict[str, Any]], executed: set[int]
     ) -> list[tuple[str, int, str]]:
-        own, calls = self.find_lines(self.find_functions(executed), executed)
+        lines = self.find_lines(self.find_functions(executed), executed)
         wrong = []
         for row in rows:
             place, state = (row["file"], row["built_line"] or row["line"]), row["state"]
             # Of lines of all other functions, not executed is right.
-            ran, ran_inlined = own.get(place, False), calls.get(place, False)
+            ran = lines.get(place, False)
             is_wrong = False
             if state in ("executed", "partly"):
-                is_wrong = not (ran or ran_inlined)
-            elif state == "not-executed":
-                # Of a line with code of its own, that decides; code that was inlined there makes
-                # another one executed.
-                is_wrong = ran or (ran_inlined and place not in self.with_code)
-            elif state == "no-code":
+                is_wrong = not ran
+            elif state in ("not-executed", "no-code"):
                 is_wrong = ran
             if is_wrong:
                 wrong.append((*place, state))

@@ -23,7 +23,7 @@ from typing import Final
 from kcovdbg.elf.file import ElfFile
 from tests.lab import kernel as kernels
 from tests.lab.execution_truth import Call
-from tests.lab.patch_truth import DECIDED, INLINED, UNDECIDED, PatchTruth
+from tests.lab.patch_truth import DECIDED, UNDECIDED, PatchTruth
 from tests.lab.recipe import RECIPES
 from tests.lab.test_executed_lines import Truth
 
@@ -49,7 +49,7 @@ class CallFiles:
         self._files: list[set[str]] = []
         for _, own in calls:
             executed = set(own)
-            lines, _ = judge.find_lines(judge.find_functions(executed), executed)
+            lines = judge.find_lines(judge.find_functions(executed), executed)
             self._files.append({file for (file, _), was_executed in lines.items() if was_executed})
 
     def all(self) -> list[str]:
@@ -77,19 +77,15 @@ def judge_files(truth: Truth, kernel: kernels.Kernel, old: Path, folder: Path) -
         found = judge.judge(diff, files.choose(file), folder)
         states = Counter(found.states)
         yield len(found.wrong)
-        if not states.keys() & {*DECIDED, *UNDECIDED, INLINED}:
+        if not states.keys() & {*DECIDED, *UNDECIDED}:
             continue
         patches += 1
         total += states
         print(f"{file}: {describe(states)}; {found.seconds:.2f} s", *found.wrong)
     print(f"{patches} patches: {describe(total)}")
     decided = sum(total[state] for state in DECIDED)
-    of_own = decided + sum(total[reason] for reason in UNDECIDED)
-    for what, lines in (
-        ("code of their own", of_own),
-        ("own or inlined code", of_own + total[INLINED]),
-    ):
-        print(f"{100 * decided / max(lines, 1):.1f} % of {lines} lines with {what} are decided")
+    lines = decided + sum(total[reason] for reason in UNDECIDED)
+    print(f"{100 * decided / max(lines, 1):.1f} % of {lines} lines with code are decided")
 
 
 def describe(states: Counter[str]) -> str:

@@ -114,14 +114,18 @@ class CodeTruth:
         )
 
     def lines_of(self, functions: Sequence[int], executed: set[int]) -> dict[tuple[str, int], bool]:
-        """Return the lines of functions, and whether an instruction of each was executed."""
+        """Return the lines of functions, those of calls that were inlined included, and whether an
+        instruction of each was executed.
+        """
         lines: dict[tuple[str, int], bool] = {}
         for function in functions:
             for start, size in self.parts[function]:
                 for one in self.instructions.read(start, size):
                     # What is never reached fills gaps.
-                    if one.line is not None and not self._is_padding(function, one.address):
-                        lines[one.line] = lines.get(one.line, False) or one.address in executed
+                    if self._is_padding(function, one.address):
+                        continue
+                    for line in one.frames:
+                        lines[line] = lines.get(line, False) or one.address in executed
         return lines
 
     def instruction_at(self, address: int) -> Instruction | None:

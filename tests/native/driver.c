@@ -210,7 +210,7 @@ static void try_chains(void)
 	uint64_t *chains = malloc((count + 1) * sizeof(*chains)), base = random_word();
 	uint32_t *rest = malloc((count + 1) * sizeof(*rest)), *ends = malloc((count + 1) * sizeof(*ends));
 	uint8_t *seen = calloc(row_count + 1, 1), *flags = calloc(count + 1, 1), of_frame[FRAMES] = { 1, 2, 4 };
-	uint64_t hits[LINES] = { 0 }, most[LINES] = { 0 }, sum = 0;
+	uint64_t hits[LINES] = { 0 }, sum = 0;
 	uint32_t points[LINES] = { 0 }, covered[LINES] = { 0 }, file_ends[FRAMES];
 	struct kcovdbg_chains in = { frames, frame_count };
 
@@ -236,12 +236,11 @@ static void try_chains(void)
 	CHECK(missing == found);
 	kcovdbg_chains_ends(in, chains, count, below(2), ends);
 	kcovdbg_chains_flags(in, chains, count, of_frame, FRAMES, flags);
-	CHECK(!kcovdbg_chains_add(in, chains, pcs, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, most, points,
-				  covered));
-	CHECK(!kcovdbg_chains_add(in, chains, NULL, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, most, points,
+	CHECK(!kcovdbg_chains_add(in, chains, pcs, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points, covered));
+	CHECK(!kcovdbg_chains_add(in, chains, NULL, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points,
 				  covered));
 	for (i = 0; i < LINES; i++)
-		CHECK(points[i] == 2 * covered[i] && !most[i] == !covered[i]);
+		CHECK(points[i] == 2 * covered[i] && !hits[i] == !covered[i]);
 	kcovdbg_gather(ends, count, frames, frame_count, 7, rest);
 	if (count) {
 		uint64_t *repeats = calloc(count, sizeof(*repeats)), *records = calloc(count, sizeof(*records));
@@ -779,6 +778,7 @@ static void try_decoder(void)
 
 #define BASE 0x1000
 #define PARTS 12
+#define INLINED 20
 #define FACTS 20
 
 static int compare_halves(const void *left, const void *right)
@@ -931,9 +931,11 @@ static void try_blocks(void)
 		starts, 0,	   parts, part_count, part_count, flags,     facts, FACTS,    called, 3
 	};
 	const uint32_t numbers[2] = { UINT32_MAX, 1 };
-	struct kcovdbg_unit_rows rows[2] = { { row_addresses, row_files, row_lines, 30, numbers, 2 },
-					     { row_addresses + 30, row_files + 30, row_lines + 30, 10, numbers, 2 } };
-	struct kcovdbg_rows ordered = { ordered_addresses, ordered_files, ordered_lines, 0 };
+	struct kcovdbg_inlined found[INLINED], inlined[INLINED];
+	struct kcovdbg_unit_rows rows[2] = { { row_addresses, row_files, row_lines, 30, numbers, 2, found, INLINED / 2 },
+					     { row_addresses + 30, row_files + 30, row_lines + 30, 10, numbers, 2,
+					       found + INLINED / 2, INLINED / 2 } };
+	struct kcovdbg_rows ordered = { ordered_addresses, ordered_files, ordered_lines, 0, inlined, 0 };
 	struct kcovdbg_bytes_out out = { 0 };
 	struct kcovdbg_encoded encoded;
 	struct kcovdbg_code *code;
@@ -981,6 +983,19 @@ static void try_blocks(void)
 	CHECK(ordered.count <= 80);
 	for (i = 1; i < ordered.count; i++)
 		CHECK(ordered_addresses[i - 1] <= ordered_addresses[i]);
+	for (i = 0; i < INLINED; i++) {
+		uint64_t first = BASE + below(size);
+
+		found[i] = (struct kcovdbg_inlined){ first, first + 1 + below(below(2) ? 20 : size), below(3), below(50), 0 };
+	}
+	ordered.inlined_count = kcovdbg_inlined_order(rows, 2, inlined);
+	CHECK(ordered.inlined_count <= INLINED);
+	for (i = 0; i < ordered.inlined_count; i++) {
+		uint32_t outer = inlined[i].outer;
+
+		CHECK(!i || inlined[i - 1].start <= inlined[i].start);
+		CHECK(outer == UINT32_MAX || (outer < i && inlined[outer].end > inlined[i].start));
+	}
 	check_calls(&image);
 	code = kcovdbg_code_new(&image);
 	CHECK(code && !kcovdbg_code_encode(code, &ordered, 0, part_count, &out, ends));

@@ -82,50 +82,6 @@ def test_files_and_lines_ascend():
     assert places == [("a", 5), ("b", 2), ("b", 4), ("b", 9), ("c", 1), ("c", 3)]
 
 
-@pytest.mark.parametrize(
-    ("others", "state"),
-    [
-        ({12: (NOT_EXECUTED, 0)}, NOT_EXECUTED),
-        ({12: (NOT_EXECUTED, 0), 13: (NOT_INSTRUMENTED, 0)}, NOT_EXECUTED),
-        ({12: (NOT_EXECUTED, 0), 13: (OUTSIDE, 0)}, UNDECIDED),
-        ({12: (NOT_EXECUTED, 0), 13: (EXECUTED, 1)}, UNDECIDED),
-        # Unknown as well, though code of its own is.
-        ({12: (NOT_EXECUTED, 0), 13: (UNDECIDED, 0)}, UNDECIDED),
-        ({13: (NOT_INSTRUMENTED, 0)}, UNDECIDED),
-        # In the next function.
-        ({20: (NOT_EXECUTED, 0)}, UNDECIDED),
-        ({12: (NOT_EXECUTED, 0), 20: (EXECUTED, 1)}, NOT_EXECUTED),
-        # In front of the first function.
-        ({9: (EXECUTED, 1), 12: (NOT_EXECUTED, 0)}, NOT_EXECUTED),
-    ],
-)
-def test_a_line_at_which_code_was_inlined(others, state):
-    starts = {"dir/f.c": {20, 10}}
-    points = make_columns(PointLines, "IQII", {"./dir/f.c": {11: (0, 1, 0)}})
-    code = make_columns(CodeColumns, "IBQ", {"./dir/f.c": others})
-    states = {row.line: row.state for row in rows_of(join_code(points, code, starts))}
-    assert states == {11: state, **{line: other for line, (other, _) in others.items()}}
-
-
-def test_lines_in_front_of_the_first_function_are_in_none():
-    points, code = points_of(f={1: (0, 1, 0)}), code_of(f={2: (NOT_EXECUTED, 0)})
-    (first, _) = rows_of(join_code(points, code, {"f": {3}}))
-    assert first.state is UNDECIDED
-
-
-def test_hits_of_one_point():
-    """Own code that was executed has hits of its own; other lines have those of the point."""
-    points = points_of(f={1: (5, 1, 1), 2: (5, 1, 1), 3: (5, 1, 1), 4: (0, 1, 0)})
-    code = code_of(f={1: (EXECUTED, 2), 2: (NOT_EXECUTED, 0), 4: (PARTLY, 3)})
-    rows = rows_of(join_code(points._replace(has_most=True), code, {}))
-    assert [(row.line, row.state, row.hits) for row in rows] == [
-        (1, EXECUTED, 2),
-        (2, PARTLY, 5),
-        (3, EXECUTED, 5),
-        (4, PARTLY, 3),
-    ]
-
-
 def test_lines_of_functions():
     code = code_of(
         a={2: (EXECUTED, 9), 4: (NOT_EXECUTED, 0), 5: (EXECUTED, 3), 6: (EXECUTED, 4)},

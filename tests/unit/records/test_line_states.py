@@ -57,6 +57,8 @@ class Block(NamedTuple):
     has_point: bool = False
     lines: tuple[tuple[int, ...], ...] = ()
     """Line, 1 where a statement begins, and the offset of its code, 0 by default."""
+    calls: tuple[tuple[int, int], ...] = ()
+    """Each line that code was inlined at, and the offset of that code."""
 
 
 def number(value):
@@ -74,6 +76,7 @@ def zigzag(value):
 def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
     out = number(flags) + number(len(blocks))
     before, is_first = 0, True
+    last_calls, last_call = (), 0
     for index, block in enumerate(blocks):
         others = [to for to in block.successors if to != index + 1]
         falls = BlockFlag.FALLS if index + 1 in block.successors else 0
@@ -82,7 +85,23 @@ def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
             out += number(zigzag(to - index))
         offsets = [line[2] if len(line) > 2 else 0 for line in block.lines]
         has_offset = bool(offsets) and offsets[0] > 0
-        out += number(len(block.lines) << 1 | has_offset)
+        same = 0
+        for (line, offset), (last_line, _) in zip(block.calls, last_calls, strict=False):
+            if offset or line != last_line:
+                break
+            same += 1
+        has_changed = same < max(len(block.calls), len(last_calls))
+        out += number(len(block.lines) << 2 | has_changed << 1 | has_offset)
+        if has_changed:
+            more = block.calls[same:]
+            out += number(same << 3 | min(len(more), 7))
+            out += number(len(more) - 7) if len(more) >= 7 else b""
+            for line, offset in more:
+                is_other = not last_call
+                out += number(zigzag(line - last_call) << 2 | bool(offset) << 1 | is_other)
+                out += (number(1) if is_other else b"") + (number(offset) if offset else b"")
+                last_call = line
+        last_calls = block.calls
         out += number(offsets[0]) if has_offset else b""
         for at, (line, begins, *_) in enumerate(block.lines):
             out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first)
@@ -347,6 +366,68 @@ def test_line_with_code_in_functions_without_points():
     assert line.state is LineState.EXECUTED
 
 
+def test_lines_that_code_was_inlined_at():
+    blocks = (
+        Block((1, 2), ENTRY, True, ((10, 1), (22, 1)), ((20, 0), (21, 4))),
+        Block((2,), 0, True, ((22, 1),), ((20, 0), (21, 0), (10, 8))),
+        # The first goes on, a second one of the same line begins.
+        Block((), EXIT, True, ((11, 1),), ((20, 0), (21, 2))),
+    )
+    finder = make_finder(blocks)
+
+    def find(*executed, **kwargs):
+        counts = {point(index): 2 + index for index in executed}
+        found = finder.find_lines(TraceRecords(counts, SET, KINDS, **kwargs))
+        return {line.line: (line.state, line.hits) for line in found.files["file.c"]}
+
+    executed, partly = LineState.EXECUTED, LineState.PARTLY
+    # Own code that was executed decides, as that of line 10.
+    assert find(0, 2) == {
+        10: (executed, 2),
+        11: (executed, 4),
+        20: (partly, 4),
+        21: (partly, 4),
+        22: (partly, 2),
+    }
+    assert find(0, 1, 2)[20] == (executed, 4)
+    assert {state for state, _ in find().values()} == {LineState.NOT_EXECUTED}
+    inlined = (Block((), ENTRY | EXIT, True, ((10, 1),), tuple((20 + i, 0) for i in range(9))),)
+    found = make_finder(inlined).find_lines(TraceRecords({}, INCOMPLETE, KINDS)).files["file.c"]
+    assert [line.line for line in found] == [10, *range(20, 29)]
+    assert {line.state for line in found} == {LineState.UNDECIDED}
+
+
+def test_own_code_that_was_not_executed_and_inlined_code_that_was():
+    blocks = (
+        Block((1, 2), ENTRY, True, ((10, 1),), ((12, 0),)),
+        Block((2,), 0, True, ((12, 1), (13, 1))),
+        Block((), EXIT, True, ((11, 1),)),
+    )
+    found = make_finder(blocks).find_lines(TraceRecords({point(0): 3, point(2): 3}, SET, KINDS))
+    states = {line.line: (line.state, line.hits) for line in found.files["file.c"]}
+    assert states[12] == (LineState.PARTLY, 3)
+    assert states[13] == (LineState.NOT_EXECUTED, 0)
+
+
+def add_calls(generator, blocks):
+    """Return blocks into which code was inlined, and the pieces of blocks that each line has."""
+    calls = [[] for _ in blocks]
+    pieces = {}
+    for line in range(1001, 1001 + generator.randrange(4)):
+        first = generator.randrange(len(blocks))
+        end = generator.randrange(first, len(blocks)) + 1
+        offset = generator.choice((0, SECOND))
+        for index in range(first, end):
+            begins = offset if index == first else 0
+            calls[index].append((line, begins))
+            pieces.setdefault(line, set()).update((index, unit) for unit in UNITS if unit >= begins)
+    for own in calls:
+        own.sort(key=lambda call: call[1])
+    return [
+        block._replace(calls=tuple(own)) for block, own in zip(blocks, calls, strict=True)
+    ], pieces
+
+
 def random_function(generator):
     """Return blocks, and the edges that control really takes; all others are there because nobody
     knows better.
@@ -464,6 +545,7 @@ def test_random_walks(seed):
             block._replace(lines=((2 * index + 1, 1), (2 * index + 2, 1, SECOND)))
             for index, block in enumerate(blocks)
         ]
+        blocks, inlined = add_calls(generator, blocks)
         walks, is_open = make_walks(generator, blocks, real)
         executed = walks.executed
         quality, place, last = generator.choice((WHOLE, SET)), None, None
@@ -487,7 +569,8 @@ def test_random_walks(seed):
                 assert not units & executed, (*case, block)
         for line, state, _ in finder.find_lines(trace).files.get("file.c", ()):
             index, is_second = divmod(line - 1, 2)
-            was_executed = (index, SECOND if is_second else 0) in executed
+            pieces = inlined.get(line, {(index, SECOND if is_second else 0)})
+            was_executed = not pieces.isdisjoint(executed)
             if state.was_executed:
                 assert was_executed, (*case, line)
             if state is LineState.NOT_EXECUTED:

@@ -33,7 +33,7 @@ FRAMES = st.builds(
     st.none() | st.sampled_from(["f", "g", "ünï"]),
     st.none() | st.sampled_from(["a.c", "./b.h"]),
     st.none() | st.integers(1, 2**32 - 1),
-    st.none() | st.integers(1, 2**32 - 1),
+    st.none() | st.integers(1, 2**16 - 1),
 )
 ROWS = st.dictionaries(
     st.integers(BASE, BASE + 0x10001),
@@ -50,6 +50,13 @@ def write(path, rows, build_id=BUILD_ID):
     writer.add_function(FunctionSymbol("alias", BASE + 0x10, 0x20))
     writer.add_function(FunctionSymbol("g", BASE + 0x40, 0))
     writer.write(path)
+
+
+def test_a_column_that_has_no_room_is_unknown(tmp_path):
+    chain = (Frame("f", "a.c", 1, 65536), Frame("g", "a.c", 2, 65535))
+    write(tmp_path / "table", {BASE: (PointKind.PC, chain)})
+    ((_, found),) = LocationTable(tmp_path / "table").get_rows([BASE])
+    assert found == (chain[0]._replace(column=None), chain[1])
 
 
 @settings(max_examples=60, deadline=None)
