@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one in JSON, CSV and with
+"""List the records of a buffer for ``buffer`` and ``collect``: one by one in JSON, CSV and with
 ``--raw``, and folded by function and loop in other text.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage of a kernel's source files by a trace; of modules without debug info that is read, the
-lines that were executed.
+"""Find the coverage of a kernel's source files by a trace. In modules whose debug info is not read,
+only executed lines are known.
 """
 
 from __future__ import annotations

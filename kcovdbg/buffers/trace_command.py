@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``trace``: the functions of a buffer, in short."""
+"""``trace``: a summary of a buffer by its functions."""
 
 from __future__ import annotations
 

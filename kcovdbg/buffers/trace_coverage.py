@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States of source lines by traces, for every command that shows source text or compares lines."""
+"""Find the states of source lines by traces, for every command that shows source text or compares
+lines.
+"""
 
 from __future__ import annotations
 

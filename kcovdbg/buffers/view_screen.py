@@ -93,15 +93,8 @@ class ViewScreen(ScreenApplication):
     def __init__(self, view: TraceView) -> None:
         self.state: ViewState = ViewState(view)
         state = self.state
-
-        def draw_heading() -> StyleAndTextTuples:
-            return style_line(state.view.heading(self.width), "class:bar")
-
-        def draw_status() -> StyleAndTextTuples:
-            return style_line(fit((("", self._status()),), self.width))
-
         body = [
-            Window(FormattedTextControl(draw_heading), height=1),
+            Window(FormattedTextControl(self._heading), height=1),
             Window(RowControl(state), wrap_lines=False),
             ConditionalContainer(
                 Window(
@@ -115,13 +108,14 @@ class ViewScreen(ScreenApplication):
                 Window(FormattedTextControl(self._source), dont_extend_height=True),
                 Condition(lambda: state.shows_source),
             ),
-            Window(FormattedTextControl(draw_status), height=1),
+            Window(FormattedTextControl(self._status), height=1),
         ]
+        super().__init__(
+            KEYS, "?", body, lambda width: style_line(fit((("gutter", footer()),), width))
+        )
 
-        def draw_footer(width: int) -> StyleAndTextTuples:
-            return style_line(fit((("gutter", footer()),), width))
-
-        super().__init__(KEYS, "?", body, draw_footer)
+    def _heading(self) -> StyleAndTextTuples:
+        return style_line(self.state.view.heading(self.width), "class:bar")
 
     async def _work(self) -> None:
         pause = _RENEW_WAIT
@@ -182,10 +176,13 @@ class ViewScreen(ScreenApplication):
         for note in self.state.view.remarks or ("no notes",):
             yield from textwrap.wrap(note, min(width, _WIDEST_NOTE))
 
-    def _status(self) -> str:
-        state, remarks = self.state, self.state.view.remarks
-        more = f" (i: all {len(remarks)} notes)" if len(remarks) > 1 else ""
-        return f"{state.position()}  {state.message or ''.join((*remarks[:1], more))}".rstrip()
+    def _status(self) -> StyleAndTextTuples:
+        message, remarks = self.state.message, self.state.view.remarks
+        if not message and remarks:
+            message = remarks[0]
+            if len(remarks) > 1:
+                message += f" (i: all {len(remarks)} notes)"
+        return style_line(fit((("", f"{self.state.position()}  {message}".rstrip()),), self.width))
 
 
 KEYS: Final = (

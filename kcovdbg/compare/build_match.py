@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pairs of equal coverage points of two builds of a kernel, by which traces of both are compared.
+"""Match equal coverage points of two builds of a kernel, so that traces of both can be compared.
 
 A function is the same by name and file, or by name where one build alone has it in another file.
 Its lines are paired by a diff of the sources where both are at hand, or else by their order. Points

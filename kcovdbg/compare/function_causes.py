@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Why one build recorded nothing of a function that the other build executed."""
+"""Find out why one build recorded nothing of a function that the other build executed."""
 
 from __future__ import annotations
 

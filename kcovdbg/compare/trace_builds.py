@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The builds that traces are of.
+"""Find the builds that traces are of.
 
 The side file of a trace has the build ID of its kernel. Its names come from the location table of
 that build: from a vmlinux that the user names, or from the cache, where the table is if kcovdbg has

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Completion: the word at the cursor, and what it may become."""
+"""Complete the word at the cursor of a line."""
 
 from __future__ import annotations
 

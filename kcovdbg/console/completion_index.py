@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Words for completion: names in a command's state and in the kernel's image."""
+"""Collect the words that completion offers: names in KCOV's state and in the kernel's image."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The environment of commands (the user's terminal and settings, kept buffers, the kernel), and one
-run of one of them.
+"""The environment in which commands run (the user's terminal, settings, kept buffers and kernel),
+and one run of a command.
 """
 
 from __future__ import annotations

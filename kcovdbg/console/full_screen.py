@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of full-screen views: of a given width, and two texts side by side; and the cursor.
+"""Lines of full-screen views, cut to a width or two side by side, and a cursor in rows.
 
 Cut text ends in an ellipsis.
 """

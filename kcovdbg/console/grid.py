@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines of tables."""
+"""Lay out tables as lines of text."""
 
 from __future__ import annotations
 

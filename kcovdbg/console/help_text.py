@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Help, from the command table, and the glossary."""
+"""Help, made from the command table, and the glossary."""
 
 from __future__ import annotations
 

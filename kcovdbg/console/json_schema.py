@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Meanings of JSON keys, and the schemas made of them."""
+"""The meanings of JSON keys that several commands share, and the schemas of rows."""
 
 from __future__ import annotations
 

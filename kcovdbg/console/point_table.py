@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The table of a kernel's coverage points, waited for at the terminal while it is being built."""
+"""Wait at the terminal for the table of a kernel's coverage points."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Running of commands: a line as the user types it, or words that are already split."""
+"""Run commands, given as a line or as words that are already split."""
 
 from __future__ import annotations
 

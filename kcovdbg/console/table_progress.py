@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Waits for a location table that is being built, with a progress bar on a terminal."""
+"""Wait for a location table that is being built, with a progress bar on a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writing of what a command returned, in the requested format and with the columns and fields that
-options choose.
+"""Write the answers of commands in the requested format, with the columns and fields that options
+choose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records that two ordered traces have in common, as blocks, and the rows of a view of one
-trace or of both side by side.
+"""Align the records of two ordered traces, and make the rows of a view of one trace or of both side
+by side.
 
 Any row is found without computing those before it, so that a view of a million records costs no
 more than the rows on its screen. Only folding and filtering read all records, once.

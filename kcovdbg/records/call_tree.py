@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The calls of a trace with entry and exit records."""
+"""Build the calls of a trace that has entry and exit records."""
 
 from __future__ import annotations
 

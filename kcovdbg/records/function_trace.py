@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions of a trace: runs of records of one function, loops over several, and functions in
-order or as a chain.
+"""Summarize a trace by its functions: runs of records of one function, loops over several, and
+functions in order or as a chain of calls.
 
 A PC trace does not record calls. Runs follow the order of records. The chain infers calls: a
 function that appears while it is in the chain was returned to, and any other one was called by the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Several buffers as one."""
+"""Join several buffers or traces into one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which lines of source a trace executed: what every output says about lines comes from here.
+"""Decide which lines of source a trace executed. Every output about lines relies on this module.
 
 docs/executed-lines.md has the definitions, the rules, and the conditions under which each is sound.
 The computation is native/block_states.c.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses
-in any notation.
+"""Find the words in a text that name places in code: ``func+0x15/0x40 [mod]``, and addresses in any
+notation.
 
 Most places in a log are return addresses. After the names of some registers, and in some banners,
 they are addresses of instructions: :mod:`.report_table` lists these.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How often each PC occurs in a buffer, counted without decoding records one by one."""
+"""Count how often each PC occurs in a buffer, without decoding records one by one."""
 
 from __future__ import annotations
 

@@ -349,11 +349,12 @@ def _read_numbers(file: _Text, wanted: PcFormat | None) -> PcFile:
         found = _read_hexadecimal(data)
         if found is not None:
             return found
-
-    def read_number(match: re.Match[bytes]) -> Iterable[int | None]:
-        return (_parse(match[1], wanted),)
-
-    rows = _match_rows(data, _LINE, read_number, lambda line: _find_tokens(line, wanted))
+    rows = _match_rows(
+        data,
+        _LINE,
+        lambda match: (_parse(match[1], wanted),),
+        lambda line: _find_tokens(line, wanted),
+    )
     read = _read_rows(file, rows)
     # Python prints sets so, and JSON numbers with counts.
     if data[:_START].lstrip()[:1] == b"{":
@@ -678,11 +679,9 @@ def _is_edge_list(start: bytes, _data: bytes) -> bool:
 
 def _read_edges(file: _Text) -> PcFile:
     """Read the addresses of edges, each once."""
-
-    def read_edge(match: re.Match[bytes]) -> Iterable[int | None]:
-        return [_parse(end, PcFormat.HEX) for end in match.groups()]
-
-    rows = _match_rows(file.data, _EDGE, read_edge)
+    rows = _match_rows(
+        file.data, _EDGE, lambda match: [_parse(end, PcFormat.HEX) for end in match.groups()]
+    )
     if _EDGE_HEADING.match(file.data):
         rows = (row for row in rows if row[0] > 1)
     found = _read_rows(file, rows)

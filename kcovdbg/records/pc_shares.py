@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which functions, files or PCs take most of a buffer."""
+"""Rank the functions, files or PCs that take most of a buffer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files, with a side file or of other tools, in three steps: the bytes of a file, its words
-(:func:`read_trace_words`), and what these mean for a kernel (:func:`find_meaning`).
+"""Read trace files, with a side file or of other tools, in three steps: the bytes of a file, its
+words (:func:`read_trace_words`), and their meaning for a kernel (:func:`find_meaning`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A buffer as the process sees it: read through /proc/PID/mem, and compared with the kernel's
-mapping of it.
+"""Read a buffer as the process sees it, through /proc/PID/mem, and compare it with the kernel's
+view.
 """
 
 from __future__ import annotations

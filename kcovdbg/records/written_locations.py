@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Code locations that somebody wrote down, found in a kernel's code."""
+"""Look up written code locations, such as the words of an oops, in a kernel's code."""
 
 from __future__ import annotations
 

@@ -129,11 +129,7 @@ class UniqueState(NamedTuple):
 def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     del read_buffer
     states = read_owned(target, state, read_kcov_state)
-
-    def read_bitmap(address: int) -> int | None:
-        return _read_bitmap(target, state, states.kcovs[address], address)
-
-    bitmaps = read_known(read_bitmap, states.kcovs)
+    bitmaps = read_known(partial(_read_bitmap, target, state, states.kcovs), states.kcovs)
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
         highest = read_word(target, target.symbol("kcov_guard_max_index").address, 4)
@@ -141,8 +137,14 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
     return UniqueState(states, bitmaps, guards, highest), ()
 
 
-def _read_bitmap(target: Target, state: State, found: KcovState, address: int) -> int | None:
-    """Read an object's bitmap, None if it has none or a part of it is missing."""
+def _read_bitmap(
+    target: Target, state: State, states: Mapping[int, KcovState], address: int
+) -> int | None:
+    """Read an object's bitmap, None if it has none or a part of it is missing.
+
+    :param states: by ``struct kcov *``.
+    """
+    found = states[address]
     room = 8 * state.kernel.bytes_of(state.kcovs[address].size or 0)
     if not found.bitmap or not found.bitmap_size or not room or found.bitmap_size > room:
         return None
