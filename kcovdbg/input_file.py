@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The one opener of files whose content is not trusted: regular files and block devices, up to a
-limit; and the formats of compressed files that are read as they are: gzip, xz and zstd; and text in
-UTF-16.
+"""Files whose content is not trusted: the one function that opens them, and readers with a limit
+for plain files, gzip, xz, zstd and text in UTF-16.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ def is_link(path: PathName) -> bool:
 
 
 def open_input(path: PathName, *, folder: Path | None = None, owned: bool = False) -> BinaryIO:
-    """Open a file for reading; what is opened is what was checked, whatever is at its path
-    meanwhile.
+    """Open a file for reading. The opened file is checked, not its path, which may lead elsewhere
+    by then.
 
     :param folder: a directory that it must be in once links are followed; an absolute path without
         links.
@@ -262,8 +261,7 @@ def find_packing(start: bytes) -> Packing | None:
 
 
 class FrameReader:
-    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does
-    not notice it.
+    """Decompresses data. It notices a missing end, as zstandard's own stream reader does not.
 
     :param start_frame: makes a decompressor of one frame; each module has its own exceptions for
         damage.
@@ -275,7 +273,7 @@ class FrameReader:
     _PIECE: Final = 1024
     # Some programs fill up a file to the size of a tape's block.
     _MOST_PADDING: Final = 1 << 20
-    # To begin a frame takes as long as to unpack tens of KiB: that many may be tiny.
+    # Limit for tiny frames: beginning a frame takes as long as unpacking tens of KiB.
     _TINY_FRAMES: Final = 1 << 10
     _TINY: Final = 64
 

@@ -195,8 +195,8 @@ def count_wait(seconds: float) -> None:
 
 
 def renew_time_for_replies() -> None:
-    """Give the running command the whole time again, as at each look of one that runs until the
-    user ends it.
+    """Restart the running command's time. A command that runs until the user ends it does so at
+    each look.
     """
     account = _ACCOUNT.get()
     if account is not None:

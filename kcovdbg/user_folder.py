@@ -34,8 +34,8 @@ class UserFolder(NamedTuple):
 
 
 def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> UserFolder:
-    """Return where the user keeps kcovdbg's files; for root instead of a directory of others, the
-    one in root's home.
+    """Return the directory for kcovdbg's files. Root does not use one that others can write, but
+    the one in root's home.
 
     :param kind: ``cache``, ``config`` or ``state``.
     """
@@ -71,7 +71,7 @@ def make_folder(folder: Path) -> None:
 
 
 def find_temporary_folder() -> UserFolder:
-    """Return ``$TMPDIR`` where it is set; for root without one that is safe, ``/tmp``."""
+    """Return ``$TMPDIR`` where it is set; for root ``/tmp`` instead of one that is not safe."""
     base = os.environ.get("TMPDIR", "")
     if not base.startswith("/"):
         return UserFolder(None)
@@ -125,7 +125,7 @@ def is_placed(path: Path) -> bool:
 
 
 def find_home(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the user's home directory; for root instead of one that others can write, root's own,
+    """Return the user's home directory. Root does not use one that others can write, but root's own
     or ``/``.
     """
     homes = [home for home in (environment.get("HOME"), _find_home()) if home]
@@ -153,8 +153,8 @@ def is_home(folder: Path) -> bool:
 
 
 def expand_user(path: str | os.PathLike[str]) -> Path:
-    """Return a path that the user typed, with ``~`` at its start replaced; that of an unknown user
-    stays as it is.
+    """Return a path that the user typed, with ``~`` at its start replaced, but not ``~NAME`` of an
+    unknown user.
     """
     return Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``$kcov(tid)`` and the like, for expressions and the conditions of breakpoints; without ``tid``,
-of the current task.
+"""``$kcov(tid)`` and others, for expressions and the conditions of breakpoints. Without ``tid``,
+they are about the current task.
 
-Each looks at the target anew: a condition is asked while the target moves from stop to stop.
+Each call reads the target again, because it may have run since the last one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class _Printer:
     """
 
     needs: Tuple[str, ...] = ()
-    """Members that tell it from a structure of the same name in another program."""
+    """Members by which it differs from another program's structure of the same name."""
 
     def __init__(self, lender: Lender, value: gdb.Value) -> None:
         self._lender = lender

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Scrolling of the TUI's source window to the line of an instruction.
 
-GDB offers no call for it. What is listed moves the window, but with the next prompt only; scrolling
-moves it at once, but by lines from where it stands, which nothing tells, and in the file that was
-listed last.
+GDB offers no call for it. ``list`` moves the window, but only at the next prompt. Scrolling moves
+it at once, but relative to a position that GDB does not tell, and in the file that was listed last.
 """
 
 from __future__ import annotations

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Sources of bytes: the Target protocol and its implementations."""
+"""Kernels that can be read: dumps, machines and images.
+
+:mod:`.target` says what a target does, and :mod:`.drgn` has those that drgn reads. Walks of
+mappings, vmalloc areas and slab memory work on any target.
+"""
