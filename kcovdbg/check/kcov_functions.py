@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions of KCOV in which a task may hold a reference or an area that is not in a list
-yet.
+"""Finds functions of KCOV on stacks: a task inside one may hold a reference or an area that is on
+no list yet, or may just have written a member.
 """
 
 from __future__ import annotations

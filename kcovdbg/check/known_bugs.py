@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Known bugs of KCOV and of its callers that leave a state which violates rules (kcov-abi.md
-12).
-"""
+"""Known bugs of KCOV and of its callers that leave state which violates rules (kcov-abi.md 12)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs the rules: once over a dump, and on a live kernel until an inconsistency has persisted."""
+"""Applies the rules: once to a dump, and to a live kernel until an inconsistency has persisted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: invariants of saved state, and of sessions, whether a task's fields or its saved state
-describe them.
-"""
+"""S: invariants of saved state, and checks of sessions that rules of tasks (T) share."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """Write coverage as files of other tools: lcov, Cobertura, drcov, module offsets, syzkaller's
 formats.
 
-Reads traces or buffers of a dump, and the names of their PCs. :mod:`.command` counts and locates
-the records once,
-:mod:`.point_formats` writes them. Costs one pass over the records, as arrays; an export without a
-    single name is refused.
+Reads a trace or a buffer of a dump, and the names of its PCs. :mod:`.command` counts and locates
+the records once; :mod:`.point_formats` has the formats of coverage points, :mod:`.line_formats`
+those of source lines. Costs one pass over the records, as arrays. An export without a single name
+is refused.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``export``: a trace for other tools, in the parts that formats need."""
+"""``export``: the table of formats, and the parts of a trace that they need, each read once."""
 
 from __future__ import annotations
 

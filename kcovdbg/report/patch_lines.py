@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines that a patch adds, with their states: what the command ``patch`` answers, as HTML."""
+"""The answer of ``patch`` as HTML: the lines that a change adds, with their states."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One trace, or two side by side, as data that the page draws a screenful at a time; each point is
-put into words once.
+"""The records of one trace, or of two side by side, as data of which the page's script draws a
+screenful at a time. Each coverage point is put into words once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source locations of many addresses of an image, from its DWARF: each unit is read once.
-
-All cores work, each on parts.
+"""Finds the source locations of many addresses of an image in its DWARF. Each unit is read once,
+and all cores read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The location table of a kernel: there, being built, or missing."""
+"""Opens the location table of a kernel, or starts to build it."""
 
 from __future__ import annotations
 

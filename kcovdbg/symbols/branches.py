@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Calls and jumps in the code of a kernel's image, found in C.
+"""Finds calls and jumps in the code of a kernel's image, by C code and on all cores.
 
 The headers in native/ document the C functions.
 """

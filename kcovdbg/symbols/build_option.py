@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The option that builds a source file, as the Makefiles of its tree say; they are untrusted, and
-read as text.
+"""Finds the option of the kernel's configuration that builds a source file, in the Makefiles of its
+tree. They are untrusted, and read as text.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 """The coverage points of a kernel and of modules' files: the compiler's calls to
 ``__sanitizer_cov_trace_*``.
 
-KCOV records the return address of such a call, so that is what a point is known by. A compiler may
-end a function with a *jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of
-100). The recorded return address is then the one of the function's caller. These addresses are
-found as well, with the jump that recorded each, where the call leads to one function with such a
-jump only. Where it may lead to several, and after indirect calls, the jump is unknown.
+KCOV records the return address of such a call, which identifies the point. A compiler may end a
+function with a *jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of 100).
+The recorded address is then where the function's caller goes on. These addresses are found as well.
+The jump that recorded one is known if the call before it leads to only one function with such a
+jump.
 
 In a module's file, which is not linked yet, the calls have relocations.
 """

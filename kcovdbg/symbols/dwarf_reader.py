@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reading of DWARF in C: source locations, compilation units and line tables of an image.
+"""Reads the DWARF of an image by C code: source locations, compilation units and line tables.
 
 The headers in native/ document the C functions.
 """
@@ -153,14 +153,15 @@ class DwarfReader:
         name = _text(unit.name)
         return None if name is None else CompileUnit(name, _text(unit.directory))
 
-    def ranges(self, number: int, most: int = _MOST_RANGES) -> list[tuple[int, int]]:
-        """Return the first parts of a unit's code: of each the first address and the address after
-        the last one.
-        """
+    def ranges(self, number: int) -> list[tuple[int, int]]:
+        """Return the parts of a unit's code, each as its first address and the address after it."""
         _, lib = load_native()
-        found = zeros("Q", 2 * most)
-        count = lib.kcovdbg_dwarf_ranges(self._dwarf, number, column("Q", found, 2 * most), most)
-        return [(found[2 * at], found[2 * at + 1]) for at in range(count)]
+        room = 2 * _MOST_RANGES
+        found = zeros("Q", room)
+        count = lib.kcovdbg_dwarf_ranges(
+            self._dwarf, number, column("Q", found, room), _MOST_RANGES
+        )
+        return list(zip(found[0 : 2 * count : 2], found[1 : 2 * count : 2], strict=True))
 
     @property
     def directory(self) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Functions by name, of a kernel and of its modules: where each starts, and the size that the
+"""Finds functions by name in a kernel and its modules: where each starts, and the size that the
 kernel prints for it.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage points and names of an image without debug info, by its symbols: there are no lines and
-no inlined functions.
+"""Makes a location table of an image without debug info: coverage points with the names of symbols,
+without lines and inlined functions.
 """
 
 from __future__ import annotations

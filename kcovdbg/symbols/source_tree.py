@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source files on this machine."""
+"""Finds and reads source files on this machine by their names in debug info."""
 
 from __future__ import annotations
 

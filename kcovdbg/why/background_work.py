@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Background work and the sites that announce remote handles: what can be recorded of it."""
+"""Answers about background work: it can be recorded only behind a site, which is a place in the
+kernel that announces a remote handle.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers of ``why`` about code: whether it ran, and what stood before it where it did not.
+"""Answers about code by the blocks and calls of its functions: whether it ran, and if not, which
+branch or system call stood before it.
 
-Code is said not to have run only where the state of its blocks says so. Paths are of direct calls;
-where only pointers lead on, the places that have them are candidates.
+Code did not run only if the states of its blocks say so; otherwise the answer is unknown. Paths
+consist of direct calls. For functions that are called through pointers, the places with their
+addresses are candidates.
 """
 
 from __future__ import annotations

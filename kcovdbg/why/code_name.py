@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How a question names code."""
+"""The words that name code on the command line of ``why``: a function, ``FILE:LINE``, a PC, or
+files with ``--all``.
+"""
 
 from __future__ import annotations
 

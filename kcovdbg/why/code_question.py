@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Questions about code, asked of the traces that they name."""
+"""Questions about code: reads the traces that the user named, joins the code of the image and of
+modules, and returns the answers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The code that a question names: a function, ``FILE:LINE``, or a PC."""
+"""Finds the code that a question names, in the image and in modules: the functions that have it,
+and the lines or addresses in them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers on what devices of posted series record."""
+"""Answers about coverage that devices of posted series record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers of ``why`` about a function: whether it can be covered, whether it is, and what else
-executed it.
+"""Answers about a function by its coverage points alone: whether it can be covered, whether it is,
+and which other buffers have it.
 """
 
 from __future__ import annotations

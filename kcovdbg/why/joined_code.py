@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The code of a kernel's image and of its modules as one: functions of modules have the numbers
-behind those of the image.
+"""The tables, call graphs and block states of a kernel's image and of its modules as one. Functions
+are numbered: those of modules follow those of the image.
 """
 
 from __future__ import annotations

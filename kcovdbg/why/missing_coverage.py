@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers on missing coverage from KCOV's state, each with its evidence."""
+"""Answers about missing coverage of a task, a handle or an object, by KCOV's state alone: pure
+functions of a State, which yield the likeliest cause first, each with its evidence.
+"""
 
 from __future__ import annotations
 
