@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The source lines that differ between two builds, and whether each build executed them, as HTML."""
+"""Source lines that differ between two builds, and what each build executed of them, as HTML."""
 
 from __future__ import annotations
 
