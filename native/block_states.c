@@ -1357,51 +1357,51 @@ static bool is_void(const struct function *f)
 }
 
 /* What a block says of lines that have code in it. */
-struct sight {
+struct seen_block {
 	uint8_t seen, begins;
 	bool is_begun;	  /* An exception may have interrupted its first instruction. */
 	bool is_replaced; /* The kernel put other instructions, or none, in the place of all but the first. */
 	uint64_t hits;
 };
 
-static struct sight look_at(const struct kcovdbg_states *states, size_t block)
+static struct seen_block see_block(const struct kcovdbg_states *states, size_t block)
 {
 	const struct kcovdbg_trace *trace = states->trace;
 	const struct function *f = &states->function;
-	struct sight sight = { .begins = SEEN_OTHER_BEGINNING };
+	struct seen_block one = { .begins = SEEN_OTHER_BEGINNING };
 
 	switch (f->states[block]) {
 	case KCOVDBG_STATE_EXECUTED:
-		sight.seen = SEEN_EXECUTED;
-		sight.begins = SEEN_BEGINNING;
-		sight.hits = f->records[block] && f->records[block] != NO_RECORDS ? f->records[block] : 1;
+		one.seen = SEEN_EXECUTED;
+		one.begins = SEEN_BEGINNING;
+		one.hits = f->records[block] && f->records[block] != NO_RECORDS ? f->records[block] : 1;
 		break;
 	case KCOVDBG_STATE_NOT_EXECUTED:
-		sight.seen = SEEN_NOT_EXECUTED;
+		one.seen = SEEN_NOT_EXECUTED;
 		break;
 	default:
-		sight.seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
+		one.seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
 	}
-	sight.is_replaced = f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && sight.seen == SEEN_EXECUTED;
+	one.is_replaced = f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && one.seen == SEEN_EXECUTED;
 	if (!is_recorded(states)) {
-		sight.seen = SEEN_OUTSIDE;
-		sight.begins = 0;
+		one.seen = SEEN_OUTSIDE;
+		one.begins = 0;
 	}
-	sight.is_begun = trace->quality & KCOVDBG_TRACE_PLACED && sight.seen == SEEN_NOT_EXECUTED &&
-			 has_offset(trace->positions, trace->position_count, f->starts[block]);
-	return sight;
+	one.is_begun = trace->quality & KCOVDBG_TRACE_PLACED && one.seen == SEEN_NOT_EXECUTED &&
+		       has_offset(trace->positions, trace->position_count, f->starts[block]);
+	return one;
 }
 
 /* What a block says of a line whose code begins at an offset. */
-static uint8_t seen_at(const struct sight *sight, uint32_t offset)
+static uint8_t seen_at(const struct seen_block *one, uint32_t offset)
 {
-	if (offset ? sight->is_replaced : sight->is_begun)
+	if (offset ? one->is_replaced : one->is_begun)
 		return SEEN_UNKNOWN;
-	return sight->seen;
+	return one->seen;
 }
 
-/* The line that something is said of; NULL if nothing is, or when out of memory. */
-static struct line *said_line(struct kcovdbg_states *states, uint32_t file, uint32_t number)
+/* The line, if anything is to be said of it; NULL if not, or when out of memory. */
+static struct line *wanted_line(struct kcovdbg_states *states, uint32_t file, uint32_t number)
 {
 	struct line *line = states->is_other ? find_line(states, file, number) : line_at(states, file, number);
 
@@ -1415,32 +1415,32 @@ static void add_lines(struct kcovdbg_states *states)
 	size_t block, i;
 
 	for (block = 0; block < f->block_count; block++) {
-		struct sight sight = look_at(states, block);
+		struct seen_block one = see_block(states, block);
 
 		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
-			struct line *line = said_line(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
-			bool is_unknown = sight.is_replaced && f->line_offsets[i];
+			struct line *line = wanted_line(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
+			bool is_unknown = one.is_replaced && f->line_offsets[i];
 
 			if (!line)
 				continue;
 			if (f->lines[i] & KCOVDBG_ROW_STATEMENT && !is_unknown)
-				line->seen |= sight.begins;
+				line->seen |= one.begins;
 			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
 				continue;
 			states->totals.lines += !has_code(line);
-			line->seen |= seen_at(&sight, f->line_offsets[i]);
-			if (!is_unknown && sight.hits > line->hits)
-				line->hits = sight.hits;
+			line->seen |= seen_at(&one, f->line_offsets[i]);
+			if (!is_unknown && one.hits > line->hits)
+				line->hits = one.hits;
 		}
 		for (i = block ? f->call_ends[block - 1] : 0; i < f->call_ends[block]; i++) {
-			struct line *line = said_line(states, f->call_files[i], f->calls[i]);
+			struct line *line = wanted_line(states, f->call_files[i], f->calls[i]);
 
 			if (!line)
 				continue;
 			states->totals.lines += !has_code(line);
-			line->called |= seen_at(&sight, f->call_offsets[i]);
-			if (sight.hits > line->call_hits)
-				line->call_hits = sight.hits;
+			line->called |= seen_at(&one, f->call_offsets[i]);
+			if (one.hits > line->call_hits)
+				line->call_hits = one.hits;
 		}
 	}
 }

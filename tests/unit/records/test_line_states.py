@@ -391,6 +391,11 @@ def test_lines_that_code_was_inlined_at():
     }
     assert find(0, 1, 2)[20] == (executed, 4)
     assert {state for state, _ in find().values()} == {LineState.NOT_EXECUTED}
+    calls = [
+        [line for _, line in block.calls]
+        for block in finder.find_blocks(TraceRecords({}, SET, KINDS), 0).blocks
+    ]
+    assert calls == [[20, 21], [20, 21, 10], [20, 21]]
     inlined = (Block((), ENTRY | EXIT, True, ((10, 1),), tuple((20 + i, 0) for i in range(9))),)
     found = make_finder(inlined).find_lines(TraceRecords({}, INCOMPLETE, KINDS)).files["file.c"]
     assert [line.line for line in found] == [10, *range(20, 29)]
