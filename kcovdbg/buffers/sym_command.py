@@ -19,8 +19,8 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import frame_fragments, function_text, place_text
-from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
-from kcovdbg.input_file import read_input
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
+from kcovdbg.input_file import read_input, unpack_data
 from kcovdbg.inputs.input_commands import find_hint
 from kcovdbg.inputs.trace_paths import FILE, confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
@@ -33,6 +33,7 @@ from kcovdbg.records.written_locations import (
     WrittenLocation,
     find_log_locations,
 )
+from kcovdbg.target.dump_file import FileKind, identify_start
 
 
 class UnknownWordError(KcovdbgError):
@@ -184,6 +185,12 @@ def _read_text(context: Context, what: str) -> str:
         data = sys.stdin.buffer.read(limit + 1)
         if len(data) > limit:
             raise over_limit(TEXT_SIZE, name)
+    data = unpack_data(name, data)
+    kind = identify_start(data[:18])
+    if kind.is_dump or kind is FileKind.ELF:
+        raise UsageError(
+            f"sym: {name} is a dump or an image, not a log", hint="log shows the log of a dump"
+        )
     return decode_log(name, data)
 
 

@@ -18,6 +18,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import (
     FrameReader,
@@ -123,6 +124,8 @@ def find_kind(start: bytes, file: Any = None) -> FoundKind:
     dump = identify_start(start[:18])
     if dump is not FileKind.OTHER:
         return _of_dump_file(dump)
+    if start.startswith(ELF_MAGIC):
+        return _found(InputKind.OTHER, "the start of an ELF file", "copy it again")
     found = _find_text_kind(decode_utf16(start), start)
     if packing is not None and found.kind in (InputKind.SCRIPT, InputKind.TEXT):
         hint = f"decompress it first: {packing.program} -d"

@@ -181,7 +181,8 @@ def is_log(data: bytes) -> bool:
     """Return whether a file's first bytes are of a log or a report: of :func:`decode_log`'s text,
     before it is decoded.
     """
-    start = decode_utf16(data[:_LOOKED_AT])
+    # Files that were open when a machine crashed, and pstore's, end in zeros.
+    start = decode_utf16(data[:_LOOKED_AT]).replace(b"\0", b"")
     noise = len(start) - len(start.translate(None, _NO_TEXT))
     if not start or noise > _NOISE * len(start):
         return False

@@ -9,6 +9,7 @@ what the file is.
 
 from __future__ import annotations
 
+import csv
 import re
 import struct
 import sys
@@ -214,7 +215,7 @@ _OTHER_TEXTS: Final = (
     (re.compile(rb"(TN:|SF:)"), "an lcov file"),
     (re.compile(rb"<!doctype html|<html|<head", re.IGNORECASE), "HTML"),
     (re.compile(rb"<\?xml[^>]*>\s*<!DOCTYPE coverage|<coverage"), "a Cobertura file"),
-    (re.compile(rb"<\?xml|<!|<[a-zA-Z]\w*[ />]"), "XML or HTML"),
+    (re.compile(rb"<\?xml|<!|(?!<[0-9a-fA-F]{8,16}>)<[a-zA-Z]\w*[ />]"), "XML or HTML"),
     (re.compile(rb"Module,Filename,Function,Covered"), "syzkaller's funccover"),
     (re.compile(rb"#!"), "a script"),
     (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
@@ -231,7 +232,20 @@ _OTHER_TEXTS: Final = (
 )
 # Lines of files whose addresses are not what a run executed.
 _LISTINGS: Final = (
-    (re.compile(rb"\s*[0-9a-fA-F]{8,16} [a-zA-Z?] \S+(\s+\[\S+\])?\s*"), "a list of symbols"),
+    # By /proc/kallsyms, nm and nm -S; readelf -s; objdump -t.
+    (
+        re.compile(
+            rb"\s*[0-9a-fA-F]{8,16}( [0-9a-fA-F]{8,16})? [a-zA-Z?] \S+(\s+\[\S+\])?\s*"
+            rb"|\s*\d{1,9}: [0-9a-f]{8,16} {1,8}(0x)?[0-9a-f]{1,16} [A-Z]{4,8} .*"
+            rb"|[0-9a-f]{8,16} [lgu!w CWIidDFfO]{7} \S+\t[0-9a-f]{8,16}\s.*"
+        ),
+        "a list of symbols",
+    ),
+    (
+        re.compile(rb"0x[0-9a-f]{8,16}  (pc|cmp) {2,3}0x[0-9a-f]{8,16}  .*"),
+        "a table of points, executed or not",
+    ),
+    (re.compile(rb"(0x)?[0-9a-f]{8,16}  [kr]  \S+\+0x[0-9a-f]+\s.*"), "a list of probes"),
     (
         re.compile(
             rb".*:\s+file format \S+\s*|Disassembly of section .*|[0-9a-fA-F]{8,16} <.*>:\s*|"
@@ -432,27 +446,51 @@ def _read_hexadecimal(data: bytes) -> PcFile | None:
     return None if words and words[0] < _HALF else PcFile(words)
 
 
-def _find_column(start: bytes) -> int | None:
-    """Return which column of a table has PCs, None where there is no such table."""
+def _find_column(start: bytes, wanted: Collection[bytes]) -> int | None:
+    """Return which column of a table has one of some names, None where there is none."""
     first = start.split(b"\n", 1)[0]
     names = [name.strip().strip(b'"').lower() for name in first.split(b",")]
-    return names.index(b"pc") if len(names) > 1 and b"pc" in names else None
+    found = (index for index, name in enumerate(names) if name in wanted)
+    return next(found, None) if len(names) > 1 else None
+
+
+def _split_row(line: bytes, last: int) -> list[bytes]:
+    """Return the cells of a row of CSV.
+
+    :param last: the last one that is needed.
+    """
+    cells = line.split(b",", last + 1)
+    if any(map(_has_open_quote, cells[:last])):
+        # A cell has a comma, as names of Rust have.
+        text = line.decode("utf-8", "surrogateescape")
+        rows = csv.reader([text])
+        cells = [cell.encode("utf-8", "surrogateescape") for cell in next(rows)]
+    return [cell.strip(b'" ') for cell in cells]
+
+
+def _has_open_quote(cell: bytes) -> bool:
+    return cell.count(b'"') % 2 == 1
 
 
 def _read_csv(file: _Text) -> PcFile:
-    column = _find_column(file.data[:_START].lstrip())
+    start = file.data[:_START].lstrip()
+    column = _find_column(start, {b"pc"})
     if column is None:
         raise NotATraceError(
             file.path, "text", detail="its first line names no column PC", hint=_HEX_HINT
         )
+    hits = _find_column(start, _HITS_COLUMNS)
+    last_column = column if hits is None else max(column, hits)
     rows = ((number, line) for number, line in enumerate(_lines(file.data), 1) if line.strip())
     lists_all_points = b"Inline" in next(rows)[1]
 
     def find_values() -> Iterator[_Row]:
         last: int | None = None
         for number, line in rows:
-            cells = line.split(b",", column + 1)
-            cell = cells[column].strip(b'" ') if column < len(cells) else b""
+            cells = _split_row(line[:_LONGEST], last_column)
+            if hits is not None and hits < len(cells) and cells[hits].lower() in _NO_HITS:
+                continue
+            cell = cells[column] if column < len(cells) else b""
             value = _parse(cell) if _match_line(_LINE, cell) else None
             # Otherwise it is another frame of the same point.
             if value is None or value != last or not lists_all_points:
@@ -461,15 +499,18 @@ def _read_csv(file: _Text) -> PcFile:
 
     found = _read_rows(file, find_values())
     if not lists_all_points:
-        return found
+        return found if hits is None else found._replace(disorder=_HITS_DISORDER)
     return found._replace(lists_all_points=True, disorder="it lists points by their functions")
 
 
 _JSON_PC: Final = re.compile(
-    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover'
-    rb'|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
+    rb'"(?:(hit_count|hits|covered)"\s*:\s*(\d+|true|false|null)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+'
+    rb'|-?\d+)|(pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
     re.IGNORECASE,
 )
+# Values of a point that was not executed, or is of a kind that was not recorded.
+_NO_HITS: Final = frozenset((b"", b"0", b"false", b"no", b"null"))
+_HITS_COLUMNS: Final = frozenset((b"hits", b"hit_count", b"count", b"covered"))
 _JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
 _JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
 
@@ -483,33 +524,44 @@ def _is_json(start: bytes, data: bytes) -> bool:
     return start[:1] == b"[" and _JSON_PC.search(data) is not None
 
 
+_HITS_DISORDER: Final = "it lists points with their hits"
+
+
 def _read_json(file: _Text) -> PcFile:
     words = array("Q")
     is_list = has_hits = False
-    hits: int | None = None
+    # Whether the hits of a point stand in front of its PC.
+    is_hits_first = False
+    is_hit: bool | None = None
+    is_latest_new = False
     last: int | None = None
     for match in _JSON_PC.finditer(file.data):
         if match[1] is not None:
-            # One of more digits is more than none.
-            hits = int(match[2][:_QUOTED])
+            is_hits_first = is_hits_first or not (words or is_list)
             has_hits = True
+            is_hit = match[2] not in _NO_HITS
+            if not is_hits_first:
+                if is_latest_new and not is_hit:
+                    words.pop()
+                is_hit, is_latest_new = None, False
             continue
         is_one = match[4] is None
-        is_list = is_list or (not is_one and _JSON_ITEM.search(match[4]) is None)
-        for token in _JSON_ITEM.finditer(file.data, *match.span(3 if is_one else 4)):
+        is_list = is_list or (not is_one and _JSON_ITEM.search(match[5]) is None)
+        for token in _JSON_ITEM.finditer(file.data, *match.span(3 if is_one else 5)):
             value = _parse(token[0], PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token[0]) else None
-            if value is None:
+            # Coverage of lines is a list of counts.
+            if value is None or (match[4] not in (None, b"pcs") and not file.is_address(value)):
                 continue
             is_list = True
             # A point that was not covered, or another frame of the same point.
-            is_repeated = hits is not None and (not hits or value == last)
+            is_latest_new = is_hit is None or (is_hit and value != last)
             last = value
-            if not is_repeated:
+            if is_latest_new:
                 words.append(value)
-        hits = None
+        is_hit = None
     if not is_list:
         raise NotATraceError(file.path, "JSON without PCs", hint=_HEX_HINT)
-    disorder = "it lists points with their hits" if has_hits else ""
+    disorder = _HITS_DISORDER if has_hits else ""
     return PcFile(words, names_pcs=True, disorder=disorder)
 
 
@@ -517,7 +569,10 @@ def _file_name(path: bytes) -> str:
     return re.split(rb"[/\\]", path.strip())[-1].decode("utf-8", "replace")
 
 
-_OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
+# A module with an offset; a number such as 1.8e+19 is none.
+_OFFSET: Final = re.compile(
+    rb"\s*(?!\d(?:\.\d{1,30})?e\+)([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?"
+)
 
 
 def _read_offsets(file: _Text) -> PcFile:
@@ -864,7 +919,7 @@ _TEXT_READERS: Final[
         lambda start, _: start.startswith(b"DRCOV VERSION"),
         lambda file: _read_drcov(file.path, file.data),
     ),
-    (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
+    (PcFormat.CSV, lambda start, _: _find_column(start, {b"pc"}) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
     (PcFormat.QEMU_EXEC, lambda start, _: _QEMU_BLOCK.search(start) is not None, _read_qemu_blocks),
     (
@@ -999,6 +1054,9 @@ _OTHER_BINARIES: Final = (
     (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
     (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
     (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: lz4 -d"),
+    (b"\x1f\x9d", "compressed with compress", "decompress it first: uncompress"),
+    (b"\x89LZO", "compressed with lzop", "decompress it first: lzop -d"),
+    (b"7z\xbc\xaf", "a 7z archive", "unpack it first"),
     (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
     (
         b"\xdb\xad\x0b\0",
@@ -1015,6 +1073,7 @@ _OTHER_BINARIES: Final = (
     (b"\x0a\x0d\x0d\x0a", "packets of a network", None),
     (b"%PDF", "a PDF document", None),
     (b"\x81rforpl\xff", "a profile of LLVM", None),
+    (b"\xfflprofi\x81", "a profile of LLVM", None),
     (b"\xfflprofr\x81", "a profile of LLVM", None),
     (b"oncg", "gcov's notes", None),
     (b"adcg", "gcov's data", None),
@@ -1035,5 +1094,9 @@ def _refuse_other_binaries(path: object, data: bytes) -> None:
     for magic, found, hint in _OTHER_BINARIES:
         if data.startswith(magic):
             raise NotATraceError(path, found, hint=hint)
+    if data[0x202:0x206] == b"HdrS":
+        raise NotATraceError(
+            path, "a boot image (bzImage)", hint="its vmlinux is in the build directory"
+        )
     if data[257:262] == b"ustar":
         raise NotATraceError(path, "a tar archive", hint="unpack it first")

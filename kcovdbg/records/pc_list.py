@@ -172,10 +172,13 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel) -> array[int]:
         # A file's 0 is no address.
         base = kernel.find_base(module.name) or module.base
         if not base:
+            hint = "name the kernel: -s VMLINUX, or a dump in which the module is loaded"
+            if "." not in module.name:
+                hint += f"; of a function, its offset has 0x: {module.name}+0x15"
             raise KcovdbgError(
                 f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which "
                 f"its offsets count from",
-                hint="name the kernel: -s VMLINUX, or a dump in which the module is loaded",
+                hint=hint,
             )
         bases.append(base)
     pairs = zip(found.words, found.module_of, strict=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
-from kcovdbg.limits import one_command
+from kcovdbg.limits import MEMORY, one_command, over_limit
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.target.demo_files import find_demo_dump
@@ -184,6 +184,8 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     try:
         from kcovdbg.target.drgn import programs
     except ImportError as error:
+        if "failed to map" in str(error):
+            raise over_limit(MEMORY, "loading drgn") from None
         raise CapabilityError(f"could not import drgn: {error}", hint="pip install drgn") from None
     if options.core is not None:
         return programs.open_core(options.core, options.symbols, unpacked=options.unpacked)

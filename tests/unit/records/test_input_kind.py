@@ -57,6 +57,34 @@ KINDS = {
     ),
     "JSON": (json.dumps([{"pc": hex(pc)} for pc in PCS]), InputKind.TRACE),
     "boot log": (BOOT, InputKind.LOG),
+    "a log that a crash cut": (BOOT.encode() + bytes(4096), InputKind.LOG),
+    "a serial log with zeros": (bytes(99) + OOPS.encode(), InputKind.LOG),
+    "zeros": (bytes(4096), InputKind.TRACE),
+    "the start of ELF": (b"\x7fELF", InputKind.OTHER),
+    "coverage of lines": (
+        '{"source_files":[{"name":"a.c","coverage":[1,null,0,40000]}]}',
+        InputKind.OTHER,
+    ),
+    "nm -S": (
+        "".join(f"{pc:016x} 0000000000000010 T f\n" for pc in PCS),
+        InputKind.OTHER,
+    ),
+    "readelf -s": (
+        "Symbol table:\n"
+        + "".join(f"  {pc & 99}: {pc:016x}    16 FUNC    GLOBAL DEFAULT    1 f\n" for pc in PCS),
+        InputKind.OTHER,
+    ),
+    "objdump -t": (
+        "".join(f"{pc:016x} g     F .text\t0000000000000010 f\n" for pc in PCS),
+        InputKind.OTHER,
+    ),
+    "points": (
+        "PC   KIND  ADDRESS  FUNCTION  WHERE  HITS\n"
+        + "".join(f"{pc:#x}  pc    {pc:#x}  f  fs/a.c:1  0\n" for pc in PCS),
+        InputKind.OTHER,
+    ),
+    "kprobes": ("".join(f"{pc:016x}  k  f+0x0    [FTRACE]\n" for pc in PCS), InputKind.OTHER),
+    "floats": ("".join(f"{pc:e}\n" for pc in PCS), InputKind.TEXT),
     "oops": (OOPS, InputKind.LOG),
     "oops behind a boot": (BOOT * 500 + OOPS, InputKind.LOG),
     "log of a serial line": (

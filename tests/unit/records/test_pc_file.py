@@ -75,6 +75,24 @@ TEXTS = {
     "CSV of kcovdbg": "index,pc,address,kind\n"
     + "".join(f"{pc & 7},{pc:#x},{pc + 16:#x},pc\n" for pc in PCS),
     "a corpus": json.dumps({"calls": [{"call": "read", "cover": PCS[:6]}, {"Cover": PCS[6:]}]}),
+    "JSON of points": json.dumps(
+        [
+            {"pc": hex(pc + off), "kind": "pc", "hits": hits}
+            for pc in PCS
+            for off, hits in ((0, 3), (4, 0), (8, None))
+        ]
+    ),
+    "CSV of points": "pc,symbol,hits\n"
+    + "".join(f'{pc:#x},"a<b, c>",1\n{pc + 4:#x},f,0\n{pc + 8:#x},f,\n' for pc in PCS),
+    "hits in front": "".join(
+        json.dumps({"hits": hits, "pc": pc + off}) + "\n"
+        for pc in PCS
+        for off, hits in ((4, 0), (0, 3))
+    ),
+    "covered or not": "".join(
+        json.dumps({"pc": pc + off, "covered": not off}) + "\n" for pc in PCS for off in (0, 4)
+    ),
+    "in angle brackets": "".join(f"<{pc:016x}>\n" for pc in PCS),
     "an oops": "".join(f" [<{pc:016x}>] vfs_read+0x15/0x40\n" for pc in PCS),
 }
 
