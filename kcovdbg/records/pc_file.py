@@ -242,7 +242,7 @@ _LISTINGS: Final = (
         "a list of symbols",
     ),
     (
-        re.compile(rb"0x[0-9a-f]{8,16}  (pc|cmp) {2,3}0x[0-9a-f]{8,16}  .*"),
+        re.compile(rb"0x[0-9a-f]{8,16}  (pc|cmp) {2,8}0x[0-9a-f]{8,16}  .*"),
         "a table of points, executed or not",
     ),
     (re.compile(rb"(0x)?[0-9a-f]{8,16}  [kr]  \S+\+0x[0-9a-f]+\s.*"), "a list of probes"),
