@@ -17,13 +17,12 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.line_states import CodeColumns, LineState, make_finder
+from kcovdbg.records.line_states import CodeColumns, LineState, flag_states, make_finder
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
 
-# Tables for bytes.translate(): whether a line in each state was executed, or was not.
-_EXECUTED: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
-_MISSED: Final = bytes(state is LineState.NOT_EXECUTED for state in LineState).ljust(256, b"\0")
+_EXECUTED: Final = flag_states(lambda state: state.was_executed)
+_MISSED: Final = flag_states(lambda state: state is LineState.NOT_EXECUTED)
 _SIGNS: Final = {
     DiffSide.LEFT: ("left", "<"),
     DiffSide.RIGHT: ("right", ">"),

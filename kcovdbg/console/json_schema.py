@@ -69,12 +69,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "owner of a KCOV_REMOTE_ENABLE, whose sections run elsewhere, is marked by `owns_remote`",
         "it is unclear",
     ),
-    "saved_area": Meaning("saved address of the area or buffer", UNREAD),
-    "saved_kcov": Meaning("saved address of the `struct kcov`", UNREAD),
-    "saved_mode_raw": Meaning("saved mode, the whole word", UNREAD),
-    "saved_sequence": Meaning("saved sequence", UNREAD),
-    "saved_size": Meaning("saved size", UNREAD, "words"),
-    "sequence": Meaning("sequence number of the object's remote sessions", UNREAD),
     "size": Meaning("size of the buffer or area", UNREAD, "words"),
     "subsystem": Meaning("subsystem in the handle, such as `usb`", UNREAD),
     "symbol": Meaning(
@@ -89,7 +83,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "t": Meaning("`kcov.t`: address of the task that the object is enabled for", UNREAD),
     "target": Meaning("name of the target"),
     "text": Meaning("text of the source line", "the source file is missing"),
-    "tid": Meaning("thread id", UNKNOWN_TASK),
     "where": Meaning("what keeps the state: `cpu` or `task`"),
 }
 

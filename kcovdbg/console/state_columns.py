@@ -279,7 +279,14 @@ OBJECT_COLUMNS: Final = (
     ),
     Column("remote", BOOL, value=_of_object("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_of_object("remote_size"), priority=5, hide_empty=True),
-    Column("sequence", NUMBER, value=_of_object("sequence"), priority=6),
+    Column(
+        "sequence",
+        NUMBER,
+        value=_of_object("sequence"),
+        priority=6,
+        meaning="sequence number of the object's remote sessions",
+        null=UNREAD,
+    ),
     *_COUNT_COLUMNS,
     *map(_posted_column, object_fields()),
     Column(

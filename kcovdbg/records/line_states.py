@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from functools import cache
 from itertools import compress
@@ -110,6 +110,11 @@ class LineState(IntEnum):
     def was_executed(self) -> bool:
         """Whether it was executed, wholly or partly."""
         return self in (LineState.EXECUTED, LineState.PARTLY)
+
+
+def flag_states(is_wanted: Callable[[LineState], bool]) -> bytes:
+    """Return a table for :meth:`bytes.translate`: 1 for wanted states of lines, otherwise 0."""
+    return bytes(map(is_wanted, LineState)).ljust(256, b"\0")
 
 
 class BlockState(IntEnum):

@@ -25,11 +25,11 @@ from kcovdbg.records.line_states import (
     BranchState,
     CodeColumns,
     FunctionState,
-    LineState,
     Quality,
     StateColumns,
     TraceRecords,
     find_code_columns,
+    flag_states,
     join_code_columns,
     make_finder,
 )
@@ -38,9 +38,8 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_rows import select_numbers, select_words
 
-# Tables for bytes.translate(), by the numbers of states.
-_DECIDED: Final = bytes(state.is_decided for state in LineState).ljust(256, b"\0")
-_UNKNOWN: Final = bytes(state.is_unknown for state in LineState).ljust(256, b"\0")
+_DECIDED: Final = flag_states(lambda state: state.is_decided)
+_UNKNOWN: Final = flag_states(lambda state: state.is_unknown)
 _LAST_LINE: Final = 1 << 32
 
 
