@@ -281,7 +281,7 @@ def _count_side(
 ) -> _Side:
     """Count the runs of one side.
 
-    :param build: of its traces.
+    :param build: the build of its traces.
     :param side: 0 for the left one.
     """
     runs = RunCounts()
@@ -397,7 +397,7 @@ def _make_row(
 ) -> _Row:
     """Return the row of a PC, with a count of one record.
 
-    :param side: of the build that the PC is of, 0 for the left one.
+    :param side: the side whose build has the PC, 0 for the left one.
     :param which: the runs that have the PC.
     """
     build = builds[side]

@@ -75,7 +75,7 @@ class _SideStates:
     """How many runs of one side executed each line, and how many missed it.
 
     :param codes: the image and modules; their lines are the same for each run.
-    :param runs: of the side.
+    :param runs: the runs of the side.
     """
 
     def __init__(self, codes: Sequence[ExecutedCode], runs: Runs) -> None:
@@ -104,7 +104,7 @@ def diff_lines(
     """Yield the lines that one side executed and the other did not.
 
     :param sides: two.
-    :param builds: of the sides, whose traces are of one kernel.
+    :param builds: the builds of the sides, which are of one kernel.
     :param files: patterns of the files whose lines are wanted; none for all.
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
@@ -191,7 +191,7 @@ def _draw(
 ) -> Iterator[Line]:
     """Yield the lines by file.
 
-    :param runs: of both sides.
+    :param runs: the number of runs of each side.
     """
     yield (("header", heading),)
     file = None

@@ -372,7 +372,7 @@ def _count_by_blocks(
 
     A block that was executed without a record of its own, as other blocks show, counts once.
 
-    :param table: of the image or of a module.
+    :param table: the table of the image or of a module.
     """
     finder = make_finder(table)
     find_blocks = cache(partial(finder.find_blocks, trace))
@@ -501,7 +501,7 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
     """Count points in buffers.
 
     :param whats: names of the buffers.
-    :param points: that are wanted.
+    :param points: the points that are wanted.
     """
     counts: Counter[int] = Counter()
     kinds: set[PointKind] = set()

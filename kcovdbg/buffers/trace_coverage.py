@@ -77,8 +77,8 @@ class CoveredLines(NamedTuple):
 class ExecutedCode:
     """The functions of the image or of a module that some traces executed.
 
-    :param finder: of its code.
-    :param table: of the image or module.
+    :param finder: finds states of its code.
+    :param table: the table of the image or module.
     :param is_whole: whether lines of all other functions are wanted as well.
     """
 

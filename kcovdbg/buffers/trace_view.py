@@ -61,7 +61,7 @@ class TracePane:
     """One buffer of a view.
 
     :param buffer: the buffer.
-    :param names: of recorded PCs.
+    :param names: locations of recorded PCs.
     :param not_function: patterns of functions whose records are left out.
     :param tree: the source files of its kernel.
     :param find_states: returns the lines of a file that have code, by number.
@@ -150,7 +150,7 @@ class TraceView:
     :param by_index: pair records by index instead of aligning the traces: for two readings of one
         buffer.
     :param comparison: what makes records of two builds comparable; None for one build.
-    :param remarks: of the command that made it.
+    :param remarks: remarks of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May
         raise KcovdbgError.
     """

@@ -36,7 +36,7 @@ _WIDEST_NOTE: Final = 96
 class RowControl(UIControl):
     """Draws the rows on the screen, whatever the length of the trace.
 
-    :param state: of the view.
+    :param state: the state of the view.
     """
 
     def __init__(self, state: ViewState) -> None:

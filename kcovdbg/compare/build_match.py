@@ -108,7 +108,7 @@ class _Point(NamedTuple):
 class BuildFunctions:
     """The functions and points of one build.
 
-    :param columns: of the PCs that were recorded in it, with its table.
+    :param columns: the PCs that were recorded in it, with its table.
     :param read_text: returns the lines of a source file by its name in debug info, none where it is
         not at hand.
     :param unrecorded: PCs that were not recorded: points that the table lacks.
@@ -220,7 +220,7 @@ class BuildFunctions:
         """Yield PC and chain of the rows of the table that are in some functions, ascending.
 
         :param row_groups: the group of each row that decides.
-        :param kinds: of points.
+        :param kinds: kinds of points.
         """
         wanted = array("I", map(functions.__contains__, self.functions))
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
@@ -782,7 +782,7 @@ class BuildComparison:
     def number_records(self, side: int, pcs: array[int]) -> array[int]:
         """Return the number of each record's point; 0 for a record without a PC.
 
-        :param pcs: of records. Type code Q.
+        :param pcs: the PC of each record. Type code Q.
         """
         if self.match is None:
             return pcs

@@ -79,8 +79,8 @@ class FunctionCause(NamedTuple):
 class CauseFinder:
     """Finds why a build recorded nothing of a function.
 
-    :param builds: of the left side and of the right one.
-    :param comparison: of the same builds.
+    :param builds: the builds of the left side and of the right one.
+    :param comparison: the comparison of these builds.
     :param traces: all of each side.
     """
 
@@ -98,7 +98,7 @@ class CauseFinder:
         """Return why the other build recorded nothing of a frame's function; None where it did, or
         both are one build.
 
-        :param side: that executed it, 0 for the left one.
+        :param side: the side that executed it, 0 for the left one.
         """
         if self._match is None or not frame.function or not frame.file:
             return None

@@ -201,8 +201,8 @@ def compare_builds(
 ) -> BuildComparison:
     """Return what makes records of two sides comparable.
 
-    :param builds: of the left side and of the right one.
-    :param pcs: that were recorded on each side; not asked for where both are of one build.
+    :param builds: the builds of the left side and of the right one.
+    :param pcs: the recorded PCs of each side; not read if both are of one build.
     :raises CapabilityError: when the points of a build are unknown.
     """
     if builds[0] is builds[1]:

@@ -85,7 +85,7 @@ def find_reading(args: Namespace) -> ReadingOptions:
 def make_filters(args: Namespace, *names: LocationCache) -> list[PcFilter]:
     """Return the filters that :data:`FILTERS` ask for.
 
-    :param names: of recorded PCs, for each filter.
+    :param names: locations of recorded PCs, for each filter.
     :raises KcovdbgError: when no kernel has a function or file that the arguments name.
     """
     # Commands that have other arguments load none of this.

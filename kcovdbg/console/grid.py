@@ -57,8 +57,8 @@ def remark_line(remark: str) -> Line:
 def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     """Yield a table's lines.
 
-    :param width: of the terminal; None for other output, where only a table with a ``piped_width``
-        is made to fit.
+    :param width: the terminal's width; None for other output, where only a table with a
+        ``piped_width`` is made to fit.
     """
     notes = _Notes(table)
     if table.is_vertical or table.is_record:

@@ -215,7 +215,7 @@ _RETURN_ADDRESSES: Final = (
 def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
     """Return the help of buffer names, and of the options of commands that read trace files.
 
-    :param options: of all commands.
+    :param options: the options of all commands.
     """
     chosen = {option.names: option for option in options if option.topic == BUFFERS_TOPIC}
     size = min(width or _WIDTH, 100)

@@ -252,7 +252,7 @@ def _wait(process: subprocess.Popen[str]) -> int:
 def pipeline_status(status: int) -> int:
     """Return the exit status of a pipeline; one whose reader had enough, or got C-c, has succeeded.
 
-    :param status: of its process, negative for a signal.
+    :param status: the status of its process, negative for a signal.
     """
     for number in (signal.SIGPIPE, signal.SIGINT):
         if status in (-number, 128 + number):

@@ -148,7 +148,7 @@ _PIECE: Final = re.compile(r" +|[^ ]+")
 def wrap_line(line: Line, width: int | None, hanging: int | None = None) -> Iterator[Line]:
     """Yield the lines that a line of prose takes; words are never broken.
 
-    :param width: of the terminal; None for other output, where lines are not wrapped.
+    :param width: the terminal's width; None for other output, where lines are not wrapped.
     :param hanging: the indent of further lines; by default two more than the line's own.
     """
     if width is None or _width_of(line) <= width:
@@ -221,7 +221,7 @@ def error_lines(
     """Yield the lines of an error.
 
     :param where: its file and line, if any.
-    :param width: of the terminal; None for other output.
+    :param width: the terminal's width; None for other output.
     """
     text = str(error) if where is None else f"{where}: {error}"
     yield from wrap_line((("error", "kcovdbg: "), ("", text)), width)

@@ -50,7 +50,7 @@ def recorded_syscall_remarks(names: LocationCache, pcs: Iterable[int]) -> tuple[
     """Return a line that names the system calls that a buffer has records of: its task may have
     left them.
 
-    :param pcs: of its records, in order; 0 where one has none.
+    :param pcs: the PC of each record, in order; 0 for a record without one.
     """
     distinct = dict.fromkeys(filter(None, pcs))
     names.prefetch(distinct)

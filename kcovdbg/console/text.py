@@ -174,7 +174,7 @@ def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
     """Iterate over the first and last line of each part to show.
 
     :param lines: the lines with points, ascending.
-    :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds
+    :param length: lines of the file; 0 where its text is missing, and then nothing surrounds
         the lines.
     """
     around = _CONTEXT if length else 0

@@ -154,10 +154,10 @@ class LiveSource:
     """Samples of a kernel that runs.
 
     :param target: the kernel.
-    :param layout: of this kernel.
+    :param layout: the layout of its KCOV.
     :param names: locates the records that are sampled; None to sample none.
     :param interval: seconds from one look to the next, at least.
-    :param share: of one core's time that looking, recording and drawing may take.
+    :param share: the share of one core's time that looking, recording and drawing may take.
     :param record: records a sample; None to record nothing.
     :param machine: lets a machine that is stopped for each look run between two; None for a machine
         that is not stopped.

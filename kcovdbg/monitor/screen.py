@@ -31,7 +31,7 @@ _PRINT_WAIT: Final = 3.0
 class MonitorScreen(ScreenApplication):
     """A monitor on a terminal, left with the name of a buffer to view or with None.
 
-    :param state: of the screen; kept from one run to the next.
+    :param state: the state of the screen; kept from one run to the next.
     """
 
     def __init__(self, state: MonitorState) -> None:

@@ -92,8 +92,8 @@ class BufferUse:
         """Add a step of a buffer.
 
         :param span: its seconds.
-        :param size: of the object's buffer.
-        :param key: of its round.
+        :param size: the size of the object's buffer.
+        :param key: the key of its round.
         """
         task = step.now
         # An owner of remote handles has no area itself: it is the object's, which may be found
@@ -216,7 +216,7 @@ class Summary(NamedTuple):
 def summarize(samples: Iterable[Sample]) -> Summary:
     """Return the answers that samples give.
 
-    :param samples: in the order of time, at least one.
+    :param samples: one or more, in the order of time.
     """
     uses: dict[tuple[str, int | None, str | None], BufferUse] = {}
     # The looks in which the rounds of buffers began.

@@ -213,7 +213,7 @@ class ViewRows:
 
     Unmatched records face a gap or an unmatched record of the other side.
 
-    :param alignment: of the two traces.
+    :param alignment: the alignment of the two traces.
     :param is_single: whether there is one trace, which is aligned with itself.
     """
 
@@ -260,7 +260,7 @@ class ViewRows:
     def find(self, index: int, *, right: bool = False) -> int:
         """Return the row that shows a record, or the last one before it if none does.
 
-        :param index: of the record.
+        :param index: the record's index.
         :param right: whether it is a record of the right side.
         """
 

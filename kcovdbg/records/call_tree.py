@@ -135,7 +135,7 @@ class LocatedCall(NamedTuple):
 def locate_calls(calls: Iterable[Call], names: LocationCache) -> Iterator[LocatedCall]:
     """Iterate over calls with their functions.
 
-    :param calls: in the order of their first records, callers first; each with its callers.
+    :param calls: calls with all their callers, in the order of their first records.
     """
     callers: list[LocatedCall] = []
     for call in calls:

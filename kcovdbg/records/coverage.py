@@ -231,8 +231,8 @@ def find_lines(
     without a record where there is no table.
 
     :param columns: where the PCs are; PCs of tail calls from unknown functions are left out.
-    :param records: of each PC. Type code Q.
-    :param kinds: of the points of the table that can have records.
+    :param records: the number of records of each PC. Type code Q.
+    :param kinds: the kinds of points of the table that can have records.
     :param wanted: returns whether lines of a function or file are wanted; None if all are.
     :param has_unexecuted: whether lines of functions that were not executed are wanted as well.
     """
@@ -261,7 +261,7 @@ def _missed_points(
 
     A function that is inlined elsewhere is another copy, which need not have been executed.
 
-    :param chains: of the recorded points.
+    :param chains: the chains of the recorded points.
     """
     assert columns.table is not None
     frames, rows = columns.frames, columns.table.columns.chain
@@ -323,7 +323,7 @@ def number_lines(
 ) -> NumberedLines:
     """Return the lines of frames by file.
 
-    :param names: of files, by the numbers of strings.
+    :param names: names of files, by the numbers of strings.
     :param unwanted: frames that are left out.
     """
     files = sorted(filter(None, set(names.values())))
@@ -354,7 +354,7 @@ def number_lines(
 def _find_spans(names: Sequence[str], ends: Iterable[int]) -> dict[str, range]:
     """Return where the lines of each file are in columns, without files that have none.
 
-    :param ends: of the lines of each file.
+    :param ends: for each file, the end of its lines.
     """
     spans = {}
     start = 0
@@ -379,7 +379,7 @@ class PointRows:
     """Rows of a table that are coverage points.
 
     :param table: its columns.
-    :param kinds: of points.
+    :param kinds: the kinds of points.
     """
 
     def __init__(self, table: TableColumns, kinds: Iterable[PointKind]) -> None:
@@ -412,8 +412,8 @@ class PointRows:
         function starts. If functions overlap, the first has the points.
 
         :param functions: ascending.
-        :param start: of the range.
-        :param end: of the range, excluded.
+        :param start: start of the range.
+        :param end: end of the range, excluded.
         :param call_length: bytes of a call of a callback.
         """
         offsets = self._table.offset

@@ -339,7 +339,7 @@ def find_stacks(lines: Sequence[LogLine]) -> list[ReportedStack]:
 def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Iterator[ReportedStack]:
     """Yield the stacks that one thread or CPU printed.
 
-    :param numbers: of the lines in the whole log.
+    :param numbers: for each line, its index in the whole log.
     """
     counter: list[ReportedFrame] = []
     stack: list[ReportedFrame] | None = None

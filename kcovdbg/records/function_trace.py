@@ -312,7 +312,7 @@ def find_class(function: str | None, file: str | None) -> str | None:
 
     There are hundreds of patterns, and a function has many PCs: answers are cached.
 
-    :param file: that it was compiled from.
+    :param file: the file that it was compiled from.
     """
     if function is None or _matches_any(function, _SYSTEM_CALLS):
         return None

@@ -191,8 +191,8 @@ _LIST_SHARE: Final = 0.9
 def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
     """Return what a content is that is neither a dump nor an image.
 
-    :param text: in UTF-8.
-    :param data: as it was.
+    :param text: the content in UTF-8.
+    :param data: the content as it was.
     """
     if text.startswith(_TABLE_MAGIC):
         return _found(InputKind.TABLE)

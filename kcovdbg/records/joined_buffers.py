@@ -21,7 +21,7 @@ _NAMED: Final = 5
 def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
     """Return buffers of one encoding as one.
 
-    :param remarks: of the whole.
+    :param remarks: remarks on the whole.
     """
     words = array(buffers[0].words.typecode)
     gaps: list[Gap] = []
@@ -56,7 +56,7 @@ def sum_up_remarks(remark_counts: Counter[str], count: int, noun: str) -> Iterat
     """Yield the most frequent remarks about several traces or buffers.
 
     :param count: how many there are.
-    :param noun: in the plural.
+    :param noun: what they are, in the plural.
     """
     for remark, times in remark_counts.most_common(_NAMED):
         yield f"{times} of {count} {noun}: {remark}" if count > 1 else remark

@@ -53,7 +53,7 @@ class JoinedLine(NamedTuple):
 def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
     """Return a buffer as a trace with a name.
 
-    :param records: of the buffer.
+    :param records: the buffer's records.
     """
     return NamedTrace(buffer.name, records, quality_text(buffer, records.quality))
 
@@ -86,7 +86,7 @@ def join_states(
 ) -> Mapping[str, Mapping[int, JoinedLine]]:
     """Return the lines of some files that have code, by file and number.
 
-    :param table: of the kernel that was executed.
+    :param table: the table of the kernel that was executed.
     :param traces: one or more.
     :param files: as in debug info.
     :raises CapabilityError: when the table has no blocks.

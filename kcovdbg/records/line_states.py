@@ -336,8 +336,8 @@ class FunctionBlocks(NamedTuple):
 class StateFinder:
     """Finds states of the blocks and lines of an image.
 
-    :param blocks: of the image.
-    :param offsets: of its points and of other recorded PCs, from the base of the blocks, ascending.
+    :param blocks: the blocks of the image.
+    :param offsets: its points and other recorded PCs, from the base of the blocks, ascending.
     :param kinds: words whose lowest 3 bits are the kind of each.
     """
 
@@ -641,8 +641,8 @@ def quality_of(buffer: Buffer) -> Quality:
 def read_records(buffer: Buffer, place: Place | None = None) -> TraceRecords:
     """Return a buffer as a trace.
 
-    :param place: of its task, from its stack; None where the task is in user space or the stack is
-        unknown.
+    :param place: where its task is, from its stack; None if the task is in user space, or its stack
+        is unknown.
     """
     quality = quality_of(buffer)
     last = None

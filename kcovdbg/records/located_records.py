@@ -35,7 +35,7 @@ def locate_records(
 ) -> Iterator[LocatedRecord]:
     """Iterate over records with their locations, looking up names in batches.
 
-    :param indices: of the records.
+    :param indices: the indexes of the records.
     """
     remaining = iter(indices)
     size = FIRST_BATCH
@@ -77,7 +77,7 @@ def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
 def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
     """Return a buffer that holds only some records of another.
 
-    :param indices: of records that could be read, ascending.
+    :param indices: indexes of records that could be read, ascending.
     """
     words, starts = array(buffer.words.typecode), array("Q")
     for index in indices:
@@ -155,7 +155,7 @@ def matches_function_or_file(pattern: str, frame: Frame) -> bool:
 class PcFilter:
     """A test of PCs by function and by file.
 
-    :param names: of the PCs.
+    :param names: locations of the PCs.
     :param functions: names or patterns; any frame may match.
     :param files: paths, ends of paths, directories, or patterns; any frame may match.
     :param not_functions: names or patterns; no frame may match.
@@ -249,7 +249,7 @@ def find_recorded_syscalls(locations: Iterable[Location]) -> tuple[str, ...]:
     A trace that began or ended within a call may have no record of the call's own functions, and a
     call without a branch may have none at all.
 
-    :param locations: of the records, in their order; repeated ones may be left out.
+    :param locations: the records' locations, in order; repeated ones may be left out.
     """
     found: dict[str, None] = {}
     for location in locations:

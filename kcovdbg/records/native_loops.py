@@ -181,7 +181,7 @@ def add_lines(
 
     :param groups: chains, with the hits of each; None for no hits.
     :param lines: the number of each frame's line.
-    :param line_count: of lines.
+    :param line_count: number of lines.
     """
     sums = LineSums(*(zeros(code, line_count) for code in "QII"))
     ffi, lib = load_native()

@@ -106,7 +106,7 @@ def find_module_sets(
     """Iterate over the coverage points of modules whose files are at hand.
 
     :param modules: with addresses as KCOV records them.
-    :param paths: of their files, by build ID.
+    :param paths: the paths of their files, by build ID.
     """
     for module in modules:
         path = paths.get(module.build_id or "")
@@ -184,7 +184,7 @@ def find_missing(
     """Return the indexes of those words that are no points when a number is added to them.
 
     :param words: ascending.
-    :param indexes: of the words to look at, ascending.
+    :param indexes: the indexes of the words to look at, ascending.
     """
     for some in points:
         if not len(indexes):
@@ -234,9 +234,9 @@ def find_convention(
 ) -> PcReading:
     """Find out what words mean, and return them as KCOV records PCs.
 
-    :param points: of the image, then of modules.
+    :param points: the points of the image, then of modules.
     :param call_length: bytes of a call of a callback; 0 if unknown.
-    :param kaslr_offset: of the kernel, which words may include; None where none does.
+    :param kaslr_offset: the kernel's offset, which words may include; None if no word does.
     :param modules: name, start and end of each loaded module, whether its points are known or not.
     :param least: how many distinct words decide; fewer are left as they are.
     """
@@ -272,7 +272,7 @@ def count_points(words: array[int], points: Sequence[CodeAddresses]) -> int:
 def restore_upper_halves(words: array[int], points: CodeAddresses) -> tuple[array[int], int]:
     """Return words in which lower halves of addresses are whole again, and the number of these.
 
-    :param points: of the image.
+    :param points: the points of the image.
     """
     high = points.base & ~0xFFFFFFFF
     start, end = points.code

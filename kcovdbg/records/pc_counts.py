@@ -23,7 +23,7 @@ class PcCounts(Mapping[int, int]):
     """The number of records of each PC, in two arrays: a dictionary takes five times the memory.
 
     :param pcs: ascending, each once; type code Q.
-    :param records: of each PC; type code Q.
+    :param records: the number of records of each PC; type code Q.
     """
 
     def __init__(self, pcs: array[int], records: array[int]) -> None:
@@ -87,7 +87,7 @@ class PcCounts(Mapping[int, int]):
     def select(self, wanted: bytes) -> PcCounts:
         """Return the counts of some of the PCs.
 
-        :param wanted: of each PC, 0 for one that is left out.
+        :param wanted: for each PC, 0 to leave it out.
         """
         return PcCounts(
             array("Q", compress(self.pcs, wanted)), array("Q", compress(self.records, wanted))

@@ -83,7 +83,7 @@ class PcFile(NamedTuple):
 class NotATraceError(KcovdbgError):
     """A file is not a trace.
 
-    :param path: of the file.
+    :param path: path of the file.
     :param found: what it is: ``an lcov file``.
     :param detail: why, if the message does not say.
     """
@@ -145,7 +145,7 @@ def read_pc_file(
 ) -> PcFile:
     """Read a list of PCs.
 
-    :param path: of the file, for errors.
+    :param path: path of the file, for errors.
     :param data: its contents.
     :param wanted: its format; None to find it by its content.
     :param code: where the kernel's code may be, in addition to the upper half: the first address,
@@ -750,7 +750,7 @@ def _make_exact(
 ) -> PcFile:
     """Return addresses of executed code as a file.
 
-    :param addresses: those that cannot be of a kernel are left out.
+    :param addresses: numbers; those that cannot be kernel addresses are left out.
     :param others: how many were left out before.
     :param disorder: why the addresses are in no order.
     :raises NotATraceError: when there are no addresses of a kernel.

@@ -63,7 +63,7 @@ def rank(
     :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
     :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a
         function is its own group.
-    :param wanted: of each PC, 0 for one that is left out; None to rank all.
+    :param wanted: for each PC, 0 to leave it out; None to rank all.
     :param limit: how many groups to return at most; None for all.
     """
     pcs = columns.pcs

@@ -67,8 +67,8 @@ def find_traces(path: Path | str) -> list[Path]:
 
     Hidden files and side files are left out.
 
-    :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a
-        file, which is returned alone.
+    :param path: path of a directory; with a pattern as its last component (``runs/a*.kcov``); or
+        path of a file, which is returned alone.
     :raises KcovdbgError: when a directory holds no trace file, or none matches.
     """
     path = Path(path)

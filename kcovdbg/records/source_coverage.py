@@ -496,7 +496,7 @@ def _choose_branches(
 
     Inlined code has them in each copy, of which an execution takes one.
 
-    :param branches: of the file, by number.
+    :param branches: the numbers of the file's branches.
     """
     found = []
     executed = dict(zip(lines.numbers, lines.hits, strict=True))
@@ -561,7 +561,7 @@ def _choose_place(
 ) -> tuple[str, int] | None:
     """Return the path and line of a function; several files have functions of one name.
 
-    :param path: of its first instruction.
+    :param path: the file of its first instruction.
     :param unit: the source file that it was compiled from.
     """
     if len(places) == 1:

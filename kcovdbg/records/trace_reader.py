@@ -104,7 +104,7 @@ def find_meaning(words: TraceWords, kernel: TraceKernel, options: ReadingOptions
 
     PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
 
-    :param kernel: that the trace is read for. Recorded PCs do not include its KASLR offset, so that
+    :param kernel: the kernel to read it for. Recorded PCs do not include its KASLR offset, so that
         traces of different boots of one kernel agree.
     :raises KcovdbgError: when the trace is of another build, or its words cannot be PCs of the
         kernel.
@@ -155,7 +155,7 @@ def require_build(
     chance only.
 
     :param build_id: as the trace has it; None where it has none.
-    :param release: of its kernel.
+    :param release: the release of its kernel.
     :raises KcovdbgError: when it is not.
     """
     own = (kernel.build_id or "").lower()

@@ -54,8 +54,8 @@ def _has_line(frames: Sequence[Frame], line: int) -> bool:
 class WordLookup:
     """Finds written locations in the code of a kernel.
 
-    :param names: of recorded PCs.
-    :param functions: of the kernel and of its modules.
+    :param names: locations of recorded PCs.
+    :param functions: finds functions of the kernel and its modules.
     :param is_running: whether all addresses include the KASLR offset.
     """
 
@@ -120,7 +120,7 @@ class WordLookup:
         """Yield the locations of words with addresses from a list of PCs.
 
         :param convention: what the addresses are; None to find that out by the points.
-        :param points: of the kernel.
+        :param points: the points of the kernel.
         :raises KcovdbgError: when the convention needs the length of a call, which is unknown.
         """
         self._names.prefetch(

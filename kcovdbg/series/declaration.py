@@ -389,7 +389,7 @@ class Series:
     def detect(self, target: Target, enumerators: Collection[str]) -> Variant | None:
         """Return the form of the series that a kernel has by its types.
 
-        :param enumerators: of ``enum kcov_mode``.
+        :param enumerators: the enumerators of ``enum kcov_mode``.
         """
 
         def has(type_name: str, name: str) -> bool:

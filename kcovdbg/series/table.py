@@ -45,7 +45,7 @@ def detect_series(
 ) -> tuple[tuple[Series, Variant], ...]:
     """Return the series that a kernel has, each with its form.
 
-    :param enumerators: of ``enum kcov_mode``.
+    :param enumerators: the enumerators of ``enum kcov_mode``.
     """
     found = ((series, series.detect(target, enumerators)) for series in SERIES)
     return tuple((series, variant) for series, variant in found if variant is not None)
