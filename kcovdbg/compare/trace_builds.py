@@ -199,7 +199,7 @@ def _complete_builds(
 def compare_builds(
     context: Context, builds: Sequence[Kernel], pcs: Iterable[Iterable[int]]
 ) -> BuildComparison:
-    """Return what makes records of two sides comparable.
+    """Return the comparison of two builds, by which their records can be compared.
 
     :param builds: the builds of the left side and of the right one.
     :param pcs: the recorded PCs of each side; not read if both are of one build.

@@ -110,7 +110,7 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
 
 
 def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
-    """Return what may take the place of the end of a line, for programs that replace only that.
+    """Return the words that may replace the end of a line, for programs that replace only that end.
 
     :param line: up to the cursor.
     :param word: the end of it that is replaced, as the program splits lines.

@@ -35,7 +35,7 @@ class BackgroundWork(Protocol):
     """Work that a command has started and that goes on after it."""
 
     def announce(self) -> list[Line]:
-        """Return what has ended since the last call, a line each."""
+        """Return a line for each work that has ended since the last call."""
 
     def end(self) -> list[Line]:
         """End all of it, because the program ends; return what to report."""
@@ -104,7 +104,7 @@ class Workspace:
         return problems
 
     def announce(self) -> list[Line]:
-        """Return what has ended in the background since the last call, a line each."""
+        """Return a line for each work in the background that has ended since the last call."""
         return [line for work in self.background for line in work.announce()]
 
     def end_background(self) -> list[Line]:

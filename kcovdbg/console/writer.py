@@ -172,7 +172,7 @@ def _pick(
 def read_choice(
     args: Namespace, its_format: Format, default: Sequence[str], origin: str | None
 ) -> ColumnChoice:
-    """Return what the arguments choose.
+    """Return the choice of columns and rows that the arguments make.
 
     :param default: the columns in text when the arguments choose none.
     :param origin: where these are from, for errors.

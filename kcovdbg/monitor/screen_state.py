@@ -337,7 +337,7 @@ def sections_line(activity: Activity) -> list[Fragment]:
 
 
 def cost_line(activity: Activity, limit: float) -> list[Fragment]:
-    """Return what looking costs.
+    """Return the cost of looking, in words.
 
     :param limit: the share of a core that it may take.
     """

@@ -102,5 +102,5 @@ def _find_end_of(wanted: CrashRole, roles: Sequence[CrashRole | None]) -> int:
 
 
 def roles_of(names: Iterable[str | None]) -> list[CrashRole | None]:
-    """Return what each function has to do with a crash."""
+    """Return the role of each function in a crash."""
     return [role_of(plain_function(name)) for name in names]

@@ -102,7 +102,7 @@ def find_path_kind(path: str) -> FoundKind:
 
 
 def find_kind(start: bytes, file: Any = None) -> FoundKind:
-    """Return what a content is.
+    """Return the kind of a content.
 
     :param start: its first bytes, as they are.
     :param file: the same content, seekable, where more of it is needed to unpack its start; None
@@ -189,7 +189,7 @@ _LIST_SHARE: Final = 0.9
 
 
 def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
-    """Return what a content is that is neither a dump nor an image.
+    """Return the kind of a content that is neither a dump nor an image.
 
     :param text: the content in UTF-8.
     :param data: the content as it was.

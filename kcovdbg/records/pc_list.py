@@ -85,7 +85,7 @@ NO_KERNEL: Final = TraceKernel(machine=platform.machine())
 
 
 def read_pc_list(name: str, data: bytes, kernel: TraceKernel, options: ReadingOptions) -> PcFile:
-    """Return what is in a file without a side file.
+    """Return the content of a file without a side file.
 
     :param name: path of the file.
     :raises NotATraceError: when it is not a trace.
@@ -457,7 +457,7 @@ class _Interpreter:
     # Remarks.
 
     def _name_readings(self, found: PcReading, *, is_quiet: bool) -> Iterator[str]:
-        """Yield what was found out about the words.
+        """Yield remarks on the words.
 
         :param is_quiet: whether to omit remarks on ordinary KCOV buffers.
         """
@@ -528,7 +528,7 @@ class _Interpreter:
         return reading.kaslr_offset + self.named_offset
 
     def _name(self, reading: WordReading) -> str:
-        """Return what PCs are in a convention, in words."""
+        """Return words for the PCs of a convention."""
         text = reading.convention.text(self._call_length)
         offset = self._included_offset(reading)
         if not offset:

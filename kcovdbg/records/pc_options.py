@@ -26,13 +26,13 @@ class Convention(str, Enum):
     """No return addresses, but addresses of executed code: of blocks or instructions."""
 
     def correction(self, call_length: int) -> int:
-        """Return what to add for the return address."""
+        """Return the number to add for the return address."""
         return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length, "exact": 0}[
             self.value
         ]
 
     def text(self, call_length: int) -> str:
-        """Return what such PCs are, in the plural."""
+        """Return words for such PCs, in the plural."""
         return {
             "raw": "return addresses of coverage points",
             "call": "calls of coverage points",

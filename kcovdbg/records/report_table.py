@@ -78,7 +78,7 @@ _ROLES: Final = tuple(_read_roles())
 
 @cache
 def role_of(function: str) -> CrashRole | None:
-    """Return what a function has to do with a crash, None for an ordinary one.
+    """Return the role of a function in a crash, None for an ordinary function.
 
     :param function: its name, without the suffix of a compiler's clone.
     """

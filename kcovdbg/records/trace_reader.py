@@ -194,7 +194,7 @@ def find_common_reading(
 
 
 def _read_pipe(path: Path) -> bytes:
-    """Return what comes out of a pipe until it ends."""
+    """Return the data of a pipe until it ends."""
     with path.open("rb") as pipe:
         data = pipe.read(room_for_trace(str(path)) + 1)
     count_trace(str(path), len(data))

@@ -17,6 +17,7 @@ from kcovdbg.records.coverage import (
 )
 from kcovdbg.records.line_states import NO_CODE_LINES, CodeColumns, LineState, join_code_columns
 from kcovdbg.records.native_loops import NO_ID
+from kcovdbg.records.source_coverage import FunctionCoverage, SourceCoverage, add_executed
 
 EXECUTED, PARTLY, NOT_EXECUTED = LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED
 UNDECIDED, OUTSIDE, NOT_INSTRUMENTED = (
@@ -121,3 +122,14 @@ def test_lines_of_a_module():
         "a": [(1, EXECUTED, 1), (2, EXECUTED, 4), (3, PARTLY, 2)],
         "b": [(1, NOT_EXECUTED, 0)],
     }
+
+
+def test_line_that_ran_in_a_module_is_not_unknown():
+    functions = [FunctionCoverage("f", 1, None), FunctionCoverage("g", 9, None)]
+    image = SourceCoverage(
+        "a.c", array("I", [3]), array("Q", [0]), functions, (), array("I", [5, 9])
+    )
+    (found,) = add_executed([image], {"./a.c": {3: 1, 5: 2}})
+    assert (list(found.lines), list(found.hits)) == ([3, 5], [1, 2])
+    assert list(found.unknown_lines) == [9]
+    assert [function.hits for function in found.all_functions] == [1, None]
