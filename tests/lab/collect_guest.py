@@ -133,6 +133,7 @@ class Lab:
     def __init__(self, guest: Guest, exchange: Path) -> None:
         self.guest = guest
         self.exchange = exchange
+        self.is_always_spread = False
         self.symbols = sorted(
             (address, name) for address, kind, name in guest.kernel.symbols if kind in "tT"
         )
@@ -146,9 +147,17 @@ class Lab:
         ]
         return " ".join([*folders, shlex.quote(sys.executable), *words])
 
-    def kcovdbg(self, words: str) -> str:
-        """Return a shell command that runs kcovdbg in the guest, on the guest's kernel."""
-        return self.python("-m kcovdbg -s", shlex.quote(str(self.guest.kernel.vmlinux)), words)
+    def kcovdbg(self, words: str, *, is_spread: bool = False) -> str:
+        """Return a shell command that runs kcovdbg in the guest, on the guest's kernel.
+
+        :param is_spread: whether it and its command may run on several CPUs at a time. That takes
+            QEMU half as long again, as each change of a mapping then stops the other CPUs.
+        """
+        image = shlex.quote(str(self.guest.kernel.vmlinux))
+        command = self.python("-m kcovdbg -s", image, words)
+        if is_spread or self.is_always_spread or self.guest.machine.cpus == 1:
+            return command
+        return f"taskset -c 0 env {command}"
 
     def run(
         self, script: str, timeout: float = 300, status: int = 0
@@ -159,9 +168,9 @@ class Lab:
         return done
 
     def collect(
-        self, words: str, timeout: float = 300, status: int = 0
+        self, words: str, timeout: float = 300, status: int = 0, *, is_spread: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        return self.run(self.kcovdbg(f"collect {words}"), timeout, status)
+        return self.run(self.kcovdbg(f"collect {words}", is_spread=is_spread), timeout, status)
 
     def outside(self, *words: str) -> Any:
         """Return the answer of kcovdbg on the host, which reads the guest through QMP."""

@@ -31,13 +31,17 @@ from tests.support.programs import addr2line, find_points
 
 @pytest.fixture(scope="module")
 def lab(
-    kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory
+    kernel: Kernel,
+    userland: Userland,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Lab]:
     # It takes seconds here, and minutes of each test in the guest.
     build_table_file(kernel.vmlinux)
     with boot_shared(
         kernel, userland, tmp_path_factory.mktemp("exchange"), memory_mib=1024, cpus=2
     ) as lab:
+        lab.is_always_spread = request.config.getoption("exhaustive")
         yield lab
 
 
@@ -99,7 +103,9 @@ def test_a_command_that_closes_its_kcov(lab: Lab) -> None:
 def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     rounds = 200
     done = lab.collect(
-        f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 900
+        f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}",
+        900,
+        is_spread=True,
     )
     lab.assert_each_has_its_own(json.loads(done.stdout), rounds)
 
@@ -175,7 +181,8 @@ def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
     subprocess.run(
         ["gcc", "-static", "-O2", *headers, "-o", lab.exchange / source.stem, source], check=True
     )
-    done = lab.collect(f"--buffer-size 4M -o {SHARED}/test.kcov -- {SHARED}/{source.stem}", 600)
+    words = f"--buffer-size 4M -o {SHARED}/test.kcov -- {SHARED}/{source.stem}"
+    done = lab.collect(words, 600, is_spread=True)
     assert re.search(r"^# Totals: pass:[1-9]\d* fail:0 .* error:0$", done.stdout, re.MULTILINE)
     assert "was full" not in done.stderr
 
