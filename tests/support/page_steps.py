@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MADE = (".pytest_cache", ".ruff_cache", "__pycache__", ".venv", "build", "dist", "*.egg-info")
-LARGE = (".git", "golden", "lab", "bench", "fuzz")
+LARGE = (".git", ".hypothesis", ".mypy_cache", "golden", "lab", "bench", "fuzz")
 # A path in backquotes and a colon, then the text of a new file.
 NEW_FILE = re.compile(r"`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DIFF = re.compile(r"^ *```diff\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
@@ -65,11 +65,7 @@ def _apply(diff: str, top: Path) -> int:
 
 def run_in(top: Path, *words: str) -> str:
     """Run Python on a tree; return what it prints."""
-    environment = os.environ | {
-        "PYTHONPATH": str(top),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LANG": "C.UTF-8",
-    }
+    environment = os.environ | {"PYTHONPATH": str(top), "LANG": "C.UTF-8"}
     done = subprocess.run(
         [sys.executable, *words],
         cwd=top,
