@@ -27,6 +27,53 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import SavedState
 
+_STORED_COLUMNS: Final = (
+    Column(
+        "saved_mode_raw",
+        WORD,
+        value="mode",
+        json_only=True,
+        meaning="saved mode, the whole word",
+        null=UNREAD,
+    ),
+    Column(
+        "saved_size",
+        NUMBER,
+        title="SIZE",
+        value="size",
+        priority=1,
+        meaning="saved size",
+        null=UNREAD,
+        unit="words",
+    ),
+    Column(
+        "saved_area",
+        ADDRESS,
+        title="AREA",
+        value="area",
+        priority=2,
+        meaning="saved address of the area or buffer",
+        null=UNREAD,
+    ),
+    Column(
+        "saved_kcov",
+        ADDRESS,
+        title="KCOV",
+        value="kcov",
+        meaning="saved address of the `struct kcov`",
+        null=UNREAD,
+    ),
+    Column(
+        "saved_sequence",
+        NUMBER,
+        title="SEQUENCE",
+        value="sequence",
+        priority=3,
+        meaning="saved sequence",
+        null=UNREAD,
+    ),
+)
+
 
 def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tuple[Column, ...]:
     """Return the columns.
@@ -46,50 +93,7 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
             meaning="saved mode, without prefix and flags",
             null=UNREAD,
         ),
-        Column(
-            "saved_mode_raw",
-            WORD,
-            value="mode",
-            json_only=True,
-            meaning="saved mode, the whole word",
-            null=UNREAD,
-        ),
-        Column(
-            "saved_size",
-            NUMBER,
-            title="SIZE",
-            value="size",
-            priority=1,
-            meaning="saved size",
-            null=UNREAD,
-            unit="words",
-        ),
-        Column(
-            "saved_area",
-            ADDRESS,
-            title="AREA",
-            value="area",
-            priority=2,
-            meaning="saved address of the area or buffer",
-            null=UNREAD,
-        ),
-        Column(
-            "saved_kcov",
-            ADDRESS,
-            title="KCOV",
-            value="kcov",
-            meaning="saved address of the `struct kcov`",
-            null=UNREAD,
-        ),
-        Column(
-            "saved_sequence",
-            NUMBER,
-            title="SEQUENCE",
-            value="sequence",
-            priority=3,
-            meaning="saved sequence",
-            null=UNREAD,
-        ),
+        *_STORED_COLUMNS,
     )
 
 

@@ -98,72 +98,82 @@ def make_record_columns(
         ),
     ]
     if is_comparison:
-        columns += [
-            Column(
-                "type",
-                WORD,
-                value=_of_comparison("type"),
-                json_only=True,
-                meaning="type word of the comparison",
-            ),
-            Column(
-                "size",
-                NUMBER,
-                value=_of_comparison("size"),
-                meaning="size of the operands",
-                unit="bytes",
-            ),
-            Column(
-                "const",
-                BOOL,
-                value=_of_comparison("const"),
-                meaning="whether the first operand is a constant",
-            ),
-            _operand_column("arg1", "first operand", big_endian),
-            _operand_column("arg2", "second operand", big_endian),
-        ]
+        columns += _list_operands(big_endian)
     if has_values:
-        columns += [
-            Column(
-                "argument",
-                NUMBER,
-                value=_of_values("argument"),
-                json_only=True,
-                meaning="number of the argument, from 0",
-                null="it is a returned value or a comparison",
-            ),
-            Column(
-                "size",
-                NUMBER,
-                value=_value_size,
-                priority=3,
-                meaning="size of the argument, the returned value or the operands",
-                unit="bytes",
-            ),
-            Column(
-                "pointer",
-                WORD,
-                value=_of_values("pointer"),
-                priority=4,
-                meaning="address that the values were read from",
-                null="it is a comparison",
-            ),
-            Column(
-                "values",
-                WORDS,
-                value=_value_words,
-                text=lambda row: record_text(row, big_endian=big_endian).operands,
-                meaning=(
-                    "the value, the members of a structure, or the operands; null is memory that "
-                    "the kernel could not read"
-                ),
-            ),
-        ]
+        columns += _list_values(big_endian)
     return (
         *columns,
         Column("symbol", SYMBOL, title="FUNCTION", text=record_function, elastic=16),
         where_column(record_place, priority=1),
         frames_column(lambda row: () if row.location is None else row.location.frames),
+    )
+
+
+def _list_operands(big_endian: bool) -> tuple[Column, ...]:
+    """Return the columns of comparisons."""
+    return (
+        Column(
+            "type",
+            WORD,
+            value=_of_comparison("type"),
+            json_only=True,
+            meaning="type word of the comparison",
+        ),
+        Column(
+            "size",
+            NUMBER,
+            value=_of_comparison("size"),
+            meaning="size of the operands",
+            unit="bytes",
+        ),
+        Column(
+            "const",
+            BOOL,
+            value=_of_comparison("const"),
+            meaning="whether the first operand is a constant",
+        ),
+        _operand_column("arg1", "first operand", big_endian),
+        _operand_column("arg2", "second operand", big_endian),
+    )
+
+
+def _list_values(big_endian: bool) -> tuple[Column, ...]:
+    """Return the columns of arguments and returned values."""
+    return (
+        Column(
+            "argument",
+            NUMBER,
+            value=_of_values("argument"),
+            json_only=True,
+            meaning="number of the argument, from 0",
+            null="it is a returned value or a comparison",
+        ),
+        Column(
+            "size",
+            NUMBER,
+            value=_value_size,
+            priority=3,
+            meaning="size of the argument, the returned value or the operands",
+            unit="bytes",
+        ),
+        Column(
+            "pointer",
+            WORD,
+            value=_of_values("pointer"),
+            priority=4,
+            meaning="address that the values were read from",
+            null="it is a comparison",
+        ),
+        Column(
+            "values",
+            WORDS,
+            value=_value_words,
+            text=lambda row: record_text(row, big_endian=big_endian).operands,
+            meaning=(
+                "the value, the members of a structure, or the operands; null is memory that "
+                "the kernel could not read"
+            ),
+        ),
     )
 
 
