@@ -280,9 +280,15 @@ def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
     """Yield where the source does not fit the change."""
     unplaced, moved, unread = [], [], []
     for file in files:
-        if any(row.reason in _UNPLACED and row.built_line is None for row in file.rows):
+        has_unplaced = has_moved = False
+        for row in file.rows:
+            if row.built_line is None:
+                has_unplaced = has_unplaced or row.reason in _UNPLACED
+            elif row.built_line != row.line:
+                has_moved = True
+        if has_unplaced:
             unplaced.append(file.file)
-        if any(row.built_line not in (None, row.line) for row in file.rows):
+        if has_moved:
             moved.append(file.file)
         if not file.is_compared:
             unread.append(file.file)
