@@ -1184,6 +1184,7 @@ struct function {
 	uint32_t name; /* NONE until it is looked up. */
 	uint32_t call; /* The frame that it was inlined in; NONE until it is looked up. */
 	bool is_inlined;
+	bool is_empty; /* It has no addresses: in gcc's DWARF 4, a first range that is empty and begins with its unit ends the list. */
 };
 
 struct row {
@@ -1237,24 +1238,44 @@ struct reader {
 	size_t folder_count, folder_room;
 	char *path;
 	size_t path_room;
-	uint32_t current;	       /* Function whose ranges are being read. */
-	uint32_t call_file, call_line; /* Where it was inlined, as rows have files; the line is 0 if it was not. */
-	bool is_hit;		       /* Whether an address is in one of them. */
-	size_t steps;		       /* Not yet counted. */
+	uint32_t current; /* Function whose ranges are being read. */
+	bool is_hit;	  /* Whether an address is in one of them. */
+	size_t steps;	  /* Not yet counted. */
 	struct seen *seen;
 	struct kcovdbg_found_rows *kept; /* Where rows of line tables are put, if they are wanted. */
 	bool is_full;			 /* Out of memory. */
 };
 
-/* Keep a range of a function that was inlined. */
-static bool keep_inlined(struct reader *reader, uint64_t low, uint64_t high)
+static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
+
+/* Keep a range of a function where it was inlined. */
+static bool keep_call(struct reader *reader, const struct function *function, uint64_t low, uint64_t high)
 {
 	struct kcovdbg_found_rows *kept = reader->kept;
+	uint32_t file = file_string(reader, function->call_file, OF_ROWS), line = function->call_line;
 
+	if (file == NONE)
+		return false;
+	if (!file || !line || line > KCOVDBG_MAX_LINE)
+		return true;
 	if (!grow(&kept->inlined, &kept->inlined_room, kept->inlined_count + 1, sizeof(*kept->inlined)))
 		return false;
-	kept->inlined[kept->inlined_count++] =
-		(struct kcovdbg_inlined){ low, high, reader->call_file, reader->call_line, UINT32_MAX };
+	kept->inlined[kept->inlined_count++] = (struct kcovdbg_inlined){ low, high, file, line, UINT32_MAX };
+	return true;
+}
+
+/* Keep a range of the function that is being read if it was inlined, and of functions around it whose own ranges are lost. */
+static bool keep_inlined(struct reader *reader, uint64_t low, uint64_t high)
+{
+	uint32_t at = reader->current;
+
+	do {
+		const struct function *function = &reader->functions[at];
+
+		if (function->is_inlined && !keep_call(reader, function, low, high))
+			return false;
+		at = function->parent;
+	} while (at != NONE && reader->functions[at].is_empty);
 	return true;
 }
 
@@ -1263,8 +1284,10 @@ static bool add_function_range(void *context, uint64_t low, uint64_t high)
 	struct reader *reader = context;
 	size_t first = lower_bound(reader->addresses, reader->count, low), i;
 
+	if (low < high)
+		reader->functions[reader->current].is_empty = false;
 	/* Code at the address 0 was not linked. */
-	if (reader->call_line && low && low < high && !keep_inlined(reader, low, high)) {
+	if (reader->kept && low && low < high && !keep_inlined(reader, low, high)) {
 		reader->is_full = true;
 		return false;
 	}
@@ -1308,8 +1331,6 @@ static bool can_have_functions(const struct unit *unit, uint16_t tag)
 	}
 }
 
-static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
-
 /* Add a function that may hold addresses; is_hit tells whether it does. 0, -1 when out of memory, 1 for damage. */
 static int add_function(struct reader *reader, const struct entry *entry, uint32_t parent)
 {
@@ -1319,26 +1340,23 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 		return -1;
 	reader->current = reader->function_count;
 	reader->is_hit = false;
-	reader->call_line = 0;
-	if (reader->kept && entry->tag == TAG_inlined_subroutine && entry->call_line <= KCOVDBG_MAX_LINE) {
-		reader->call_file = file_string(reader, clamp(entry->call_file), OF_ROWS);
-		if (reader->call_file == NONE)
-			return -1;
-		reader->call_line = reader->call_file ? entry->call_line : 0;
-	}
+	function = &reader->functions[reader->current];
+	*function = (struct function){
+		.offset = entry->offset,
+		.parent = parent,
+		.call_file = clamp(entry->call_file),
+		.call_line = clamp(entry->call_line),
+		.call_column = clamp(entry->call_column),
+		.name = NONE,
+		.call = NONE,
+		.is_inlined = entry->tag == TAG_inlined_subroutine,
+		.is_empty = true,
+	};
 	if (!list_extent(reader->dwarf, reader->unit, &entry->extent, add_function_range, reader))
 		return reader->is_full ? -1 : 1;
 	/* Without children it is nobody's parent. */
-	if (!reader->is_hit && !entry->has_children)
-		return 0;
-	function = &reader->functions[reader->function_count++];
-	function->offset = entry->offset;
-	function->parent = parent;
-	function->call_file = clamp(entry->call_file);
-	function->call_line = clamp(entry->call_line);
-	function->call_column = clamp(entry->call_column);
-	function->name = function->call = NONE;
-	function->is_inlined = entry->tag == TAG_inlined_subroutine;
+	if (reader->is_hit || entry->has_children)
+		reader->function_count++;
 	return 0;
 }
 
@@ -1424,7 +1442,9 @@ static int read_functions(struct reader *reader)
 					return status;
 				parent = reader->current;
 			}
-			may_skip = has_code ? !reader->is_hit && !reader->kept : entry.is_abstract;
+			may_skip = entry.is_abstract;
+			if (has_code)
+				may_skip = !reader->is_hit && !reader->kept && !reader->functions[reader->current].is_empty;
 			has_children = entry.has_children &&
 				       !(may_skip && skip_to_sibling(reader->dwarf, unit, entry.sibling, &cursor));
 		}
