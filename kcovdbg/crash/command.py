@@ -207,6 +207,10 @@ def _explain_nothing(task: Task) -> str:
         return "remote owner: its buffer holds its sections' coverage"
     if task.fields.is_exiting:
         return "it is exiting, which disables KCOV; whether it was enabled before is unknown"
+    if task.session.is_tracing:
+        return f"its mode is {task.mode}, but it has no buffer; check says what is wrong"
+    if task.role is None:
+        return "whether KCOV is enabled for it is unknown"
     return "KCOV is not enabled for it"
 
 
@@ -231,7 +235,8 @@ def _part_remarks(part: _BufferPart, label: str) -> Iterator[tuple[str, str]]:
             yield "remark", f"{buffer.name}: {remark}"
     if buffer.full and part.ending.end >= buffer.count:
         yield "warning", f"{buffer.name}: the buffer is FULL: later records of {label} are lost"
-    if not buffer.count:
+    # A count that is clamped to no room, or of memory that may be no buffer, says nothing.
+    if not buffer.count and not buffer.remarks:
         yield (
             "remark",
             f"{buffer.name}: the buffer is empty: nothing was recorded since it was reset",

@@ -137,6 +137,7 @@ class _BufferSearch:
                 pid=fields.pid,
                 comm=fields.comm,
                 private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
+                remarks=() if task.session.is_certain else task.session.errors,
                 doubt=self._doubt_mode("task", fields.kcov_mode, fields.kcov),
             )
         # If the task's area is unknown, only a session that is not a section uses the object's.

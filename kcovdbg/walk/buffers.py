@@ -25,7 +25,7 @@ from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import find_bitmap_left, find_recorded_code
+from kcovdbg.walk.objects import find_bitmap_left, find_recorded_code, is_possible_size
 from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_remarks
 
 
@@ -82,7 +82,6 @@ _RETRIES: Final = 3
 _UNKNOWN_SIZE: Final = 1 << 20
 # After so many missing pages in a row the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
-_INT_MAX: Final = 0x7FFFFFFF
 
 
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
@@ -280,7 +279,7 @@ def _read_counted(
 
 def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
     """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
-    if facts.size is None or facts.size <= _INT_MAX // layout.buffer_word:
+    if facts.size is None or is_possible_size(layout, facts.size):
         return facts
     remark = f"size of {facts.size} words is corrupt: no buffer is that large; treated as unknown"
     return facts.with_remark(remark, size=None)

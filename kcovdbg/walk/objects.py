@@ -19,6 +19,8 @@ from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
+_INT_MAX: Final = 0x7FFFFFFF
+
 
 def _require_layout(layout: Layout) -> BlockLayout:
     if layout.kcov is None:
@@ -77,6 +79,11 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
     return record.decode_word(target.read(area, encoding.word_size), encoding)
 
 
+def is_possible_size(layout: Layout, size: int) -> bool:
+    """Return whether a kernel may have allowed a size, in words (kcov-abi.md K3)."""
+    return size <= _INT_MAX // layout.buffer_word
+
+
 def find_capacity(
     layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None
 ) -> int | None:
@@ -87,7 +94,7 @@ def find_capacity(
     :param size: in words.
     :param trace_size: in words, in kernels whose buffers may have a prefix.
     """
-    if not size:
+    if not size or not is_possible_size(layout, size):
         return None
     if layout.traits.has_prefix:
         if trace_size is None and any(

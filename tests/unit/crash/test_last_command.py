@@ -3,6 +3,7 @@
 
 import pytest
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.model.memory import StackFrame
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E7, E9A
@@ -55,6 +56,32 @@ def test_named_tasks(cli, kernel):
         15,
         16,
     ]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "word"),
+    [
+        ("kcov_area", 0, "TRACE_PC"),
+        ("kcov_size", 0, "clamped"),
+        # Its own task_struct, which has zeros.
+        ("kcov_area", None, "enabled for this task"),
+    ],
+)
+def test_damaged_fields_of_a_session_are_no_empty_buffer(cli, kernel, member, value, word):
+    give_stack(kernel, 40, "schedule", crashed=False)
+    page = kernel.allocate(2 * PAGE_SIZE) + PAGE_SIZE & -PAGE_SIZE
+    kernel.put(kernel.tasks[40], "struct task_struct", **{member: page if value is None else value})
+    _, out, err = cli(kernel, "last", "40")
+    assert word in out + err
+    assert "not enabled for it" not in out + err
+    assert "was reset" not in out + err
+
+
+def test_an_impossible_size_has_no_capacity(cli, kernel):
+    kernel.put(kernel.tasks[40], "struct task_struct", kcov_size=0xFFFFFFFF)
+    (row,) = cli(kernel, "tasks", "40", "--json")[1]
+    assert (row["capacity"], row["full"]) == (None, None)
+    assert row["count"] == 17
 
 
 def test_full_buffer_is_not_the_last(cli, kernel):
