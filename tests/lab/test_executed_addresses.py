@@ -31,14 +31,14 @@ class Boot(NamedTuple):
     offset: int
     """Of KASLR, as the kernel printed it when it panicked."""
     executed: frozenset[tuple[str, int]]
-    """File and line of each instruction that was executed, by llvm-symbolizer."""
+    """File and line of all frames of each instruction that was executed, by llvm-symbolizer."""
 
 
 def read_lines(kernel: Kernel, addresses: list[int]) -> frozenset[tuple[str, int]]:
     text = "".join(f"{address:#x}\n" for address in addresses)
     command = ["llvm-symbolizer", "-e", str(kernel.vmlinux), "--output-style=JSON"]
     answer = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-    frames = [json.loads(line)["Symbol"][:1] for line in answer.splitlines()]
+    frames = [json.loads(line)["Symbol"] for line in answer.splitlines()]
     return frozenset(
         (shorten(one["FileName"]), one["Line"]) for found in frames for one in found if one["Line"]
     )
