@@ -107,6 +107,8 @@ class Child:
             theirs.close()
         self._socket = ours
         self._buffer = bytearray()
+        # Bytes of the message in front that was received, and is neither answered nor released.
+        self._received = 0
         self.python = python
         self._is_ready = False
 
@@ -136,6 +138,7 @@ class Child:
                     % (self.python, _HERE, _HINT)
                 )
             self._is_ready = True
+            self.release()
 
     def _wait(self, seconds: Optional[float] = None) -> bool:
         """Wait until there is something to receive; return whether there is."""
@@ -150,7 +153,8 @@ class Child:
         self._process.send_signal(signal.SIGINT)
 
     def send(self, fields: Fields, data: bytes = b"") -> None:
-        """Send a message whole: after a part of one, the rest would be taken for another.
+        """Send a message whole: after a part of one, the rest would be taken for another. The one
+        that was received is answered by it, or was before.
 
         :raises LostError: when the process has ended.
         """
@@ -166,13 +170,15 @@ class Child:
                     interrupt = error
                 except OSError:
                     raise LostError from None
+            self.release()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         if interrupt is not None:
             raise interrupt
 
     def receive(self) -> Tuple[Fields, bytes]:
-        """Return the next message. C-c raises between two reads of the socket: nothing is lost.
+        """Return the next message, again and again until it is answered or released: C-c may raise
+        before the caller has it.
 
         :raises LostError: when the process has ended.
         """
@@ -182,7 +188,7 @@ class Child:
                 middle, end = _HEAD.size + size, _HEAD.size + size + more
                 if len(self._buffer) >= end:
                     text, rest = self._buffer[_HEAD.size : middle], self._buffer[middle:end]
-                    del self._buffer[:end]
+                    self._received = end
                     return json.loads(text.decode()), bytes(rest)
             # After C-c the kernel goes on with recv(), and ends select().
             self._wait()
@@ -196,6 +202,11 @@ class Child:
                 signal.pthread_sigmask(signal.SIG_SETMASK, masked)
             if not data:
                 raise LostError
+
+    def release(self) -> None:
+        """Take away the message that was received, which needs no answer."""
+        size, self._received = self._received, 0
+        del self._buffer[:size]
 
     def end(self) -> None:
         """End the process."""

@@ -353,9 +353,10 @@ class Lender:
                 try:
                     message, _ = child.receive()
                     if message["op"] == "done":
-                        if message["n"] != number:
-                            continue
-                        break
+                        if message["n"] == number:
+                            break
+                        child.release()
+                        continue
                     self._serve(child, message, self._interrupted is not None)
                 except KeyboardInterrupt:
                     if self._interrupted is None:
@@ -393,6 +394,7 @@ class Lender:
     def _serve(self, child: Child, message: Fields, is_interrupted: bool) -> None:
         """Do what the process asks for, and answer whatever happens: it waits for the answer."""
         if message["op"] in ("out", "err"):
+            child.release()
             if self._write is not None and not is_interrupted:
                 self._write(message["op"], message["text"])
             return
@@ -562,6 +564,8 @@ class Lender:
                         self._serve(child, message, interrupt is not None)
                     elif message["n"] == count:
                         break
+                    else:
+                        child.release()
                 except KeyboardInterrupt as error:
                     # The process gives its verdict first.
                     if interrupt is None:

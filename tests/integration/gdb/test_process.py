@@ -107,6 +107,34 @@ def test_an_interpreter_in_path_and_one_that_is_named(gdb, tmp_path):
         assert "Traceback" not in said.stderr
 
 
+# C-c as soon as a message was received, by the number of the message.
+INTERRUPTED = """
+import json
+import types
+import kcov_show.child
+
+left = {number}
+
+def loads(text):
+    global left
+    left -= 1
+    if left == 0:
+        raise KeyboardInterrupt
+    return json.loads(text)
+
+kcov_show.child.json = types.SimpleNamespace(loads=loads, dumps=json.dumps)
+"""
+
+
+@pytest.mark.parametrize("number", range(1, 4))
+def test_a_message_that_comes_with_an_interrupt_is_not_lost(gdb, tmp_path, number):
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED.format(number=number))
+    ask = [f"source {script}", "kcov-show check", "kcov-show tasks 34 --json"]
+    said = gdb(before=["kcov-show tasks"], ask=ask)
+    assert said.json(2)[0]["pid"] == 34
+
+
 def test_nothing_comes_from_the_current_directory(gdb, tmp_path, monkeypatch):
     for name in ("json", "drgn", "kcovdbg", "socket", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(
