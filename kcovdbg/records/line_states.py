@@ -579,6 +579,11 @@ class StateFinder:
                     key = files[number], word & _LINE
                     lines.pop(key, None)
                     lines[key] = None
+            calls = zip(
+                _list_numbers(found.call_files, call, call_end),
+                _list_numbers(found.calls, call, call_end),
+                strict=True,
+            )
             blocks.append(
                 CodeBlock(
                     base + start,
@@ -588,15 +593,7 @@ class StateFinder:
                     None if records == _NONE else records,
                     tuple(_list_numbers(found.edges, edge, edge_end)),
                     tuple(lines),
-                    tuple(
-                        (files[number], called)
-                        for number, called in zip(
-                            _list_numbers(found.call_files, call, call_end),
-                            _list_numbers(found.calls, call, call_end),
-                            strict=True,
-                        )
-                        if number < len(files)
-                    ),
+                    tuple((files[number], own) for number, own in calls if number < len(files)),
                 )
             )
             edge, line, call = edge_end, line_end, call_end

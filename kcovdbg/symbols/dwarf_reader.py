@@ -257,7 +257,7 @@ class DwarfReader:
 
 
 class FoundRows(NamedTuple):
-    """Rows of line tables."""
+    """Rows of line tables, and the code that was inlined."""
 
     columns: Any
     """C's structure."""
