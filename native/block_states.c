@@ -157,7 +157,22 @@ static int64_t unzigzag(uint64_t number)
 	return (int64_t)(number >> 1) ^ -(int64_t)(number & 1);
 }
 
-/* Make room for blocks in all columns. */
+/* Make room in columns that grow together, by the sizes of their items. */
+static bool grow_columns(void *const *columns, const uint8_t *sizes, size_t count, size_t *room, size_t wanted)
+{
+	size_t i, grown = *room;
+
+	if (wanted <= *room)
+		return true;
+	for (i = 0; i < count; i++) {
+		grown = *room;
+		if (!grow(columns[i], &grown, wanted, sizes[i]))
+			return false;
+	}
+	*room = grown;
+	return true;
+}
+
 static bool grow_blocks(struct function *f, size_t wanted)
 {
 	void *columns[] = { &f->starts,	     &f->sizes,	      &f->edge_ends,	&f->line_ends, &f->from_ends,
@@ -165,17 +180,8 @@ static bool grow_blocks(struct function *f, size_t wanted)
 			    &f->live_in,     &f->live_out,    &f->queue,	&f->stops,     &f->onward,
 			    &f->origin,	     &f->last_groups, &f->last_origins, &f->call_ends };
 	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4 };
-	size_t i, room = f->block_room;
 
-	if (wanted <= room)
-		return true;
-	for (i = 0; i < sizeof(sizes); i++) {
-		room = f->block_room;
-		if (!grow(columns[i], &room, wanted, sizes[i]))
-			return false;
-	}
-	f->block_room = room;
-	return true;
+	return grow_columns(columns, sizes, sizeof(sizes), &f->block_room, wanted);
 }
 
 static bool grow_edges(struct function *f, size_t wanted)
@@ -183,45 +189,24 @@ static bool grow_edges(struct function *f, size_t wanted)
 	void *columns[] = { &f->edges,	&f->from,     &f->flow_of,   &f->flows,
 			    &f->groups, &f->arrivals, &f->is_shared, &f->group_flows };
 	static const uint8_t sizes[] = { 4, 4, 4, 8, 4, 4, 1, 8 };
-	size_t i, room = f->edge_room;
 
-	if (wanted <= room)
-		return true;
-	for (i = 0; i < sizeof(sizes); i++) {
-		room = f->edge_room;
-		if (!grow(columns[i], &room, wanted, sizes[i]))
-			return false;
-	}
-	f->edge_room = room;
-	return true;
+	return grow_columns(columns, sizes, sizeof(sizes), &f->edge_room, wanted);
 }
 
 static bool grow_lines(struct function *f, size_t wanted)
 {
 	void *columns[] = { &f->line_files, &f->lines, &f->line_offsets };
-	size_t i, room = f->line_room;
+	static const uint8_t sizes[] = { 4, 4, 4 };
 
-	for (i = 0; i < 3; i++) {
-		room = f->line_room;
-		if (!grow(columns[i], &room, wanted, sizeof(uint32_t)))
-			return false;
-	}
-	f->line_room = room;
-	return true;
+	return grow_columns(columns, sizes, sizeof(sizes), &f->line_room, wanted);
 }
 
 static bool grow_calls(struct function *f, size_t wanted)
 {
 	void *columns[] = { &f->call_files, &f->calls, &f->call_offsets };
-	size_t i, room = f->call_room;
+	static const uint8_t sizes[] = { 4, 4, 4 };
 
-	for (i = 0; i < 3; i++) {
-		room = f->call_room;
-		if (!grow(columns[i], &room, wanted, sizeof(uint32_t)))
-			return false;
-	}
-	f->call_room = room;
-	return true;
+	return grow_columns(columns, sizes, sizeof(sizes), &f->call_room, wanted);
 }
 
 /* Read the line of a word, which has some other bits; false when it is damaged. */

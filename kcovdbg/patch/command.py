@@ -174,7 +174,9 @@ def _judge(
 
     :param tables: of the image, and of modules.
     """
-    names = {name for one in placed for name in one.names}
+    names: set[str] = set()
+    for one in placed:
+        names.update(one.names)
     states: dict[str, Mapping[int, JoinedLine]] = {}
     for table in tables:
         own = traces

@@ -96,7 +96,9 @@ def join_states(
     groups = [finder.find_lines(records, files=wanted).files for records in _merge_records(traces)]
     executed_by = _find_executing(finder, traces, groups, wanted)
     joined: dict[str, dict[int, JoinedLine]] = {}
-    for file in wanted.intersection(*[group.keys() for group in groups]):
+    for file in wanted:
+        if not all(file in group for group in groups):
+            continue
         lines: dict[int, JoinedLine] = {}
         for states in zip(*[group[file] for group in groups], strict=True):
             number = states[0].line

@@ -478,7 +478,11 @@ def _narrow(columns: array[int]) -> array[int]:
     try:
         return array("H", columns)
     except OverflowError:
-        return array("H", [column if column <= _MAX_COLUMN else 0 for column in columns])
+        known = array("I", columns)
+        for index, column in enumerate(columns):
+            if column > _MAX_COLUMN:
+                known[index] = 0
+        return array("H", known)
 
 
 def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:

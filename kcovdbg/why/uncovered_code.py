@@ -152,7 +152,10 @@ class UncoveredRanking:
                 yield BlockNode(function, index), (*block.lines, *block.calls)
         for function in functions:
             blocks = self._ways.find_blocks(function).blocks
-            yield function, {line for one in blocks for line in (*one.lines, *one.calls)}
+            lines: set[_Line] = set()
+            for block in blocks:
+                lines.update(block.lines, block.calls)
+            yield function, lines
 
     # The graph.
 
