@@ -1249,32 +1249,56 @@ size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_cou
 	return drop_empty_rows(addresses, files, lines, total);
 }
 
-static int compare_inlined(const void *left, const void *right)
+/* Whether the line of an inlined call is in a known file. */
+static bool is_known(const struct kcovdbg_unit_rows *rows, const struct kcovdbg_inlined *one)
 {
-	const struct kcovdbg_inlined *a = left, *b = right;
+	return one->file < rows->number_count && rows->numbers[one->file] != UINT32_MAX;
+}
 
-	if (a->start != b->start)
-		return a->start < b->start ? -1 : 1;
-	return (a->outer > b->outer) - (a->outer < b->outer);
+/* Put the place of each known inlined call in the order of their addresses; outer ones come first. */
+static bool find_places(const struct kcovdbg_unit_rows *parts, size_t part_count, uint32_t *places, size_t room)
+{
+	struct keyed *items = malloc((room + 1) * sizeof(*items));
+	size_t total = 0, i, k;
+	bool is_sorted;
+
+	if (!items)
+		return false;
+	for (i = 0; i < part_count; i++)
+		for (k = 0; k < parts[i].inlined_count; k++)
+			if (is_known(&parts[i], &parts[i].inlined[k])) {
+				items[total] = (struct keyed){ parts[i].inlined[k].start, total };
+				total++;
+			}
+	is_sorted = sort_keyed(items, total);
+	for (i = 0; is_sorted && i < total; i++)
+		places[items[i].number] = i;
+	free(items);
+	return is_sorted;
 }
 
 size_t kcovdbg_inlined_order(const struct kcovdbg_unit_rows *parts, size_t part_count, struct kcovdbg_inlined *inlined)
 {
-	size_t i, k, total = 0;
+	size_t room = 0, total = 0, i, k;
+	uint32_t *places;
 
+	for (i = 0; i < part_count; i++)
+		room += parts[i].inlined_count;
+	places = malloc((room + 1) * sizeof(*places));
+	if (!places || room >= UINT32_MAX || !find_places(parts, part_count, places, room)) {
+		free(places);
+		return SIZE_MAX;
+	}
 	for (i = 0; i < part_count; i++)
 		for (k = 0; k < parts[i].inlined_count; k++) {
 			struct kcovdbg_inlined one = parts[i].inlined[k];
 
-			if (one.file >= parts[i].number_count || parts[i].numbers[one.file] == UINT32_MAX ||
-			    total == UINT32_MAX)
+			if (!is_known(&parts[i], &one))
 				continue;
 			one.file = parts[i].numbers[one.file];
-			one.outer = total;
-			inlined[total++] = one;
+			inlined[places[total++]] = one;
 		}
-	if (total)
-		qsort(inlined, total, sizeof(*inlined), compare_inlined);
+	free(places);
 	for (i = 0; i < total; i++) {
 		uint32_t outer = i ? i - 1 : UINT32_MAX;
 

@@ -142,8 +142,8 @@ struct kcovdbg_unit_rows {
 size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_count, uint64_t *addresses, uint32_t *files,
 			  uint32_t *lines, size_t room);
 
-/* Put what was inlined in the order of its addresses, into an array with room for all, and return the number; parts of a unit are in the
-   order of its debug info, outer ones first. */
+/* Put what was inlined in the order of its addresses, into an array with room for all; parts of a unit are in the order of its debug
+   info, outer ones first. Return the number; SIZE_MAX when out of memory. */
 size_t kcovdbg_inlined_order(const struct kcovdbg_unit_rows *parts, size_t part_count, struct kcovdbg_inlined *inlined);
 
 /* How many calls a block has that do not share a byte with the number of those that the last block has as well: 3 bits. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "block_states.h"
 
 #define NO_LINE UINT64_MAX
@@ -130,42 +131,21 @@ void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg
 	}
 }
 
-#define DIGITS 65536
-
-/* Sort indexes by 16 bits of the keys that they are of; those with the same ones stay in order. */
-static void sort_by(const uint32_t *keys, unsigned int shift, const uint32_t *indexes, size_t count, size_t *starts,
-		    uint32_t *sorted)
-{
-	size_t i;
-
-	memset(starts, 0, (DIGITS + 1) * sizeof(*starts));
-	for (i = 0; i < count; i++)
-		starts[(keys[i] >> shift) % DIGITS + 1]++;
-	for (i = 0; i < DIGITS; i++)
-		starts[i + 1] += starts[i];
-	for (i = 0; i < count; i++)
-		sorted[starts[(keys[indexes[i]] >> shift) % DIGITS]++] = indexes[i];
-}
-
 size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t count, size_t file_count, uint32_t *lines,
 			    uint32_t *ends, uint32_t *of_frame)
 {
-	uint32_t *order = calloc(count + 1, sizeof(*order)), *other = calloc(count + 1, sizeof(*other));
-	size_t *starts = calloc(DIGITS + 1, sizeof(*starts)), found = 0, ended = 0, i;
+	struct keyed *frames = malloc((count + 1) * sizeof(*frames));
+	size_t found = 0, ended = 0, i;
 	uint32_t last_file = 0;
 
-	if (!order || !other || !starts) {
-		found = SIZE_MAX;
-		goto out;
+	for (i = 0; frames && i < count; i++)
+		frames[i] = (struct keyed){ (uint64_t)file[i] << 32 | line[i], i };
+	if (!frames || !sort_keyed(frames, count)) {
+		free(frames);
+		return SIZE_MAX;
 	}
-	for (i = 0; i < count; i++)
-		order[i] = i;
-	sort_by(line, 0, order, count, starts, other);
-	sort_by(line, 16, other, count, starts, order);
-	sort_by(file, 0, order, count, starts, other);
-	sort_by(file, 16, other, count, starts, order);
 	for (i = 0; i < count; i++) {
-		uint32_t frame = order[i];
+		uint32_t frame = frames[i].number;
 
 		of_frame[frame] = UINT32_MAX;
 		if (!file[frame] || file[frame] > file_count || !line[frame])
@@ -179,10 +159,7 @@ size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t c
 	}
 	for (; ended < file_count; ended++)
 		ends[ended] = found;
-out:
-	free(order);
-	free(other);
-	free(starts);
+	free(frames);
 	return found;
 }
 

@@ -36,17 +36,18 @@ size_t kcovdbg_find_flagged(const uint32_t *values, size_t count, const uint8_t 
 int kcovdbg_order(const uint64_t *values, size_t count, uint32_t *order)
 {
 	struct keyed *items = malloc((count + 1) * sizeof(*items));
+	bool is_sorted;
 	size_t i;
 
 	if (!items)
 		return -1;
 	for (i = 0; i < count; i++)
 		items[i] = (struct keyed){ values[i], i };
-	qsort(items, count, sizeof(*items), compare_keyed);
-	for (i = 0; i < count; i++)
+	is_sorted = sort_keyed(items, count);
+	for (i = 0; is_sorted && i < count; i++)
 		order[i] = items[i].number;
 	free(items);
-	return 0;
+	return is_sorted ? 0 : -1;
 }
 
 void kcovdbg_find_before(const uint64_t *starts, const uint8_t *flags, size_t symbol_count, const uint64_t *addresses,

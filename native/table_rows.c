@@ -122,10 +122,12 @@ size_t kcovdbg_sort_rows(uint32_t *first, uint32_t *second, uint32_t *third, siz
 		return SIZE_MAX;
 	for (i = 0; i < count; i++)
 		rows[i] = (struct keyed){ (uint64_t)first[i] << 32 | second[i], third[i] };
-	if (count)
-		qsort(rows, count, sizeof(*rows), compare_keyed);
+	if (!sort_keyed(rows, count)) {
+		free(rows);
+		return SIZE_MAX;
+	}
 	for (i = 0; i < count; i++) {
-		if (i && !compare_keyed(&rows[i - 1], &rows[i]))
+		if (i && rows[i - 1].value == rows[i].value && rows[i - 1].number == rows[i].number)
 			continue;
 		first[left] = rows[i].value >> 32;
 		second[left] = rows[i].value;

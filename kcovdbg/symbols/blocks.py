@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
-from itertools import chain, count
+from itertools import count
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
@@ -207,11 +207,13 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
         own_ends = map(add, own_starts, [sizes[index] for index in found])
         for start, end in zip(own_starts, own_ends, strict=True):
             if start >= reached:
-                reached = min(end, limit)
+                reached = end
                 starts.append(start)
-                ends.append(reached)
+                ends.append(end)
             elif end > reached:
-                reached = ends[-1] = min(end, limit)
+                reached = ends[-1] = end
+        if reached > limit:
+            ends[-1] = limit
         known.extend(dict.fromkeys(own_starts))
     owners = list(range(len(starts)))
     for part, owner in _find_owners(columns, starts).items():
@@ -432,7 +434,10 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
     room = sum(found.columns.inlined_count for found in parts)
     inlined = ffi.new("struct kcovdbg_inlined[]", room)
     rows.inlined = inlined
-    rows.inlined_count = lib.kcovdbg_inlined_order(given, len(parts), inlined)
+    total = lib.kcovdbg_inlined_order(given, len(parts), inlined)
+    if total > room:
+        raise MemoryError
+    rows.inlined_count = total
     return SourceRows(rows, (*columns, inlined), tuple(numbers))
 
 
@@ -484,9 +489,9 @@ class NativeImage:
         given.starts = self._keep_array("uint64_t[]", parts.symbols)
         given.start_count = len(parts.symbols)
         # An array with three words for each part.
-        words = array(
-            "Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True))
-        )
+        words = zeros("Q", 3 * len(parts.starts))
+        words[0::3], words[1::3] = parts.starts, parts.ends
+        words[2::3] = array("Q", parts.functions)
         given.parts = self._keep_array("struct kcovdbg_part[]", words)
         given.part_count, given.function_count = len(parts.starts), parts.function_count
         given.called = self.keep("struct kcovdbg_called[]", sorted(image.roles.items()))
