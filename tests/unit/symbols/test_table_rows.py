@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcovdbg.model.location import MAX_DEPTH
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns, merge_kinds
+from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns, merge_kinds, sort_rows
 
 BASE = 0xFFFF800081000000
 # The last one is no kernel's that is at this base.
@@ -72,6 +72,15 @@ def test_merge(columns):
 @given(pcs=PCS, depths=st.lists(st.integers(0, 4), min_size=1))
 def test_columns(pcs, depths):
     check_columns(pcs, depths)
+
+
+NUMBERS = st.sampled_from((0, 1, 0xFF, 0x100, 0x10001, 0x7F000000, 0xFFFFFFFF))
+
+
+@given(rows=st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS)))
+def test_rows_in_order(rows):
+    columns = [array("I", [row[at] for row in rows]) for at in range(3)]
+    assert [*zip(*sort_rows(*columns), strict=True)] == sorted(set(rows))
 
 
 def test_what_does_not_fit_is_refused():
