@@ -17,7 +17,13 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.line_states import CodeColumns, LineState, flag_states, make_finder
+from kcovdbg.records.line_states import (
+    NO_CODE_LINES,
+    CodeColumns,
+    LineState,
+    flag_states,
+    make_finder,
+)
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
 
@@ -71,31 +77,43 @@ Runs = Callable[[], Iterable[BufferCounts]]
 """Reads the runs of a side, one after the other."""
 
 
-class _SideStates:
-    """How many runs of one side executed each line, and how many missed it.
+class _SideStates(NamedTuple):
+    """How many runs of one side executed each line, and how many missed it."""
+
+    runs: int
+    """Number of the runs."""
+    lines: CodeColumns
+    """The lines, with their states by the last run."""
+    executed: Sequence[int]
+    """Number of runs that executed each line."""
+    missed: Sequence[int]
+    """Number of runs that are known not to have executed it."""
+    hits: Sequence[int]
+    """The largest number of hits of each line in a run."""
+    contradictions: int
+    """Functions whose records contradict their edges, in all runs."""
+
+
+def _count_runs(codes: Sequence[ExecutedCode], runs: Runs) -> _SideStates:
+    """Read the runs of a side.
 
     :param codes: the image and modules; their lines are the same for each run.
-    :param runs: the runs of the side.
     """
-
-    def __init__(self, codes: Sequence[ExecutedCode], runs: Runs) -> None:
-        self.count = 0
-        self.contradictions = 0
-        self.executed: Sequence[int] = ()
-        """Number of runs that executed each line."""
-        self.missed: Sequence[int] = ()
-        """Number of runs that did not."""
-        self.hits: Sequence[int] = ()
-        for counted in runs():
-            lines, contradictions = find_code_lines(codes, counted.trace)
-            self.contradictions += contradictions
-            if not self.count:
-                self.lines = lines
-                self.executed = self.missed = self.hits = bytes(len(lines.lines))
-            self.executed = list(map(add, self.executed, lines.states.translate(_EXECUTED)))
-            self.missed = list(map(add, self.missed, lines.states.translate(_MISSED)))
-            self.hits = list(map(max, self.hits, lines.hits))
-            self.count += 1
+    count = contradictions = 0
+    lines = NO_CODE_LINES
+    executed: list[int] = []
+    missed: list[int] = []
+    hits: list[int] = []
+    for counted in runs():
+        lines, contradicted = find_code_lines(codes, counted.trace)
+        if not count:
+            executed, missed, hits = ([0] * len(lines.lines) for _ in range(3))
+        executed = list(map(add, executed, lines.states.translate(_EXECUTED)))
+        missed = list(map(add, missed, lines.states.translate(_MISSED)))
+        hits = list(map(max, hits, lines.hits))
+        contradictions += contradicted
+        count += 1
+    return _SideStates(count, lines, executed, missed, hits, contradictions)
 
 
 def diff_lines(
@@ -124,7 +142,7 @@ def diff_lines(
             for code in codes.values():
                 code.add(counted.trace)
             remarks += counted.remarks
-    left, right = (_SideStates([*codes.values()], runs) for runs in sides)
+    left, right = (_count_runs([*codes.values()], runs) for runs in sides)
     rows, common, unknown = _find_rows(kernel, left, right, files)
     if unknown:
         remarks.append(f"{unknown} lines are not compared: unknown whether some run executed them")
@@ -134,13 +152,15 @@ def diff_lines(
             f"the records contradict the code of {contradictions} functions: are these traces of "
             f"another kernel?"
         )
-    context.status = int(any(row.side is not DiffSide.FLICKER for row in rows))
-    several = left.count + right.count > 2
-    if context.status and not several:
-        remarks.append("single runs vary; give several per side")
-    everywhere = "in every run" if several else "on both sides"
+    has_difference = any(row.side is not DiffSide.FLICKER for row in rows)
+    context.status = int(has_difference)
+    everywhere = "in every run"
+    if left.runs + right.runs == 2:
+        everywhere = "on both sides"
+        if has_difference:
+            remarks.append("single runs vary; give several per side")
     heading = f"{common} lines executed {everywhere}, {len(rows)} differ"
-    drawing = Drawing(len(rows), partial(_draw, heading, rows, (left.count, right.count)))
+    drawing = Drawing(len(rows), partial(_draw, heading, rows, (left.runs, right.runs)))
     yield Lines(drawing, data=Table(LINE_COLUMNS, rows), remarks=list(dict.fromkeys(remarks)))
 
 
@@ -158,32 +178,37 @@ def _find_rows(
     """Return the lines that differ, how many all runs executed, and how many are unknown."""
     rows = []
     common = unknown = 0
-    tree = kernel.sources.tree
+    runs = left.runs + right.runs
     for file, index in _list_lines(left.lines, files):
-        left_executed, right_executed = left.executed[index], right.executed[index]
-        left_missed, right_missed = left.missed[index], right.missed[index]
-        executed = left_executed + right_executed
-        missed = left_missed + right_missed
-        side = None
-        if executed == left.count + right.count:
+        executed = left.executed[index] + right.executed[index]
+        missed = left.missed[index] + right.missed[index]
+        if executed == runs:
             common += 1
-        elif left_executed == left.count and right_missed == right.count:
-            side = DiffSide.LEFT
-        elif left_missed == left.count and right_executed == right.count:
-            side = DiffSide.RIGHT
         elif executed and missed:
-            side = DiffSide.FLICKER
-        else:
-            # Some runs neither executed nor missed it, and the others agree.
-            is_instrumented = left.lines.states[index] != LineState.NOT_INSTRUMENTED
-            if is_instrumented and executed + missed < left.count + right.count:
-                unknown += 1
-        if side is None:
-            continue
-        line, hits = left.lines.lines[index], max(left.hits[index], right.hits[index])
-        text = tree.read(file).line(line)
-        rows.append(DifferingLine(side, file, line, left_executed, right_executed, hits, text))
+            line = left.lines.lines[index]
+            row = DifferingLine(
+                _choose_side(left, right, index),
+                file,
+                line,
+                left.executed[index],
+                right.executed[index],
+                max(left.hits[index], right.hits[index]),
+                kernel.sources.tree.read(file).line(line),
+            )
+            rows.append(row)
+        elif missed < runs and left.lines.states[index] != LineState.NOT_INSTRUMENTED:
+            # No two runs contradict each other, and some say nothing.
+            unknown += 1
     return sorted(rows, key=lambda row: (row.file, row.line)), common, unknown
+
+
+def _choose_side(left: _SideStates, right: _SideStates, index: int) -> DiffSide:
+    """Return which side executed a line that some runs executed and others did not."""
+    if left.executed[index] == left.runs and right.missed[index] == right.runs:
+        return DiffSide.LEFT
+    if left.missed[index] == left.runs and right.executed[index] == right.runs:
+        return DiffSide.RIGHT
+    return DiffSide.FLICKER
 
 
 def _draw(

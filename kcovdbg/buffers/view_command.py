@@ -105,7 +105,10 @@ def _find_record(pane: TracePane | None, index: int | None) -> tuple[int | None,
     """Return index and PC of a record on one side."""
     if pane is None or index is None:
         return None, None
-    return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
+    pc = None
+    if not pane.is_missing(index):
+        pc = pane.record(index).pc
+    return pane.number(index), pc
 
 
 def _text_lines(view: TraceView, width: int, most: int) -> Iterator[Line]:

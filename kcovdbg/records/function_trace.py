@@ -22,14 +22,13 @@ from typing import Final, NamedTuple
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import matches_path
 
-_HEADER: Final = ".h"
-
-
 # Longest loop body in functions: longer ones are rare, and each further function adds the same cost
 # again.
 _LONGEST_BODY: Final = 16
 # Longest round of a loop within one function, in records.
 _LONGEST_ROUND: Final = 256
+# Runs that may be kept in memory once they are folded.
+_KEPT: Final = 4096
 
 
 class FunctionRun(NamedTuple):
@@ -91,6 +90,7 @@ def fold_runs(runs: Iterator[FunctionRun]) -> Iterator[Fold]:
     to the end of a loop.
     """
     ahead: list[FunctionRun] = []
+    position = 0
 
     def look(count: int) -> bool:
         """Read ahead up to a number of runs; return whether there are so many."""
@@ -101,28 +101,31 @@ def fold_runs(runs: Iterator[FunctionRun]) -> Iterator[Fold]:
             ahead.append(run)
         return True
 
-    position = 0
+    def count_rounds(body: int) -> int:
+        """Return how many rounds of so many runs begin at the position."""
+        rounds = 1
+        while look(position + (rounds + 1) * body):
+            for first in range(position, position + body):
+                if ahead[first].group != ahead[first + rounds * body].group:
+                    return rounds
+            rounds += 1
+        return rounds
+
     while look(position + 1):
-        best, rounds = 1, 1
-        covered = 1
-        for body in range(2, _LONGEST_BODY + 1):
-            if not look(position + 2 * body):
+        body = rounds = 1
+        for longer in range(2, _LONGEST_BODY + 1):
+            if not look(position + 2 * longer):
                 break
-            if ahead[position + body].group != ahead[position].group:
-                continue
-            count = 1
-            while look(position + (count + 1) * body) and all(
-                ahead[position + count * body + at].group == ahead[position + at].group
-                for at in range(body)
-            ):
-                count += 1
-            if count > 1 and count * body > covered:
-                best, rounds, covered = body, count, count * body
-        used = ahead[position : position + best * rounds]
+            # Most bodies differ in their first runs already.
+            if ahead[position].group == ahead[position + longer].group:
+                found = count_rounds(longer)
+                if found > 1 and found * longer > rounds * body:
+                    body, rounds = longer, found
+        used = ahead[position : position + body * rounds]
         length = used[-1].first + used[-1].length - used[0].first
-        yield Fold(tuple(used[:best]), rounds, used[0].first, length)
-        position += best * rounds
-        if position > 4096:
+        yield Fold(tuple(used[:body]), rounds, used[0].first, length)
+        position += len(used)
+        if position > _KEPT:
             del ahead[:position]
             position = 0
 
@@ -164,6 +167,9 @@ class TraceStep:
     """The steps that were entered from it, by function."""
 
 
+_HEADER: Final = ".h"
+
+
 def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
     """Return the function that each PC is in: its name and file, or the PC itself where its name is
     unknown.
@@ -182,7 +188,9 @@ def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
         files = {pc: frames[pc].file for pc in pcs}
         own = next((file for file in files.values() if file and not file.endswith(_HEADER)), None)
         for pc, file in files.items():
-            groups[pc] = (name, own if own and (file is None or file.endswith(_HEADER)) else file)
+            if own is not None and (file is None or file.endswith(_HEADER)):
+                file = own
+            groups[pc] = (name, file)
     return groups
 
 
@@ -228,16 +236,19 @@ def chain_functions(
         if count == limit:
             end = run.first
             break
-        open_at = next(
-            (at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None
+        level = next(
+            (level for level in range(len(path) - 1, 0, -1) if path[level].group == run.group), None
         )
-        # If a function is entered again, its last call has ended.
-        is_entered = open_at is None or is_entry(run.first)
-        if open_at is not None:
-            del path[open_at + (not is_entered) :]
-        elif is_outermost(run.group):
-            del path[1:]
-        if is_entered:
+        is_returned_to = level is not None and not is_entry(run.first)
+        if level is None:
+            if is_outermost(run.group):
+                del path[1:]
+        elif is_returned_to:
+            del path[level + 1 :]
+        else:
+            # The function is entered again, so its last call has ended.
+            del path[level:]
+        if not is_returned_to:
             above = path[-1]
             step = above.below.get(run.group)
             if step is None:

@@ -155,15 +155,14 @@ def _of_dump_file(kind: FileKind) -> FoundKind:
 
 
 # The first line of an executable script.
-_SCRIPT_MARK: Final = b"#!"
-_INTERPRETER: Final = re.compile(_SCRIPT_MARK + rb"[^\n]*")
+_INTERPRETER: Final = re.compile(rb"#!([^\n]*)")
 _KCOVDBG: Final = re.compile(rb"(^|[\s/])kcovdbg(\s|$)")
 _PATCH: Final = re.compile(
     rb"^diff --git [^\n]+"
     rb"|^--- [^\n]+\n\+\+\+ [^\n]+\n@@ -\d{1,9}(,\d{1,9})? \+\d{1,9}(,\d{1,9})? @@",
     re.MULTILINE,
 )
-# Members of a row of a recording, and of a manager's configuration.
+# Members of a row of a recording, and of a side file.
 _SAMPLE_KEYS: Final = {"time", "tasks", "objects", "shares"}
 _SIDE_KEYS: Final = {"format", "mode", "word_size"}
 _TABLE_MAGIC: Final = b"KCOVSYM\0"
@@ -198,7 +197,7 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
         return _found(InputKind.TABLE)
     interpreter = _INTERPRETER.match(data)
     if interpreter is not None:
-        if _KCOVDBG.search(interpreter[0][2:].strip()):
+        if _KCOVDBG.search(interpreter[1].strip()):
             return _found(InputKind.SCRIPT)
         return _found(InputKind.OTHER, "a script of another program", "nothing is run from it")
     if not text.strip():
@@ -212,23 +211,32 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
         return _found(
             InputKind.PATCH, hint="patch FILE WHAT shows which lines that it adds were executed"
         )
-    trace, error = _read_start(data)
-    looks_like_log = is_log(data)
-    if trace is not None and not (looks_like_log and _is_sparse(trace)):
+    trace = _read_start(data)
+    starts_like_log = is_log(data)
+    if isinstance(trace, PcFile):
+        if starts_like_log and _is_sparse(trace):
+            return _of_log(text)
         return _found(InputKind.TRACE, None if trace.buffer is None else "a buffer of KCOV")
-    if trace is None and not looks_like_log:
-        # A report may come behind much else, such as the programs in a log of syzkaller.
-        pieces = (text[at : at + _PIECE] for at in range(_PIECE, len(text), _PIECE))
-        looks_like_log = any(map(is_log, pieces))
-    if looks_like_log or (error is not None and error.found == "a stack"):
-        is_syzkaller = _SYZKALLER.search(text) is not None
-        return _found(InputKind.REPORT if is_syzkaller else InputKind.LOG)
-    assert error is not None
-    if error.found == InputKind.TEXT.value:
+    if starts_like_log or trace.found == "a stack" or _has_late_report(text):
+        return _of_log(text)
+    if trace.found == InputKind.TEXT.value:
         return _found(InputKind.TEXT)
-    if error.found.endswith(InputKind.BINARY.value):
+    if trace.found.endswith(InputKind.BINARY.value):
         return _found(InputKind.BINARY)
-    return _found(InputKind.OTHER, error.found, error.hint)
+    return _found(InputKind.OTHER, trace.found, trace.hint)
+
+
+def _has_late_report(text: bytes) -> bool:
+    """Return whether a report comes behind much else, such as the programs in a log of
+    syzkaller.
+    """
+    pieces = (text[at : at + _PIECE] for at in range(_PIECE, len(text), _PIECE))
+    return any(map(is_log, pieces))
+
+
+def _of_log(text: bytes) -> FoundKind:
+    is_of_syzkaller = _SYZKALLER.search(text) is not None
+    return _found(InputKind.REPORT if is_of_syzkaller else InputKind.LOG)
 
 
 def _find_json_kind(text: bytes) -> FoundKind | None:
@@ -252,15 +260,15 @@ def _find_json_kind(text: bytes) -> FoundKind | None:
     return None
 
 
-def _read_start(data: bytes) -> tuple[PcFile | None, NotATraceError | None]:
+def _read_start(data: bytes) -> PcFile | NotATraceError:
     """Read the start of a list of PCs, or of a buffer. Return an error instead if it is neither."""
     if len(data) >= LOOKED_AT:
         # The last line is cut.
         data = data[: data.rfind(b"\n") + 1] or data
     try:
-        return read_pc_file("", data), None
+        return read_pc_file("", data)
     except NotATraceError as error:
-        return None, error
+        return error
 
 
 def _is_sparse(trace: PcFile) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finds the option of the kernel's configuration that builds a source file, in the Makefiles of its
+"""Find the option of the kernel's configuration that builds a source file, in the Makefiles of its
 tree. They are untrusted, and read as text.
 """
 
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,32 +29,35 @@ class BuildRule(NamedTuple):
     """What decides whether a file is built."""
 
     option: str | None
-    """The option, None where a Makefile always builds the file."""
+    """The option; None where a Makefile always builds the file."""
 
 
-class _Rule(NamedTuple):
+class _MakefileRule(NamedTuple):
+    """An assignment of a Makefile that names an object or a directory."""
+
     target: str
-    """``obj`` or ``lib``, or the object that the others are a part of."""
+    """``obj`` or ``lib``, or the name without suffix of the object that it is linked into."""
     option: str | None
     is_conditional: bool
+    """Whether it is between ``ifdef`` and ``endif``."""
 
 
 class BuildOptions:
-    """Finds options by the Makefiles of a tree.
+    """The options in the Makefiles of a tree.
 
     :param tree: its root, an absolute path without links.
     """
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree
-        self._read_rules: Callable[[str], Mapping[str, Sequence[_Rule]]] = cache(self._parse)
+        self._rules: dict[str, Mapping[str, Sequence[_MakefileRule]]] = {}
 
     @classmethod
     def around(cls, path: Path | None, file: str) -> BuildOptions | None:
-        """Return what finds options in the tree that a file was found in; None where its path does
-        not end with its name in the tree.
+        """Return the options of the tree that has a file; None where the path of the file does not
+        end with its name in the tree.
 
-        :param path: where it was found.
+        :param path: path of the file.
         :param file: its name in the tree.
         """
         if path is None or not str(path).endswith(f"/{file}"):
@@ -63,10 +66,9 @@ class BuildOptions:
         return cls(root.resolve())
 
     def find(self, file: str) -> BuildRule | None:
-        """Return what builds a file, None where the Makefiles do not say.
+        """Return what builds a file; None where the Makefiles do not say.
 
-        It is the option of the innermost Makefile that has one: a directory's counts where the
-        file's own line has none.
+        The innermost option counts: a directory's where the file's own line has none.
 
         :param file: relative to the root, without ``..``.
         """
@@ -75,27 +77,34 @@ class BuildOptions:
         if suffix not in (".c", ".S", ".rs"):
             return None
         wanted = f"{stem}.o"
-        is_known = False
-        for _ in range(_MOST_STEPS):
+        for step in range(_MOST_STEPS):
             rules = self._read_rules(folder).get(wanted, ())
-            if len(rules) != 1 or rules[0].is_conditional:
-                # Not said, said twice, or said under a condition.
-                return BuildRule(None) if is_known and not folder else None
+            is_said = len(rules) == 1 and not rules[0].is_conditional
+            if not is_said and step and not folder:
+                # The root's Makefile lists its directories in other ways, and builds them always.
+                return BuildRule(None)
+            if not is_said:
+                return None
             rule = rules[0]
             if rule.option is not None:
                 return BuildRule(rule.option)
-            is_known = True
             if rule.target not in ("obj", "lib"):
                 wanted = f"{rule.target}.o"
             elif folder:
                 folder, directory = posixpath.split(folder)
                 wanted = f"{directory}/"
             else:
-                break
-        return BuildRule(None)
+                return BuildRule(None)
+        return None
 
-    def _parse(self, folder: str) -> Mapping[str, Sequence[_Rule]]:
-        found: dict[str, list[_Rule]] = {}
+    def _read_rules(self, folder: str) -> Mapping[str, Sequence[_MakefileRule]]:
+        """Return the rules of a directory's Makefile, by object or directory."""
+        if folder not in self._rules:
+            self._rules[folder] = self._parse(folder)
+        return self._rules[folder]
+
+    def _parse(self, folder: str) -> Mapping[str, Sequence[_MakefileRule]]:
+        found: defaultdict[str, list[_MakefileRule]] = defaultdict(list)
         depth = 0
         for line in self._read_lines(folder):
             text = line.partition("#")[0].strip()
@@ -107,7 +116,7 @@ class BuildOptions:
             if rule is None:
                 continue
             for word in rule[4].split():
-                found.setdefault(word, []).append(_Rule(rule[1], rule[3], depth > 0))
+                found[word].append(_MakefileRule(rule[1], rule[3], depth > 0))
         return found
 
     def _read_lines(self, folder: str) -> Iterator[str]:

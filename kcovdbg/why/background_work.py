@@ -58,7 +58,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
             whose = ", the one that the task had that set up the ring"
         yield Answer(
             "at-site",
-            f"{_say_sites(found)}{whose}: what runs after that call is recorded if the handle "
+            f"{_say_site(found[0])}{whose}: what runs after that call is recorded if the handle "
             f"was registered by then; it is in no section now",
             {"places": _places(found)},
             {"function": found[0].function},
@@ -85,12 +85,12 @@ def explain_function_work(
 
     :param state: with the stacks of background tasks.
     """
-    function = strip_clone_suffix(function)
-    for site in _sites_on([function], sites):
+    plain = strip_clone_suffix(function)
+    for site in _sites_on([plain], sites):
         owners, registered = list_registered(state, site.subsystem)
         yield Answer(
             "announces-handle",
-            f"{_say_sites([site])}; registered: {owners}",
+            f"{_say_site(site)}; registered: {owners}",
             {"places": _places([site]), "registered": registered},
             {"function": site.function},
         )
@@ -99,30 +99,29 @@ def explain_function_work(
     for task in state.all_tasks:
         stack = state.stacks.get(task.fields.address) or ()
         names = _functions_on(stack)
-        if function in names and is_background(task, stack):
-            with_callers = names[names.index(function) :]
-            of_place = inside if _sites_on(with_callers, sites) else outside
-            of_place.append(task.fields)
+        if plain not in names or not is_background(task, stack):
+            continue
+        with_callers = names[names.index(plain) :]
+        if _sites_on(with_callers, sites):
+            inside.append(task.fields)
+        else:
+            outside.append(task.fields)
     if inside:
         yield Answer(
             "at-site",
-            f"{function}() runs now in {name_some(map(name_task, inside))}, called from a place "
+            f"{plain}() runs now in {name_some(map(name_task, inside))}, called from a place "
             f"that announces a remote handle",
             {"pids": [fields.pid for fields in inside]},
-            {"function": function},
+            {"function": plain},
         )
     if outside:
         yield Answer(
             "outside-sites",
-            f"{function}() runs now in {name_some(map(name_task, outside))}, outside of the "
+            f"{plain}() runs now in {name_some(map(name_task, outside))}, outside of the "
             f"places that announce a remote handle: it is not recorded there (see sites)",
             {"sites": len(sites), "pids": [fields.pid for fields in outside]},
-            {"function": function},
+            {"function": plain},
         )
-
-
-def _names_of(site: RemoteSite) -> frozenset[str]:
-    return frozenset({site.function, strip_clone_suffix(site.symbol or site.function)})
 
 
 def _functions_on(stack: Sequence[StackFrame]) -> list[str]:
@@ -130,13 +129,20 @@ def _functions_on(stack: Sequence[StackFrame]) -> list[str]:
 
 
 def _sites_on(functions: Collection[str], sites: Sequence[RemoteSite]) -> list[RemoteSite]:
-    return [site for site in sites if not _names_of(site).isdisjoint(functions)]
+    """Return the sites that are in some functions: in their source, or in their code."""
+    found = []
+    for site in sites:
+        compiled_into = strip_clone_suffix(site.symbol or site.function)
+        if site.function in functions or compiled_into in functions:
+            found.append(site)
+    return found
 
 
-def _say_sites(sites: Sequence[RemoteSite]) -> str:
-    site = sites[0]
-    kind = "a remote" if site.subsystem is None else f"a {name_subsystem(site.subsystem)}"
-    return f"{site.function}() announces {kind} handle"
+def _say_site(site: RemoteSite) -> str:
+    kind = "remote"
+    if site.subsystem is not None:
+        kind = name_subsystem(site.subsystem)
+    return f"{site.function}() announces a {kind} handle"
 
 
 def _places(sites: Sequence[RemoteSite]) -> list[str]:

@@ -109,21 +109,25 @@ class UncoveredRanking:
         # Places with the same number of lines are ordered by their first lines.
         order = sorted(behind.items(), key=lambda item: (-len(item[1]), min(item[1])))
         for node, lines in order:
-            if node == _START:
-                yield UncoveredCode(Obstacle.SEVERAL, _START, len(lines), counts[node])
-            elif isinstance(node, BlockNode):
-                block = self._ways.find_blocks(node.function).blocks[node.number].address
-                yield UncoveredCode(Obstacle.BRANCH, node.function, len(lines), counts[node], block)
+            block = None
+            if isinstance(node, BlockNode):
+                function = node.function
+                block = self._ways.find_blocks(function).blocks[node.number].address
             else:
-                obstacle = self._name_obstacle(node)
-                yield UncoveredCode(obstacle, node, len(lines), counts[node])
+                function = node
+            obstacle = self._find_obstacle(node)
+            yield UncoveredCode(obstacle, function, len(lines), counts[node], block)
 
-    def _name_obstacle(self, function: int) -> Obstacle:
-        if function in self._graph.system_calls:
+    def _find_obstacle(self, node: _Node) -> Obstacle:
+        if node == _START:
+            return Obstacle.SEVERAL
+        if isinstance(node, BlockNode):
+            return Obstacle.BRANCH
+        if node in self._graph.system_calls:
             return Obstacle.SYSTEM_CALL
-        if self._graph.has_pointers(function):
+        if self._graph.has_pointers(node):
             return Obstacle.POINTER
-        has_callers = any(True for _ in self._graph.find_callers(function))
+        has_callers = any(True for _ in self._graph.find_callers(node))
         return Obstacle.SEVERAL if has_callers else Obstacle.NOTHING
 
     def _count_topmost(self, functions: Iterable[int]) -> Counter[_Node]:
@@ -187,11 +191,11 @@ class UncoveredRanking:
         if not found.has_known_edges:
             return
         for index, block in enumerate(found.blocks):
-            node = self._node(function, index, block)
+            node = _node_of_block(function, index, block)
             if node != _START and block.flags & BlockFlag.ENTRY:
                 yield _START, node
             for successor in block.successors:
-                to = self._node(function, successor, found.blocks[successor])
+                to = _node_of_block(function, successor, found.blocks[successor])
                 if to != _START:
                     yield node, to
 
@@ -203,9 +207,11 @@ class UncoveredRanking:
         index = find_block(found.blocks, address)
         if index is None or not found.has_known_edges:
             return _START
-        return self._node(function, index, found.blocks[index])
+        return _node_of_block(function, index, found.blocks[index])
 
-    def _node(self, function: int, index: int, block: CodeBlock) -> _Node:
-        if block.state is BlockState.NOT_EXECUTED:
-            return BlockNode(function, index)
-        return _START
+
+def _node_of_block(function: int, index: int, block: CodeBlock) -> _Node:
+    """Return the node of a block in a function that ran; the start where the block may have run."""
+    if block.state is BlockState.NOT_EXECUTED:
+        return BlockNode(function, index)
+    return _START

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.buffers.line_diff import _find_rows, _SideStates
+from kcovdbg.buffers.line_diff import _count_runs, _find_rows
 from kcovdbg.buffers.trace_coverage import ExecutedCode
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
@@ -40,7 +40,7 @@ def compare(left, right, files=()):
             trace = TraceRecords({point(block): 2 for block in blocks}, quality, KINDS)
             yield BufferCounts(trace, ())
 
-    sides = (_SideStates([code], lambda runs=runs: read(runs)) for runs in (left, right))
+    sides = (_count_runs([code], lambda runs=runs: read(runs)) for runs in (left, right))
     kernel = make_stub(Kernel, sources=make_stub(KernelSources, tree=SourceTree(())))
     rows, common, unknown = _find_rows(kernel, *sides, files)
     return {row.line: (row.side, row.left_runs, row.right_runs) for row in rows}, common, unknown
