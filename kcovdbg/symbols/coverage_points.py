@@ -17,12 +17,10 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from functools import cached_property
 from itertools import chain, compress
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
@@ -121,32 +119,20 @@ class Functions:
 
     def __init__(self, symbols: SymbolTable) -> None:
         columns = symbols.function_columns
-        self._ordered_names = list(compress(columns.names, columns.sizes))[::-1]
-        self._addresses = list(compress(columns.addresses, columns.sizes))[::-1]
+        # Of several with one key a dictionary keeps the last: in reverse, the first of the table.
+        names = list(compress(columns.names, columns.sizes))[::-1]
+        addresses = list(compress(columns.addresses, columns.sizes))[::-1]
         sizes = list(filter(None, columns.sizes))[::-1]
-        self._sizes = dict(zip(self._addresses, sizes, strict=True))
-        # A list, because an array makes a new number for each comparison.
-        ascending = columns.by_address
-        with_size = compress(ascending, map(columns.sizes.__getitem__, ascending))
-        self._starts = list(dict.fromkeys(map(columns.addresses.__getitem__, with_size)))
-        self._whole = self._find_owners()
-
-    @cached_property
-    def _names(self) -> Mapping[int, str]:
-        return dict(zip(self._addresses, self._ordered_names, strict=True))
-
-    def _find_owners(self) -> Mapping[int, int]:
-        """Return the function of each cold part: it is entered by jumps from that one, with its
-        return address.
-        """
-        if not any(".cold" in name for name in self._ordered_names):
-            return {}
-        by_name = dict(zip(self._ordered_names, self._addresses, strict=True))
-        return {
-            start: by_name.get(name.partition(".cold")[0], start)
-            for start, name in self._names.items()
-            if ".cold" in name
-        }
+        self._sizes = dict(zip(addresses, sizes, strict=True))
+        self._names = dict(zip(addresses, names, strict=True))
+        self._starts = sorted(self._sizes)
+        # The function of each cold part: it is entered by jumps from that one, with its return
+        # address.
+        self._whole: dict[int, int] = {}
+        starts_by_name = dict(zip(names, addresses, strict=True))
+        for start, name in self._names.items():
+            if ".cold" in name:
+                self._whole[start] = starts_by_name.get(name.partition(".cold")[0], start)
 
     @property
     def starts(self) -> AbstractSet[int]:
@@ -231,8 +217,9 @@ class _TailCalls:
         self.functions: set[int] = set()
         """Their addresses."""
         todo = {*self._jumps, *self._uncertain}
-        # A jump that may lead anywhere may lead to one of these functions.
-        todo |= open_ended if self._jumps else set()
+        if self._jumps:
+            # A jump that may lead anywhere may lead to one of these functions.
+            todo |= open_ended
         sources: defaultdict[int, list[int]] = defaultdict(list)
         if todo:
             for back, target in zip(*jumps, strict=True):
@@ -291,27 +278,58 @@ def find_text_points(
     return list(zip(calls.back, map(kinds.__getitem__, calls.target), strict=True))
 
 
-def _list_searches(
+class _PointBranches(NamedTuple):
+    """The branches of an image that record points, and those that may lead to callbacks."""
+
+    pc: BranchColumns
+    """The calls of callbacks for basic blocks; the columns below for the other kinds."""
+    cmp: BranchColumns
+    entry: BranchColumns
+    exit: BranchColumns
+    jumps: BranchColumns
+    """The jumps to callbacks and to starts of functions."""
+    short_jumps: BranchColumns
+    """What looks like a short jump of x86 to one."""
+    thunk_jumps: BranchColumns
+    indirect_jumps: BranchColumns
+    indirect_calls: BranchColumns
+
+
+def _find_point_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]],
+    machine: int,
     callbacks: Mapping[int, PointKind],
     functions: Functions,
     thunks: AbstractSet[int],
     has_thunks: bool,
-) -> list[BranchSearch]:
-    """Return what points are found by: calls of each kind of callback, jumps to callbacks and
-    functions, those that look like short ones, jumps to thunks, indirect jumps, and indirect calls.
+) -> _PointBranches:
+    """Return the branches that matter for points.
+
+    :param has_thunks: whether all indirect branches lead to thunks: then bytes that look like
+        another one are something else.
     """
     ends = [*callbacks, *functions.starts]
-    searches = [
-        BranchSearch(BranchKind.CALL, [to for to, of in callbacks.items() if of is kind])
-        for kind in (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
-    ]
-    searches.append(BranchSearch(BranchKind.JUMP, ends))
-    searches.append(BranchSearch(BranchKind.SHORT_JUMP, ends))
-    searches.append(BranchSearch(BranchKind.JUMP, thunks))
-    jump, call = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP, BranchKind.INDIRECT_CALL
+    indirect_jump = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP
+    indirect_call = BranchKind.INDIRECT_CALL
     if has_thunks:
-        jump = call = BranchKind(0)
-    return [*searches, BranchSearch(jump), BranchSearch(call)]
+        indirect_jump = indirect_call = BranchKind(0)
+
+    def calls_for(wanted: PointKind) -> BranchSearch:
+        targets = [address for address, kind in callbacks.items() if kind is wanted]
+        return BranchSearch(BranchKind.CALL, targets)
+
+    searches = (
+        calls_for(PointKind.PC),
+        calls_for(PointKind.CMP),
+        calls_for(PointKind.ENTRY),
+        calls_for(PointKind.EXIT),
+        BranchSearch(BranchKind.JUMP, ends),
+        BranchSearch(BranchKind.SHORT_JUMP, ends),
+        BranchSearch(BranchKind.JUMP, thunks),
+        BranchSearch(indirect_jump),
+        BranchSearch(indirect_call),
+    )
+    return _PointBranches(*search_branches(texts, machine, searches))
 
 
 def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
@@ -335,29 +353,29 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     for symbol in symbols.find_containing(*THUNKS):
         if symbol.name.startswith(THUNKS):
             thunks.add(symbol.address)
-            # If all indirect branches lead to thunks, bytes that look like another one are
-            # something else.
             has_thunks = has_thunks or (symbol.name == _X86_THUNKS and symbol.size > 0)
     texts = elf.map_code()
     functions = Functions(symbols)
-    searches = _list_searches(callbacks, functions, thunks, has_thunks)
-    found = search_branches(texts, machine, searches)
-    pc, cmp, entry, leave = map(attrgetter("back"), found[:4])
-    jumps, short_jumps, to_thunks, leaving, calling = found[4:]
-    open_ended = functions.sources(back - 1 for back in (*to_thunks.back, *leaving.back))
-    tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions, open_ended)
+    found = _find_point_branches(texts, machine, callbacks, functions, thunks, has_thunks)
+    points = Points(
+        found.pc.back, found.cmp.back, array("Q"), found.entry.back, found.exit.back, {}
+    )
+    open_ended = functions.sources(
+        back - 1 for back in (*found.thunk_jumps.back, *found.indirect_jumps.back)
+    )
+    tail_calls = _TailCalls(found.jumps, found.short_jumps, callbacks.keys(), functions, open_ended)
     if not tail_calls.functions:
-        return Points(pc, cmp, array("Q"), entry, leave, {})
+        return points
     # Calls of callbacks are points.
     targets = (tail_calls.functions | thunks) - callbacks.keys()
     calls = find_branches(texts, machine, BranchKind.CALL, targets)
     # Branches of several lengths need not end in the order that they begin in.
     direct = array("Q", sorted(set(calls.back)))
-    indirect = array("Q", sorted(set(calling.back)))
-    for others in (pc, cmp, entry, leave, direct):
+    indirect = array("Q", sorted(set(found.indirect_calls.back)))
+    for others in (points.pc, points.cmp, points.entry, points.exit, direct):
         indirect = subtract(indirect, others)
     tail = merge_kinds(((indirect, 0), (direct, 1))).pcs
-    return Points(pc, cmp, tail, entry, leave, _match_jumps(calls, tail_calls))
+    return points._replace(tail=tail, jumps=_match_jumps(calls, tail_calls))
 
 
 def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, tuple[int, ...]]:
