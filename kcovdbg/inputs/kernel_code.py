@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -77,14 +77,29 @@ class LoadedCode:
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is
-        none.
+        none, or the symbol is of data.
         """
         try:
             symbol = self._memory.target.symbol(name)
         except KcovdbgError:
             return None
         start = pc_of(symbol.address, self._memory.kaslr_offset)
+        is_of_module = self.lines is not None and self.lines.name_at(symbol.address) is not None
+        if self._texts and not is_of_module and not any(start in text for text in self._texts):
+            return None
         return range(start, start + symbol.size)
+
+    @cached_property
+    def _texts(self) -> Sequence[range]:
+        """The code of the image, none where the image is not at hand."""
+        from kcovdbg.elf.file import ElfFile
+
+        path = self.stripped_image or self.image
+        if path is None:
+            return ()
+        with ElfFile(path) as elf:
+            sections = elf.text_sections()
+        return [range(one.address, one.address + one.size) for one in sections]
 
     def has_function(self, name: str) -> bool:
         """Return whether debug info has a function with a name, one that is inlined everywhere

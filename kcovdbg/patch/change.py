@@ -6,6 +6,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from email.message import Message
+from email.parser import BytesHeaderParser, BytesParser
 from itertools import dropwhile
 from typing import Final, NamedTuple
 
@@ -13,6 +15,7 @@ from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchSet
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import decode_utf16, unpack_data
 
 _GIT_HEADER: Final = "diff --git "
 # Git's own headers are left out: the lines with --- and +++ name each file that has hunks, also
@@ -32,8 +35,16 @@ _GIT_LINES: Final = (
 )
 # The start of each mail in a mailbox: git format-patch writes a commit there, archives an address.
 _MAIL: Final = re.compile(
-    r"From \S+ (Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:"
+    r"From \S+ (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:"
 )
+_MAIL_START: Final = re.compile(rb"^(?=%s)" % _MAIL.pattern.encode(), re.MULTILINE)
+_ENCODINGS: Final = ("quoted-printable", "base64")
+_DIFF_SUFFIXES: Final = (".diff", ".patch")
+# Limit for parts of a mail: each one inside of another takes a look at each line.
+_MOST_PARTS: Final = 32
+# git diff --color
+_COLORED: Final = re.compile(r"^\x1b\[[0-9;]{0,20}m(diff --|--- )", re.MULTILINE)
+_COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}[mK]")
 # A merge compared with all of its parents.
 _COMBINED: Final = re.compile(r"diff --(cc|combined) |@@@+ ")
 _BARE_HEADER: Final = re.compile(r"^(\+\+\+ |diff --git ).*(?<!\r)$", re.MULTILINE)
@@ -41,6 +52,8 @@ _PREFIXES: Final = re.compile(r"[abciow12]/")
 _ESCAPES: Final = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _NO_FILE: Final = "/dev/null"
+# diff writes a tab in front of it, of which mail programs make blanks.
+_DATE: Final = re.compile(r" \d{4}-\d\d-\d\d \d\d:\d\d:.*")
 
 
 class TargetLine(NamedTuple):
@@ -65,6 +78,46 @@ class FileChange(NamedTuple):
     def added_lines(self) -> Sequence[TargetLine]:
         """The lines that are added."""
         return [line for hunk in self.hunks for line in hunk if line.is_added]
+
+
+def decode_diff(data: bytes, name: str) -> str:
+    """Return the text of a diff, of mails with diffs, or of a terminal that showed one; it may be
+    compressed.
+
+    :param name: of the diff, for errors.
+    :raises KcovdbgError: when it is damaged.
+    """
+    data = decode_utf16(unpack_data(name, data))
+    mails = _MAIL_START.split(data)
+    text = "".join(_decode_mail(mail, name) for mail in mails)
+    return _COLOR.sub("", text) if _COLORED.search(text) else text
+
+
+def _decode_mail(mail: bytes, name: str) -> str:
+    """Return the text of a mail, also if it was encoded for transport, and that of the diffs
+    attached to it.
+    """
+    header = BytesHeaderParser().parsebytes(mail)
+    is_multipart = header.get_content_maintype() == "multipart"
+    encoding = str(header.get("Content-Transfer-Encoding", "")).strip().lower()
+    if not is_multipart and encoding not in _ENCODINGS:
+        return mail.decode("utf-8", "replace")
+    if mail.lower().count(b"content-type:") > _MOST_PARTS:
+        raise KcovdbgError(f"{name}: a mail of too many parts", hint="git mailinfo decodes one")
+    texts = [mail.partition(b"\n")[0].decode("utf-8", "replace")]
+    for part in BytesParser().parsebytes(mail).walk():
+        if _may_be_diff(part):
+            payload = part.get_payload(decode=True)
+            assert isinstance(payload, bytes)
+            texts.append(payload.decode("utf-8", "replace"))
+    return "".join(f"{text}\n" for text in texts)
+
+
+def _may_be_diff(part: Message) -> bool:
+    if part.is_multipart():
+        return False
+    name = str(part.get_filename(""))
+    return part.get_content_maintype() == "text" or name.endswith(_DIFF_SUFFIXES)
 
 
 def read_diff(text: str, name: str) -> list[FileChange]:
@@ -168,7 +221,8 @@ def _clean_path(source: str, target: str) -> str:
 
 
 def _unquote(path: str) -> str:
-    """Return a path that git has quoted as in C."""
+    """Return a path without what follows it, also if git has quoted it as in C."""
+    path = _DATE.sub("", path).rstrip()
     if len(path) < 2 or not (path.startswith('"') and path.endswith('"')):
         return path
     data = path[1:-1].encode("utf-8", "surrogateescape")

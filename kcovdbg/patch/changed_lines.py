@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -14,16 +15,21 @@ from kcovdbg.patch.change import FileChange, TargetLine
 from kcovdbg.patch.line_placement import place_lines
 from kcovdbg.records.joined_states import JoinedLine, TraceHits
 from kcovdbg.records.line_states import LineState
+from kcovdbg.records.located_records import ASSEMBLY
 from kcovdbg.symbols.build_option import BuildRule
 from kcovdbg.symbols.source_tree import SourceText
 
-_CODE_SUFFIXES: Final = (".c", ".S", ".rs")
+_CODE_SUFFIXES: Final = (".c", ASSEMBLY, ".rs")
 _HEADER_SUFFIX: Final = ".h"
+# A line of assembly without instructions.
+_COMMENT: Final = re.compile(r"\s*($|[*#]|/[*/])")
 # Reasons why no state is known.
 _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"
 _NO_PATH: Final = "path"
+_ASSEMBLY: Final = "assembly"
+_ORDER: Final = "order"
 REASONS: Final[Mapping[str, str]] = {
     "undecided": "no record names its code, and none follows from the others",
     "moved": "the compiler moved or merged its code",
@@ -32,7 +38,9 @@ REASONS: Final[Mapping[str, str]] = {
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
     _IN_MODULE: "a module may have its code, whose file is not named (-s MODULE.ko)",
-    _NO_PATH: "its path is outside of the tree",
+    _NO_PATH: "the tree has no such path",
+    _ORDER: "several patches change the file: without its source, where lines are is unknown",
+    _ASSEMBLY: "it is assembly outside of functions, which may have code",
 }
 """Why the state of a line is unknown, in words."""
 
@@ -150,16 +158,21 @@ class PlacedChange(NamedTuple):
     """What the kernel was built from."""
     places: Mapping[int, int]
     """Number of an added line in the change -> number in the source; the same number where the
-    source is not at hand.
+    source is not at hand and no other patch changes the file.
     """
 
 
 def place_change(
-    change: FileChange, built: BuiltFiles, read: Callable[[str], SourceText]
+    change: FileChange,
+    built: BuiltFiles,
+    read: Callable[[str], SourceText],
+    *,
+    is_only: bool = True,
 ) -> PlacedChange:
     """Return where the kernel has the lines that a change adds.
 
     :param read: returns the source of a file, by its name in debug info.
+    :param is_only: whether no other patch changes the file: it would move the lines.
     """
     names = built.find(change.file) if change.is_inside else ()
     if not names:
@@ -167,8 +180,10 @@ def place_change(
     source = read(names[0])
     if source.lines:
         places = place_lines(change.hunks, source.lines)
-    else:
+    elif is_only:
         places = {line.number: line.number for line in change.added_lines}
+    else:
+        places = {}
     return PlacedChange(change, names, source, places)
 
 
@@ -178,15 +193,17 @@ def judge_change(
     *,
     lacks_modules: bool = False,
     rule: BuildRule | None = None,
+    is_in_tree: bool = True,
 ) -> PatchFile:
     """Return the lines that a change adds to a file, with their states.
 
     :param states: of lines with code, by file as in debug info.
     :param lacks_modules: whether the code of some loaded module is unknown.
     :param rule: what builds a file without code.
+    :param is_in_tree: whether the source tree has a file without code, or is unknown.
     """
     change = placed.change
-    if not change.is_inside:
+    if not change.is_inside or not is_in_tree:
         return _judge_alike(change, ChangeState.UNKNOWN, _NO_PATH)
     if not placed.names:
         if lacks_modules and change.file.endswith((*_CODE_SUFFIXES, _HEADER_SUFFIX)):
@@ -209,6 +226,8 @@ def judge_change(
         _judge_line(change.file, line, placed.places.get(line.number), own)
         for line in change.added_lines
     ]
+    if not has_text:
+        rows = [row._replace(reason=_ORDER) if row.built_line is None else row for row in rows]
     return PatchFile(change.file, rows, has_text)
 
 
@@ -255,6 +274,9 @@ def _judge_line(
     if built is None:
         return row._replace(state=ChangeState.UNKNOWN, reason=_OTHER_TEXT)
     found = own.get(built)
+    if found is None and file.endswith(ASSEMBLY) and not _COMMENT.match(line.text):
+        # Code whose symbol is of no function, such as that of SYM_CODE_START().
+        return row._replace(state=ChangeState.UNKNOWN, reason=_ASSEMBLY)
     if found is None:
         return row
     row = row._replace(hits=found.hits, traces=found.traces)

@@ -21,13 +21,13 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
-from kcovdbg.input_file import decode_utf16, read_input
+from kcovdbg.input_file import read_input
 from kcovdbg.inputs.buffer_sources import find_trace_buffers, name_remarks, read_trace_records
 from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.kcov import amount_text, name_some
-from kcovdbg.patch.change import read_diff
+from kcovdbg.patch.change import decode_diff, read_diff
 from kcovdbg.patch.changed_lines import (
     REASONS,
     BuiltFiles,
@@ -92,7 +92,9 @@ _MEANINGS: Final = {
     "reason": Meaning(
         "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
         "`text` or `file`: the kernel was built from another text; `module`: a module "
-        "whose file is not named may have the code; `path`: not in the tree",
+        "whose file is not named may have the code; `path`: not in the tree; `assembly`: "
+        "assembly outside of functions, which may have code; `order`: several patches change "
+        "the file, and its source is missing",
         "it is known",
     ),
     "option": Meaning(
@@ -136,7 +138,10 @@ def _run(context: Context, args: Namespace) -> Lines:
     modules = points.find_module_tables()
     built = BuiltFiles(_list_files((table, *modules)))
     read = context.kernel.sources.tree.read
-    placed = [place_change(change, built, read) for change in changes]
+    patches = Counter(change.file for change in changes)
+    placed = [
+        place_change(change, built, read, is_only=patches[change.file] == 1) for change in changes
+    ]
     files = _judge(context, placed, (table, *modules), traces)
     rows = [row for file in files for row in file.rows]
     context.status = _find_status(count_states(rows))
@@ -188,10 +193,14 @@ def _judge(
     options = _find_options(context, placed)
     files: list[PatchFile] = []
     for one in placed:
-        rule = None
+        rule, is_in_tree = None, True
         if options is not None and not one.names and one.change.is_inside:
             rule = options.find(one.change.file)
-        files.append(judge_change(one, states, lacks_modules=lacks_modules, rule=rule))
+            is_in_tree = not options.lacks(one.change.file)
+        judged = judge_change(
+            one, states, lacks_modules=lacks_modules, rule=rule, is_in_tree=is_in_tree
+        )
+        files.append(judged)
     return files
 
 
@@ -234,7 +243,7 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
         data = sys.stdin.buffer.read(find_limit(TEXT_SIZE) + 1)
         if len(data) > find_limit(TEXT_SIZE):
             raise over_limit(TEXT_SIZE, "standard input")
-        return decode_utf16(data).decode("utf-8", "replace"), "standard input"
+        return decode_diff(data, "standard input"), "standard input"
     if confinement is not None and "\n" in word:
         return word, "the change"
     if confinement is not None and context.args.change is None:
@@ -248,7 +257,7 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     if confinement is not None or is_file:
         # Another program's words start no program.
         path, folder = confine(word, confinement)
-        return decode_utf16(read_input(path, folder=folder)).decode("utf-8", "replace"), path
+        return decode_diff(read_input(path, folder=folder), path), path
     if context.workspace.reads_only:
         raise CapabilityError(
             "patch: only a script that is named may run git",

@@ -5,6 +5,7 @@ calls that they show.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from array import array
 from bisect import bisect_right
@@ -25,6 +26,8 @@ FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""
 BATCH: Final = 4096
 """Records that are looked up at a time after that."""
+ASSEMBLY: Final = ".S"
+"""The end of names of files with assembly, which is never instrumented."""
 _IN_FUNCTION: Final = 1
 _IN_FILE: Final = 2
 _EXCLUDED: Final = 4
@@ -132,12 +135,8 @@ def matches_path(pattern: str, file: str) -> bool:
     if is_pattern(pattern):
         return fnmatchcase(file, pattern)
     path = file.removeprefix("./")
-    pattern = pattern.removeprefix("./")
-    return (
-        path == pattern
-        or path.endswith("/" + pattern)
-        or path.startswith(pattern.rstrip("/") + "/")
-    )
+    pattern = posixpath.normpath(pattern)
+    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern + "/")
 
 
 def is_file_name(text: str) -> bool:

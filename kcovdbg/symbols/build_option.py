@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError
-from kcovdbg.input_file import read_input
+from kcovdbg.input_file import is_file, read_input
 
 _NAMES: Final = ("Kbuild", "Makefile")
 # obj-$(CONFIG_X) += a.o b/, a-y := c.o, a-$(CONFIG_X) += d.o, a-objs := e.o
@@ -64,6 +64,13 @@ class BuildOptions:
             return None
         root = Path(str(path).removesuffix(f"/{file}") or "/")
         return cls(root.resolve())
+
+    def lacks(self, file: str) -> bool:
+        """Return whether this is the root of a tree that does not have a file.
+
+        :param file: relative to the root, without ``..``.
+        """
+        return is_file(self._tree / "Makefile") and not is_file(self._tree / file)
 
     def find(self, file: str) -> BuildRule | None:
         """Return what builds a file; None where the Makefiles do not say.

@@ -80,6 +80,10 @@ class CodeQuestion:
 
     def explain(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield whether code ran, and if not, what stood before it."""
+        if subject.is_assembly:
+            answer = f"{subject.name} is assembly, which is not instrumented"
+            yield Answer("code-not-instrumented", answer, {"points": 0})
+            return
         if not subject.functions:
             because = f": {subject.lack}" if subject.lack else ""
             answer = f"the kernel has no code of {subject.name}{because}"

@@ -5,6 +5,7 @@ and the lines or addresses in them.
 
 from __future__ import annotations
 
+import posixpath
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.code_names import check_code, unknown_file
 from kcovdbg.model.kcov import name_some
 from kcovdbg.records.line_states import Quality, TraceRecords
-from kcovdbg.records.located_records import is_file_name, matches_path
+from kcovdbg.records.located_records import ASSEMBLY, is_file_name, matches_path
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.why.code_name import LINE
 from kcovdbg.why.joined_code import JoinedTable, WholeCode
@@ -44,6 +45,8 @@ class CodeSubject(NamedTuple):
     """Why the kernel has no code of the line, or what may have some; empty where unknown."""
     function: str | None = None
     """The name of the function; None for lines and addresses."""
+    is_assembly: bool = False
+    """Whether it is a line of assembly outside of functions, which may have code."""
 
     def find_addresses(self, start: int, size: int) -> Sequence[int]:
         """Return the addresses in a range."""
@@ -105,8 +108,9 @@ class SubjectFinder:
     def _find_line(self, pattern: str, line: int) -> CodeSubject:
         blocks = self._table.blocks
         assert blocks is not None
+        pattern = self._name_in_tree(pattern)
         files = [file for file in blocks.files if matches_path(pattern, file)]
-        exact = [file for file in files if file.removeprefix("./") == pattern.removeprefix("./")]
+        exact = [file for file in files if file.removeprefix("./") == pattern]
         if exact:
             files = exact
         if not files:
@@ -122,10 +126,21 @@ class SubjectFinder:
         place = (files[0], line)
         name = f"{files[0].removeprefix('./')}:{line}"
         functions = tuple(self._find_functions_with(place))
+        if not functions and place[0].endswith(ASSEMBLY):
+            return CodeSubject(name, (), place, is_assembly=True)
         lack = ""
         if not functions and isinstance(self._table, JoinedTable):
             lack = self._table.explain_lack(place[0])
         return CodeSubject(name, functions, place, lack=lack)
+
+    def _name_in_tree(self, path: str) -> str:
+        """Return the shortest form of a path, relative to the source tree if it leads into it."""
+        name = posixpath.normpath(path)
+        for folder in self._context.kernel.options.source_folders:
+            root = posixpath.abspath(folder)
+            if name.startswith(f"{root}/"):
+                return posixpath.relpath(name, root)
+        return name
 
     def _explain_not_built(self, file: str) -> str | None:
         """Return why a file is not built, None where the source tree does not have it."""

@@ -19,6 +19,7 @@ from kcovdbg.model.task import Task
 from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.code_name import find_address
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, Values, find_interrupt
 
@@ -44,7 +45,7 @@ def explain_function(
     named = {"function": function}
     if points:
         yield _explain_points(function, points, trace)
-    elif table.functions_named(function):
+    elif _is_in_image(context, table, function):
         answer = (
             f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, "
             f"assembler)"
@@ -54,6 +55,12 @@ def explain_function(
         yield _explain_module_function(context, function)
     else:
         yield _explain_module_records(context, function, trace)
+
+
+def _is_in_image(context: Context, table: LocationTable, function: str) -> bool:
+    """Return whether the image has code of that name, also code whose symbol is of no function."""
+    starts = [code.start for code in context.names.find_code(function)]
+    return any(text.start <= start < text.end for text in table.text_ranges() for start in starts)
 
 
 def _explain_points(function: str, points: Sequence[int], trace: TraceRecords | None) -> Answer:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Diffs of every shape, beside what git and diff are known to write; and hostile ones."""
 
+import base64
+import gzip
+import quopri
+import re
 import subprocess
 import time
 
@@ -9,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.patch.change import read_diff
+from kcovdbg.patch.change import decode_diff, read_diff
 
 MAIL = """From 0123456789abcdef0123456789abcdef01234567 Mon Sep 17 00:00:00 2001
 From: A <a@example.org>
@@ -68,6 +72,59 @@ def test_mails_of_an_archive(start):
     mail = mail.replace("A message may", "+ Added by the message.\nA message may")
     second = mail.replace("fs/open.c", "fs/read.c").replace("+new", "+newer")
     assert added(mail + second) == [("fs/open.c", 11, "new"), ("fs/read.c", 11, "newer")]
+
+
+def _encode_mail(encoding):
+    header, _, body = MAIL.encode().partition(b"\n\n")
+    encode = {"quoted-printable": quopri.encodestring, "base64": base64.encodebytes}[encoding]
+    return header + b"\nContent-Transfer-Encoding: %s\n\n" % encoding.encode() + encode(body)
+
+
+def _attach_mail(name):
+    header, _, body = MAIL.encode().partition(b"\n\n")
+    return (
+        header
+        + b'\nContent-Type: multipart/mixed; boundary="b"\n\n--b\n\nsee below\n--b\n'
+        + b"Content-Disposition: attachment; filename=%s\n" % name.encode()
+        + b"Content-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\n"
+        + base64.encodebytes(body)
+        + b"--b--\n"
+    )
+
+
+COLORED = re.sub(r"(?m)^([-+@d].*)$", "\x1b[1m\\1\x1b[m", MAIL[MAIL.index("diff --git") :])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gzip.compress(MAIL.encode()),
+        MAIL.encode("utf-16"),
+        _encode_mail("quoted-printable"),
+        _encode_mail("base64"),
+        _attach_mail("a.patch"),
+        COLORED.encode(),
+    ],
+    ids=["gzip", "utf-16", "quoted-printable", "base64", "attached", "colors"],
+)
+def test_forms_in_which_diffs_are_kept(data):
+    assert added(decode_diff(data, "a diff")) == [("fs/open.c", 11, "new")]
+
+
+def test_several_encoded_mails():
+    second = MAIL.replace("fs/open.c", "fs/read.c").replace("+new", "+x = '=3D';")
+    mails = _encode_mail("base64") + second.encode()
+    assert added(decode_diff(mails, "mails")) == [
+        ("fs/open.c", 11, "new"),
+        ("fs/read.c", 11, "x = '=3D';"),
+    ]
+
+
+def test_a_mail_of_nested_parts_is_refused():
+    parts = b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n"
+    mail = b"".join(parts % (number, number) for number in range(2000))
+    with pytest.raises(KcovdbgError):
+        decode_diff(mail, "a mail")
 
 
 def test_of_a_tree_in_git(tmp_path):

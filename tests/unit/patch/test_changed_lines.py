@@ -230,3 +230,36 @@ def test_makefiles_out_of_the_tree_are_not_read(tmp_path):
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "fs").symlink_to(tmp_path / "other")
     assert BuildOptions((tmp_path / "tree").resolve()).find("fs/a.c") is None
+
+
+def test_lines_of_a_file_that_several_patches_change():
+    """Each patch moves the lines of the others: only the source says where they are."""
+    built = BuiltFiles(["fs/a.c"])
+    change = change_of(TEXT, 7, 9, "fs/a.c")
+    states = {"fs/a.c": {7: JoinedLine(LineState.EXECUTED, 1, ())}}
+    for lines, state, reason in (((), "unknown", "order"), (TEXT, "executed", None)):
+        source = SourceText("fs/a.c", lines)
+        placed = place_change(change, built, {"fs/a.c": source}.__getitem__, is_only=False)
+        found = judge_change(placed, states)
+        assert (found.rows[0].state.value, found.rows[0].reason) == (state, reason)
+
+
+def test_a_path_that_the_tree_does_not_have(tmp_path):
+    """Such as one with a prefix that no other tree has: whether it is built is unknown."""
+    (tmp_path / "fs").mkdir()
+    for name in ("Makefile", "fs/a.c"):
+        (tmp_path / name).touch()
+    options = BuildOptions(tmp_path)
+    for file, state in (("fs/a.c", "not-built"), ("linux/fs/a.c", "unknown")):
+        placed = place_without_code(change_of(("a",), 1, 1, file))
+        found = judge_change(placed, {}, is_in_tree=not options.lacks(file))
+        assert found.rows[0].state.value == state
+
+
+def test_assembly_outside_of_functions_may_have_code():
+    text = ("\tswapgs", "/* a note */", "", "#ifdef A", " * of two lines")
+    placed = place_change(
+        change_of(text, 1, 5, "a.S"), BuiltFiles(["a.S"]), lambda _: SourceText("a.S", text)
+    )
+    found = judge_change(placed, {"a.S": {}})
+    assert [row.state.value for row in found.rows] == ["unknown"] + ["no-code"] * 4

@@ -32,6 +32,18 @@ from tests.support.state import Streams, make_workspace, strict_schema
 
 SOURCE = Path(__file__).parents[2] / "support" / "programs" / "called.c"
 FILE = "dir/called.c"
+ASSEMBLY = "dir/entry.S"
+# As SYM_CODE_START() makes it: the symbol is of no function.
+ENTRY = """.globl entry
+.section .entry.text, "ax"
+entry:
+    nop
+    ret
+.data
+.globl table
+table:
+    .quad 1
+"""
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the program makes system calls of x86-64"
@@ -56,8 +68,10 @@ class Program:
         ]
         options += ["-fsanitize-coverage=trace-pc,trace-cmp", "-fno-optimize-sibling-calls"]
         run(["gcc", *options, "-c", FILE, "-o", "called.o"], folder)
+        (folder / ASSEMBLY).write_text(ENTRY)
+        run(["gcc", "-g", "-c", ASSEMBLY, "-o", "entry.o"], folder)
         link = ["-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1", "-Wl,-z,noexecstack"]
-        run(["gcc", *link, "-o", "image", "called.o"], folder)
+        run(["gcc", *link, "-o", "image", "called.o", "entry.o"], folder)
         self.image = folder / "image"
         with ElfFile(self.image) as elf:
             make_table(elf).write(folder / "table")
@@ -111,6 +125,32 @@ def program(tmp_path, capsys):
 def row_of(rows, code):
     (row,) = [row for row in rows if row["code"] == code]
     return row
+
+
+@pytest.mark.parametrize("traces", [(), ("1",)])
+def test_assembly_outside_of_functions(program, traces):
+    """It has code, and is of no module."""
+    names = [program.record(*traces)] if traces else []
+    for subject in ("entry", f"{ASSEMBLY}:4"):
+        (row,) = program.ask(subject, *names)
+        assert row["code"].endswith("-not-instrumented"), row
+
+
+def test_data_is_no_function(program):
+    assert program.ask("table", program.record("1")) == []
+    assert program.status == 2
+
+
+def test_paths_of_other_forms(program):
+    line = program.line("CALL int helper") + 2
+    for path in (f"./dir//called.c:{line}", f"dir/../{FILE}:{line}"):
+        assert program.codes(path, program.record("1")) == program.codes(
+            f"{FILE}:{line}", program.record("1")
+        )
+    words = ["--source-dir", str(program.folder), "-s", str(program.image), "why", "--json"]
+    assert main([*words, f"{program.folder}/{FILE}:{line}"]) == 0
+    rows = json.loads(program.out())
+    assert "code-absent" not in {row["code"] for row in rows}
 
 
 def test_function_that_ran(program):
