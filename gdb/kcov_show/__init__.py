@@ -2,9 +2,9 @@
 """``kcov-show`` inside GDB: commands, parameters, functions, pretty printers, MI, and a window of
 the TUI.
 
-This is a client of a process with kcovdbg and drgn (kcovdbg.frontends.gdb), to which it lends what
-GDB has open. It uses the standard library of Python 3.8 and GDB's module, and imports nothing of
-kcovdbg. GDB owns packets, modes of the stub, selected threads and running.
+kcovdbg and drgn run in another process, the child (kcovdbg.frontends.gdb). This package sends it
+command lines, and lends it what GDB has open: memory and registers. It uses the standard library of
+Python 3.8 and GDB's module, and imports nothing of kcovdbg.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def greet() -> None:
-    """Wait for the process; C-c leaves that to the first command."""
+    """Wait until the child serves; after C-c, the first command waits for it."""
     import contextlib
 
     from . import commands

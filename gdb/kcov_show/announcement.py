@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A line at the prompt about where the kernel is, before the user sets a breakpoint at the wrong
-address.
+"""A line before the prompt that tells the kernel's KASLR offset, so that no user sets a breakpoint
+at an address without it.
 """
 
 from __future__ import annotations

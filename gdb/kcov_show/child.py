@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The process with kcovdbg, and messages to and from it: two lengths, JSON, and bytes."""
+"""The child: the process that runs kcovdbg for GDB, and the messages to and from it.
+
+A message has the lengths of its two parts, a JSON object, and bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,15 @@ _HINT = (
 # The first two are for GDB's own Python; the others are the size of the terminal when GDB was
 # started.
 _NOT_INHERITED = ("PYTHONHOME", "PYTHONPATH", "COLUMNS", "LINES")
-# Seconds until a process that was started must serve: it imports for one second, longer on a
-# machine that is short of memory.
+# Seconds that a child has to start. Its imports take one second, longer on a machine that is short
+# of memory.
 _PATIENCE = 60.0
 
 Fields = Dict[str, Any]
 
 
 class LostError(Exception):
-    """The process has ended."""
+    """The child has ended."""
 
 
 def find_python() -> str:
@@ -60,7 +63,7 @@ def find_python() -> str:
 
 
 def _find_scripts() -> Iterator[str]:
-    """Yield the paths that the program kcovdbg may have, this file's installation first."""
+    """Yield where the program kcovdbg may be; the installation with this file comes first."""
     installed = re.match(r"(.*)/(?:lib|lib64)/python3[^/]*/(?:site|dist)-packages/kcovdbg/", _HERE)
     if installed is not None:
         yield os.path.join(installed[1], "bin", "kcovdbg")
@@ -68,28 +71,28 @@ def _find_scripts() -> Iterator[str]:
         # A checkout.
         yield os.path.join(os.path.dirname(os.path.dirname(_HERE)), ".venv", "bin", "kcovdbg")
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        # No others: what is in the current directory is not to be run.
+        # A relative path would run programs of the current directory.
         if os.path.isabs(folder):
             yield os.path.join(folder, "kcovdbg")
 
 
 class Child:
-    """The process."""
+    """The process, and the socket to it."""
 
     def __init__(self) -> None:
         python = find_python()
         environment = {
             name: value for name, value in os.environ.items() if name not in _NOT_INHERITED
         }
-        # Nothing is imported from the current directory; Python 3.10 knows no such variable, and
-        # takes the folder below.
+        # Python imports nothing from the current directory. Python 3.10 does not know the variable;
+        # the child starts in / for it.
         environment["PYTHONSAFEPATH"] = "1"
         # Commands do not use drgn's plugins, whose import takes up to 180 ms. drgn prints a
         # traceback if C-c comes meanwhile.
         environment["DRGN_DISABLE_PLUGINS"] = "*"
         ours, theirs = socket.socketpair()
         try:
-            # In a session of its own: C-c is GDB's, which passes it on.
+            # In a session of its own, the child gets no C-c from the terminal; GDB passes it on.
             self._process = subprocess.Popen(
                 [python, "-m", "kcovdbg.frontends.gdb.server", str(theirs.fileno())],
                 cwd="/",
@@ -107,16 +110,17 @@ class Child:
             theirs.close()
         self._socket = ours
         self._buffer = bytearray()
-        # Bytes of the message in front that was received, and is neither answered nor released.
+        # Length of the message at the start of the buffer that was returned by receive(), but
+        # neither answered nor released.
         self._received = 0
         self.python = python
         self._is_ready = False
 
     def greet(self, patience: float = _PATIENCE) -> None:
-        """Wait until the process serves.
+        """Wait until the child serves.
 
         :param patience: in seconds.
-        :raises gdb.GdbError: when it cannot be used, or does not serve in time.
+        :raises gdb.GdbError: when the child cannot be used, or does not serve in time.
         """
         if not self._is_ready:
             if not self._wait(patience):
@@ -145,18 +149,20 @@ class Child:
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def is_alive(self) -> bool:
-        """Return whether the process runs."""
+        """Return whether the child runs."""
         return self._process.poll() is None
 
     def interrupt(self) -> None:
-        """Pass C-c on."""
+        """Pass C-c on to the child."""
         self._process.send_signal(signal.SIGINT)
 
     def send(self, fields: Fields, data: bytes = b"") -> None:
-        """Send a message whole: after a part of one, the rest would be taken for another. The one
-        that was received is answered by it, or was before.
+        """Send a message, and release the received one, which this message may answer.
 
-        :raises LostError: when the process has ended.
+        C-c is delayed until the whole message is sent: after a part of it, the child would take
+        the next message for the rest.
+
+        :raises LostError: when the child has ended.
         """
         text = json.dumps(fields).encode()
         message = memoryview(_HEAD.pack(len(text), len(data)) + text + data)
@@ -177,10 +183,12 @@ class Child:
             raise interrupt
 
     def receive(self) -> Tuple[Fields, bytes]:
-        """Return the next message, again and again until it is answered or released: C-c may raise
-        before the caller has it.
+        """Return the next message.
 
-        :raises LostError: when the process has ended.
+        The same message is returned until it is answered or released: C-c may come before the
+        caller has it.
+
+        :raises LostError: when the child has ended.
         """
         while True:
             if len(self._buffer) >= _HEAD.size:
@@ -190,7 +198,7 @@ class Child:
                     text, rest = self._buffer[_HEAD.size : middle], self._buffer[middle:end]
                     self._received = end
                     return json.loads(text.decode()), bytes(rest)
-            # After C-c the kernel goes on with recv(), and ends select().
+            # Wait in select(), which C-c interrupts, as recv() goes on after a signal.
             self._wait()
             masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
@@ -204,12 +212,12 @@ class Child:
                 raise LostError
 
     def release(self) -> None:
-        """Take away the message that was received, which needs no answer."""
+        """Forget the received message, which needs no answer."""
         size, self._received = self._received, 0
         del self._buffer[:size]
 
     def end(self) -> None:
-        """End the process."""
+        """End the child."""
         self._socket.close()
         try:
             self._process.kill()

@@ -15,9 +15,9 @@ from . import expressions, output
 from .lender import Lender
 
 NAME = "kcov-show"
-# Lets the machine run, as its user asks.
+# The only command that lets the machine run.
 _RUNS = "catch"
-# Seconds that `source` waits for the process, whose problems are then reported before any command.
+# Seconds that `source` waits for the child, to report its problems before the first command.
 _PATIENCE = 10.0
 _HELP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "commands.json")
 
@@ -47,17 +47,19 @@ def run(lender: Lender, name: str, line: str, *, from_tty: bool = False) -> None
 
 
 def _load_symbols(path: str, offset: int) -> None:
-    """Have GDB load the symbols of a file whose path may have quotes and newlines: GDB runs each
-    line of a command.
+    """Have GDB load the symbols of a file.
 
-    :raises gdb.GdbError: when it cannot be opened.
+    The command names an open descriptor and not the path, which may have quotes and newlines: GDB
+    would run each line as a command.
+
+    :raises gdb.GdbError: when the file cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise gdb.GdbError("could not open %a: %s" % (path, error.strerror)) from None
     try:
-        # GDB follows the link, and keeps the path that it leads to.
+        # GDB follows the link in /proc, and remembers the file's own path.
         gdb.execute(
             "with confirm off -- symbol-file /proc/self/fd/%d -o %#x" % (descriptor, offset),
             to_string=True,
@@ -100,7 +102,7 @@ class _Show(gdb.Command):
         super().__init__(NAME, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Run a line that no subcommand matches: an empty one lists the commands."""
+        """Run a line that no subcommand matches; an empty line lists the commands."""
         self.dont_repeat()
         run(self._lender, "", argument or "help", from_tty=from_tty)
 
@@ -108,7 +110,8 @@ class _Show(gdb.Command):
 class _Subcommand(gdb.Command):
     """One command, under one of its names.
 
-    :param command: the name of the command.
+    :param name: the command's name or an alias.
+    :param command: the command's name.
     """
 
     def __init__(self, lender: Lender, name: str, command: str, text: str) -> None:
@@ -149,18 +152,18 @@ class _Info(gdb.Command):
         super().__init__("info kcov", gdb.COMMAND_STATUS)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Run ``info``, or the command that is named."""
+        """Run ``info``, or the command in the argument."""
         self.dont_repeat()
         run(self._lender, "", argument or "info", from_tty=from_tty)
 
 
 class _Mi(gdb.MICommand):
-    """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and
-    ``remarks``.
+    """``-kcov-show COMMAND [ARGUMENT...]`` for MI.
 
-    ``catch`` lets the machine run, and GDB answers ``^running``. What it found follows when the
-    machine has stopped, as ``=kcov-show,rows=[...],remarks=[...]``; before GDB 14, whose Python
-    cannot make such records, as JSON on the console.
+    The answer has ``rows``, which are those of ``--json`` with every value as a string, and
+    ``remarks``. ``catch`` lets the machine run: GDB answers ``^running``, and the rows follow when
+    the machine has stopped, as ``=kcov-show,rows=[...],remarks=[...]``. Before GDB 14, whose Python
+    cannot make such records, they follow as JSON on the console.
     """
 
     def __init__(self, lender: Lender) -> None:
@@ -179,19 +182,19 @@ class _Mi(gdb.MICommand):
             rows = json.loads(texts["out"] or "[]")
             return {"rows": rows, "remarks": texts["err"].splitlines()}
 
-        words = [
-            expressions.evaluate(word) if expressions.is_expression(word) else word
-            for word in arguments
-        ]
-        plain: Dict[str, Any] = {"width": None, "styled": False, "color": "never", "format": "json"}
+        words = list(arguments)
+        for index, word in enumerate(words):
+            if expressions.is_expression(word):
+                words[index] = expressions.evaluate(word)
+        fields: Dict[str, Any] = {"width": None, "styled": False, "color": "never"}
         if words[0] == _RUNS:
-            plain.update(may_run=True, deliver=lambda _answer: _notify(gather()))
-        answer = self._lender.ask("run", write, words=words, **plain)
+            fields.update(may_run=True, deliver=lambda _answer: _notify(gather()))
+        answer = self._lender.ask("run", write, words=words, format="json", **fields)
         return _words(gather()) if answer else None
 
 
 def _notify(found: Dict[str, Any]) -> None:
-    """Report what a command found after GDB had answered that the machine runs."""
+    """Report the rows of a command that let the machine run."""
     notify = getattr(gdb, "notify_mi", None)
     if notify is not None:
         notify(NAME, _words(found))
@@ -200,7 +203,7 @@ def _notify(found: Dict[str, Any]) -> None:
 
 
 def _words(value: Any) -> Any:
-    """Return a value with words for what MI lacks, as JSON spells them."""
+    """Return a value with null, true and false as words, because MI has only strings."""
     if isinstance(value, dict):
         return {_name(key): _words(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -216,7 +219,7 @@ def _name(key: str) -> str:
 
 
 def define(lender: Lender) -> None:
-    """Define the commands in GDB, and start the process."""
+    """Define the commands in GDB, and start the child."""
     _Show(lender)
     _Info(lender)
     _Mi(lender)
@@ -231,7 +234,7 @@ def define(lender: Lender) -> None:
 
 
 def greet(lender: Lender) -> None:
-    """Wait a moment for the process."""
+    """Wait some seconds until the child serves."""
     try:
         lender.greet(_PATIENCE)
     except gdb.GdbError as error:
@@ -240,7 +243,7 @@ def greet(lender: Lender) -> None:
 
 
 def _read_help() -> Dict[str, Dict[str, Any]]:
-    """Return aliases and help of each command by its name."""
+    """Return each command's aliases and help, by its name."""
     with open(_HELP, encoding="utf-8") as file:
         known: Dict[str, Dict[str, Any]] = json.load(file)
     return known

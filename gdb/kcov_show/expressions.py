@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Match
 
 import gdb
 
@@ -18,8 +19,8 @@ _ADDRESS_MASK = (1 << 64) - 1
 
 
 def is_expression(word: str) -> bool:
-    """Return whether a word is an expression: a convenience variable, a register, a function's
-    call, or what begins so.
+    """Return whether a word is an expression: it begins with a convenience variable, a register, or
+    a call of a function such as ``$kcov(41)``.
     """
     return re.match(r"\$[A-Za-z_]", word) is not None
 
@@ -32,16 +33,20 @@ def replace(line: str) -> str:
     if line.lstrip().startswith("!"):
         # A shell command.
         return line
-    return _PIECE.sub(
-        lambda match: evaluate(match[0]) if match.lastgroup == "expression" else match[0], line
-    )
+
+    def replace_piece(match: Match[str]) -> str:
+        if match.lastgroup == "expression":
+            return evaluate(match[0])
+        return match[0]
+
+    return _PIECE.sub(replace_piece, line)
 
 
 def evaluate(expression: str) -> str:
-    """Return the value of an expression as a command takes it: a pointer in hexadecimal, another
-    number in decimal digits.
+    """Return the value of an expression as a command takes it: a pointer in hexadecimal digits,
+    another number in decimal digits.
 
-    :raises gdb.GdbError: when it has none.
+    :raises gdb.GdbError: when the expression has no value.
     """
     try:
         value = gdb.parse_and_eval(expression)

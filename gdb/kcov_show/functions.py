@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``$kcov(tid)`` and others, for expressions and the conditions of breakpoints. Without ``tid``,
-they are about the current task.
+"""``$kcov(tid)`` and other functions for expressions and conditions of breakpoints. Without
+``tid``, they are about the current task.
 
 Each call reads the target again, because it may have run since the last one.
 """
@@ -15,9 +15,9 @@ from .lender import Lender
 
 
 class _TaskFunction(gdb.Function):
-    """A number or a name about a task.
+    """A function that returns a number or a name about a task.
 
-    :param type_name: of what the number is the address of, None for other values.
+    :param type_name: if the number is an address, the type of the structure there.
     """
 
     def __init__(self, lender: Lender, name: str, type_name: Optional[str], doc: str) -> None:
@@ -41,24 +41,25 @@ _KCOV = """Return a task's struct kcov.
 
 Usage: $kcov ([TID])
 
-The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled
-remote coverage on; null where it has none. Example: print *$kcov(41)"""
+The struct kcov * that collects into the task. If none does, the one that the task enabled remote
+coverage on, or null. Example: print *$kcov(41)"""
 _COUNT = """Return how many records a task's buffer holds.
 
 Usage: $kcov_count ([TID])
 
-The count word of the buffer that kcov-show buffer TID shows, 0 where the task has none. Example:
+The count word of the buffer that kcov-show buffer TID shows, 0 if the task has no buffer. Example:
 break do_exit if $kcov_count() > 1000"""
 _MODE = """Return the name of a task's KCOV mode.
 
 Usage: $kcov_mode ([TID])
 
-Without prefix, flags masked. Example: break do_exit if $_streq($kcov_mode(41), "TRACE_PC")"""
+Without the prefix KCOV_MODE_, and without flags. Example:
+break do_exit if $_streq($kcov_mode(41), "TRACE_PC")"""
 _AREA = """Return the buffer that a task collects into.
 
 Usage: $kcov_area ([TID])
 
-As unsigned long *, null where it has none. Example: x/8gx $kcov_area(41)"""
+As unsigned long *, null if the task has no buffer. Example: x/8gx $kcov_area(41)"""
 _TASK = """Return a task's struct task_struct.
 
 Usage: $kcov_task ([TID])

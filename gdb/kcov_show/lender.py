@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lends what GDB has open to the process: its memory, its registers, and the monitor of its stub.
+"""Lend the child what GDB has open: memory, registers, and the monitor of a stub.
 
-Only this file sends packets, and it leaves the stub and GDB as they were: the mode of memory, the
-selected thread and frame.
+Only this file sends packets to a stub. After each request it restores the stub's mode of memory,
+and GDB's selected thread and frame.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _EVENTS = (
     "inferior_deleted",
     "connection_removed",
 )
-# What the process may ask a monitor: nothing that changes the machine.
-_MONITOR = ("info registers", "info mtree -f", "info version", "info status")
+# The monitor commands that the child may run: none of them changes the machine.
+_MONITOR_COMMANDS = ("info registers", "info mtree -f", "info version", "info status")
 _PHYSICAL, _VIRTUAL = b"1", b"0"
 _PAGE = 4096
-# kgdb's buffer has 1024 characters on x86 (BUFMAX), two for each byte, and it does not check that
-# an answer fits.
-_KGDB_PIECE = 504
-# GDB takes this for the packets of a stub that names no size.
-_OTHER_PIECE = 156
-# kgdb numbers CPUs from -2 downwards.
-_KGDB_CPU = 0xFFFF_FFFE
+# Bytes of memory that one packet can ask for. kgdb's buffer has 1024 characters on x86 (BUFMAX),
+# two for each byte, and kgdb does not check that an answer fits.
+_KGDB_READ_SIZE = 504
+# GDB reads this much from a stub that does not name the size of its packets.
+_OTHER_READ_SIZE = 156
+# kgdb numbers the threads of CPUs downwards from -2.
+_KGDB_FIRST_THREAD = 0xFFFF_FFFE
 _THREAD_MASK = 0xFFFF_FFFF
 
-# The statuses of kcovdbg itself.
+# The exit statuses of kcovdbg itself.
 _FAILED, _INTERRUPTED = 2, 130
-# Seconds after which another C-c ends the process. One C-c may raise twice: in Python, and in the
-# next call of GDB.
+# Seconds between a first C-c, which the child gets, and a second one, which ends it. Sooner, the
+# second is the same: one C-c may raise in Python, and again in the next call of GDB.
 _PATIENCE = 1.0
 
 Write = Callable[[str, str], None]
@@ -54,7 +54,7 @@ Deliver = Callable[["Fields"], None]
 
 
 class _RunsInBackgroundError(Exception):
-    """The machine runs in the background: the request is answered when it has stopped."""
+    """The machine runs in the background, and the child answers once the machine has stopped."""
 
 
 class Stub:
@@ -65,69 +65,86 @@ class Stub:
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self._before: Optional[bytes] = None
+        # The mode of memory before the current request, and now; None between requests.
+        self._mode_before: Optional[bytes] = None
         self._mode: Optional[bytes] = None
-        if self.send("qqemu.sstepbits"):
+        self._read_size = _OTHER_READ_SIZE
+        self.kind = "other"
+        if self._send("qqemu.sstepbits"):
             self.kind = "qemu"
-            # GDB has asked this before; the second answer changes nothing between GDB and the stub.
-            answer = self.send("qSupported:multiprocess+;hwbreak+")
-            found = re.search(rb"PacketSize=([0-9a-f]+)", answer)
-            size = int(found[1], 16) if found is not None else 0
-            self._piece = max((size - 4) // 2, _OTHER_PIECE)
-            if size and size % _PAGE == 0:
-                # QEMU reads exactly half of its packet size: a page takes two packets, not three.
-                self._piece = size // 2
-            if self.send("qqemu.PhyMemMode") == _PHYSICAL:
-                # It outlasts the connection of a debugger that ended in the middle.
-                self.send("Qqemu.PhyMemMode:0")
-                write(
-                    "err",
-                    "kcovdbg: QEMU's stub read physical memory, as another debugger left it; "
-                    "now it reads virtual memory\n",
-                )
+            self._read_size = self._find_qemu_read_size()
+            self._leave_physical_memory()
         # kgdb's name of its thread -2 (kernel/debug/gdbstub.c).
-        elif self.send("qThreadExtraInfo,fffffffe") == b"shadowCPU0".hex().encode():
-            self.kind, self._piece = "kgdb", _KGDB_PIECE
-        else:
-            self.kind, self._piece = "other", _OTHER_PIECE
+        elif self._send("qThreadExtraInfo,fffffffe") == b"shadowCPU0".hex().encode():
+            self.kind = "kgdb"
+            self._read_size = _KGDB_READ_SIZE
 
-    def send(self, packet: str) -> bytes:
-        """Send a packet and return its answer, empty where the stub does not know it."""
+    def _send(self, packet: str) -> bytes:
+        """Send a packet and return its answer, which is empty if the stub does not know the
+        packet.
+        """
         answer: Optional[bytes] = self.connection.send_packet(packet)
         return answer or b""
+
+    def _find_qemu_read_size(self) -> int:
+        # GDB has asked this before; the second answer changes nothing between GDB and the stub.
+        answer = self._send("qSupported:multiprocess+;hwbreak+")
+        found = re.search(rb"PacketSize=([0-9a-f]+)", answer)
+        if found is None:
+            return _OTHER_READ_SIZE
+        packet_size = int(found[1], 16)
+        if packet_size and packet_size % _PAGE == 0:
+            # QEMU reads exactly half of its packet size: a page takes two packets, not three.
+            return packet_size // 2
+        return max((packet_size - 4) // 2, _OTHER_READ_SIZE)
+
+    def _leave_physical_memory(self) -> None:
+        """Undo what a debugger left behind that ended while it read physical memory: QEMU keeps
+        the mode after the connection.
+        """
+        if self._send("qqemu.PhyMemMode") == _PHYSICAL:
+            self._set_mode(_VIRTUAL)
+            write(
+                "err",
+                "kcovdbg: QEMU's stub read physical memory, as another debugger left it; "
+                "now it reads virtual memory\n",
+            )
+
+    def _set_mode(self, mode: bytes) -> bytes:
+        return self._send("Qqemu.PhyMemMode:" + mode.decode())
 
     def use_mode(self, mode: bytes) -> bool:
         """Make reads physical or virtual, until :meth:`restore`; return whether the stub can."""
         if self.kind != "qemu":
             return mode == _VIRTUAL
         if self._mode is None:
-            self._before = self._mode = self.send("qqemu.PhyMemMode")
+            self._mode_before = self._mode = self._send("qqemu.PhyMemMode")
         if self._mode not in (_PHYSICAL, _VIRTUAL):
             return mode == _VIRTUAL
         if self._mode != mode:
-            # Unknown until it is answered: C-c may come in between.
+            # The mode is unknown until the answer is here: C-c may come in between.
             self._mode = b"?"
-            if self.send("Qqemu.PhyMemMode:" + mode.decode()) != b"OK":
-                self._mode = self._before
+            if self._set_mode(mode) != b"OK":
+                self._mode = self._mode_before
                 return False
             self._mode = mode
         return True
 
     def restore(self) -> None:
-        """Leave the mode as it was. After C-c in the middle, it can be called again."""
-        before = self._before or b""
+        """Restore the mode from before the request; can be called again if C-c ends a call."""
+        before = self._mode_before
         if before in (_PHYSICAL, _VIRTUAL) and self._mode != before:
-            self.send("Qqemu.PhyMemMode:" + before.decode())
-        self._before = self._mode = None
+            self._set_mode(before)
+        self._mode_before = self._mode = None
 
     def read(self, address: int, size: int, *, physical: bool) -> Tuple[bytes, Optional[str]]:
-        """Return memory, or as much as can be read, and why that is not all."""
+        """Return the memory at an address up to the first error, and that error."""
         data = bytearray()
         if not self.use_mode(_PHYSICAL if physical else _VIRTUAL):
             return b"", "no physical memory"
         while len(data) < size:
-            count = min(size - len(data), self._piece)
-            answer = self.send("m%x,%x" % (address + len(data), count))
+            count = min(size - len(data), self._read_size)
+            answer = self._send("m%x,%x" % (address + len(data), count))
             if len(answer) != 2 * count:
                 return bytes(data), answer[:20].decode("ascii", "replace") or "no answer"
             data += bytes.fromhex(answer.decode())
@@ -136,38 +153,58 @@ class Stub:
     def find_thread(self, number: int) -> Optional[gdb.InferiorThread]:
         """Return the thread of a CPU.
 
-        :param number: of the CPU, from 1.
+        :param number: number of the thread in QEMU's stub: 1 for the first CPU.
         """
-        wanted = number if self.kind != "kgdb" else _KGDB_CPU - (number - 1)
-        threads = gdb.selected_inferior().threads()
-        return next((thread for thread in threads if thread.ptid[1] & _THREAD_MASK == wanted), None)
+        for thread in gdb.selected_inferior().threads():
+            if self.find_cpu(thread) == number - 1:
+                return thread
+        return None
 
-    def number_of(self, thread: gdb.InferiorThread) -> int:
+    def find_cpu(self, thread: gdb.InferiorThread) -> int:
         """Return the number of a thread's CPU, from 0."""
-        number = thread.ptid[1] & _THREAD_MASK
-        return number - 1 if self.kind != "kgdb" else _KGDB_CPU - number
+        number: int = thread.ptid[1] & _THREAD_MASK
+        if self.kind == "kgdb":
+            return _KGDB_FIRST_THREAD - number
+        return number - 1
+
+
+class _Request:
+    """A message that the child answers; for the parameters see :meth:`Lender.ask`."""
+
+    def __init__(
+        self,
+        op: str,
+        number: int,
+        write: Optional[Write] = None,
+        deliver: Optional[Deliver] = None,
+        *,
+        may_run: bool = False,
+        may_type: bool = False,
+    ) -> None:
+        self.op = op
+        self.number = number
+        self.write = write
+        self.deliver = deliver
+        self.may_run = may_run
+        self.may_type = may_type
+        # When C-c came, by time.monotonic().
+        self.interrupted: Optional[float] = None
 
 
 class Lender:
-    """The process, and what it is lent."""
+    """Start the child, send it requests, and answer what it asks meanwhile."""
 
     def __init__(self) -> None:
         self._child: Optional[Child] = None
+        # Changes with each event after which the child must read again.
         self._generation = 0
+        # Messages to the child that have a number.
         self._count = 0
-        # The number of the current request.
-        self._request = 0
+        self._request: Optional[_Request] = None
         self._stub: Optional[Stub] = None
         self._core: Optional[Tuple[Any, Optional[str]]] = None
         self._watch: Optional[Watch] = None
         self._pipeline: Optional[Pipeline] = None
-        self._write: Optional[Write] = None
-        self._deliver: Optional[Deliver] = None
-        self._is_busy = False
-        self._may_run = False
-        self._may_type = False
-        # When C-c came during the request.
-        self._interrupted: Optional[float] = None
         for name in _EVENTS:
             registry = getattr(gdb.events, name, None)
             if registry is not None:
@@ -178,7 +215,7 @@ class Lender:
         self._generation += 1
 
     def start(self) -> Child:
-        """Return the process, started where there is none; it may not serve yet.
+        """Return the child, and start it if it does not run; it may not serve yet.
 
         :raises gdb.GdbError: when it cannot be started.
         """
@@ -188,10 +225,10 @@ class Lender:
         return self._child
 
     def greet(self, patience: float) -> None:
-        """Wait until the process serves.
+        """Start the child, and wait until it serves.
 
         :param patience: in seconds.
-        :raises gdb.GdbError: when it cannot be used, or does not serve in time.
+        :raises gdb.GdbError: when the child cannot be used, or does not serve in time.
         """
         self.start().greet(patience)
 
@@ -244,8 +281,8 @@ class Lender:
             hint = "connect to a guest: target remote ADDRESS"
             return _refuse(state, "the target has no CPU", hint)
         if thread.is_running():
-            # As in the condition of a breakpoint, where GDB has frames, and no event says that the
-            # machine has moved since.
+            # In the condition of a breakpoint, GDB says that the thread runs, but has its frames.
+            # No event says when the machine moves on.
             state["moves"] = True
             try:
                 gdb.selected_frame()
@@ -254,7 +291,7 @@ class Lender:
         if self._stub is None or self._stub.connection is not connection:
             self._stub = Stub(connection)
         state["stub"] = self._stub.kind
-        state["cpu"] = self._stub.number_of(thread)
+        state["cpu"] = self._stub.find_cpu(thread)
         return state
 
     @staticmethod
@@ -262,7 +299,7 @@ class Lender:
         word = str(gdb.parameter("kcov kaslr-offset") or "auto")
         return None if word == "auto" else int(word, 0)
 
-    # Requests to the process.
+    # Requests to the child.
 
     def ask(
         self,
@@ -274,37 +311,57 @@ class Lender:
         deliver: Optional[Deliver] = None,
         **fields: object,
     ) -> Fields:
-        """Send a request to the process, serve it until it has answered, and return that.
+        """Send a request to the child, serve the child until it has answered, and return the
+        answer.
 
-        The exit status of a line is in ``$_kcov_status`` afterwards.
+        Afterwards ``$_kcov_status`` is the exit status of the line that was run.
 
-        :param write: takes ``out`` or ``err`` and a text.
-        :param may_run: whether GDB lets the machine run when it asks for that.
+        :param write: called with ``out`` or ``err``, and a text.
+        :param may_run: whether the child may let the machine run.
         :param may_type: whether the programs of a pipe get the terminal.
-        :param deliver: makes the machine run in the background, and takes the answer when it has
-            stopped; the answer that is returned is then empty.
+        :param deliver: if given, the machine runs in the background: an empty answer is returned,
+            and deliver() is called with the answer when the machine has stopped.
         :raises gdb.GdbError: when the request failed, with the message for the user.
         :raises KeyboardInterrupt: after C-c.
         """
-        if self._is_busy:
+        if self._request is not None:
             raise gdb.GdbError("kcovdbg: another command runs")
-        self._is_busy, self._may_run, self._may_type = True, may_run, may_type
-        self._write, self._deliver = write, deliver
+        self._count += 1
+        request = _Request(op, self._count, write, deliver, may_run=may_run, may_type=may_type)
+        self._request = request
         try:
-            child, number = self._send(op, fields)
+            child = self._send(request, fields)
         except BaseException:
-            self._settle(op, _FAILED)
+            self._settle(request, _FAILED)
             raise
-        return self._finish(op, child, number)
+        return self._finish(child, request)
 
-    def _finish(self, op: str, child: Child, number: int) -> Fields:
-        """Serve a request until it is answered; return the answer, empty while the machine runs in
-        the background.
+    def _send(self, request: _Request, fields: Fields) -> Child:
+        """Send a request; return the child that has it."""
+        child = self.start()
+        child.greet()
+        message = dict(fields, op=request.op, n=request.number)
+        message.update(
+            state=self.describe(), cwd=os.getcwd(), debug=bool(gdb.parameter("kcov debug"))
+        )
+        try:
+            child.send(message)
+        except KeyboardInterrupt:
+            # The whole request was sent, and will be answered.
+            child.interrupt()
+            request.interrupted = time.monotonic()
+        except LostError:
+            raise self._lose() from None
+        return child
+
+    def _finish(self, child: Child, request: _Request) -> Fields:
+        """Serve the child until it has answered a request; return the answer, empty while the
+        machine runs in the background.
         """
         status = _FAILED
         is_over = True
         try:
-            answer = self._receive(child, number)
+            answer = self._receive(child, request)
             status = answer.get("status", 0)
         except _RunsInBackgroundError:
             is_over = False
@@ -314,73 +371,64 @@ class Lender:
             raise
         finally:
             if is_over:
-                self._settle(op, status)
+                self._settle(request, status)
         if answer.get("error"):
             raise gdb.GdbError(answer["error"])
         return answer
 
-    def _settle(self, op: str, status: int) -> None:
+    def _settle(self, request: _Request, status: int) -> None:
         """Be ready for the next request."""
-        self._is_busy = self._may_run = self._may_type = False
-        self._write = self._deliver = None
-        if op == "run":
+        self._request = None
+        if request.op == "run":
             gdb.set_convenience_variable("_kcov_status", status)
 
-    def _send(self, op: str, fields: Fields) -> Tuple[Child, int]:
-        """Send a request; return the process that has it, and its number."""
-        child = self.start()
-        child.greet()
-        self._count += 1
-        # Judging writes meanwhile takes further numbers.
-        number = self._request = self._count
-        request = dict(fields, op=op, n=number, state=self.describe(), cwd=os.getcwd())
-        request["debug"] = bool(gdb.parameter("kcov debug"))
+    def _receive(self, child: Child, request: _Request) -> Fields:
         try:
-            child.send(request)
-        except KeyboardInterrupt:
-            # The request is sent whole, and will be answered.
-            child.interrupt()
-            self._interrupted = time.monotonic()
+            return self._await(child, request, "done")
         except LostError:
             raise self._lose() from None
-        else:
-            self._interrupted = None
-        return child, number
+        finally:
+            self._end_pipeline()
 
-    def _receive(self, child: Child, number: int) -> Fields:
+    def _await(self, child: Child, request: _Request, op: str) -> Fields:
+        """Serve the child until it has answered a request; return the answer.
+
+        :param op: of the answer.
+        :raises LostError: when the child has ended.
+        :raises KeyboardInterrupt: after C-c, once the child has answered.
+        """
         try:
             while True:
                 try:
                     message, _ = child.receive()
-                    if message["op"] == "done":
-                        if message["n"] == number:
-                            break
+                    if message["op"] != op:
+                        self._serve(child, message, is_interrupted=request.interrupted is not None)
+                    elif message["n"] == request.number:
+                        break
+                    else:
                         child.release()
-                        continue
-                    self._serve(child, message, self._interrupted is not None)
                 except KeyboardInterrupt:
-                    if self._interrupted is None:
-                        self._interrupted = time.monotonic()
-                        child.interrupt()
-                    elif time.monotonic() - self._interrupted > _PATIENCE:
-                        # It is busy where its Python does not look, in drgn for instance.
+                    if request.interrupted is None:
+                        request.interrupted = time.monotonic()
+                        if request is self._request:
+                            child.interrupt()
+                    elif time.monotonic() - request.interrupted > _PATIENCE:
+                        # The child is busy where its Python sees no signal, for instance in drgn.
                         self._end()
                         raise
-        except LostError:
-            raise self._lose() from None
         finally:
             self._restore()
-            self._end_pipeline()
-        if self._interrupted is not None:
+        if request.interrupted is not None:
             raise KeyboardInterrupt
         return message
 
     def _lose(self) -> gdb.GdbError:
+        """Forget a child that has ended; return the error for the user."""
         self._end()
         return gdb.GdbError("kcovdbg: its process has ended; the next command starts another")
 
     def _restore(self) -> None:
-        """Leave the stub as it was, also when C-c comes meanwhile."""
+        """Restore the stub's mode of memory, also if C-c comes meanwhile."""
         for _ in range(3):
             try:
                 if self._stub is not None and self._stub.connection.is_valid():
@@ -391,11 +439,15 @@ class Lender:
             except gdb.error:
                 return
 
-    def _serve(self, child: Child, message: Fields, is_interrupted: bool) -> None:
-        """Do what the process asks for, and answer whatever happens: it waits for the answer."""
+    def _write(self, op: str, text: str) -> None:
+        if self._request is not None and self._request.write is not None:
+            self._request.write(op, text)
+
+    def _serve(self, child: Child, message: Fields, *, is_interrupted: bool) -> None:
+        """Do what the child asks for, and answer in any case, because the child waits."""
         if message["op"] in ("out", "err"):
             child.release()
-            if self._write is not None and not is_interrupted:
+            if not is_interrupted:
                 self._write(message["op"], message["text"])
             return
         data = b""
@@ -415,23 +467,24 @@ class Lender:
             raise interrupt
 
     def _end_pipeline(self) -> None:
-        """End the programs of a pipe that are still there, after an error or C-c."""
+        """End the programs of a pipe that still run after an error or C-c."""
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.end()
 
-    # Requests of the process.
+    # What the child can ask for: each returns the answer and its bytes.
 
     def _do_pipe(self, message: Fields) -> Tuple[Fields, bytes]:
         """Start the programs that read the answer."""
+        is_interactive = self._request is not None and self._request.may_type
         try:
-            self._pipeline = Pipeline(message["line"], is_interactive=self._may_type)
+            self._pipeline = Pipeline(message["line"], is_interactive=is_interactive)
         except OSError as error:
             return {"error": error.strerror}, b""
         return {"error": None}, b""
 
     def _do_feed(self, message: Fields) -> Tuple[Fields, bytes]:
-        """Give a part of the answer to the programs; tell whether they read on."""
+        """Give a part of the answer to the programs; say whether they want more."""
         return {"reads": self._pipeline is not None and self._pipeline.write(message["text"])}, b""
 
     def _do_finish(self, message: Fields) -> Tuple[Fields, bytes]:
@@ -444,8 +497,7 @@ class Lender:
         except KeyboardInterrupt:
             pipeline.end()
             raise
-        if self._write is not None:
-            self._write("out", output)
+        self._write("out", output)
         return {"status": status}, b""
 
     def _need_stub(self) -> Stub:
@@ -463,7 +515,7 @@ class Lender:
         return {"can": self._need_stub().use_mode(_PHYSICAL)}, b""
 
     def _do_monitor(self, message: Fields) -> Tuple[Fields, bytes]:
-        if message["command"] not in _MONITOR:
+        if message["command"] not in _MONITOR_COMMANDS:
             return {"text": None}, b""
         self._need_stub()
         try:
@@ -473,8 +525,8 @@ class Lender:
             return {"text": None}, b""
 
     def _do_registers(self, message: Fields) -> Tuple[Fields, bytes]:
-        # GDB unwinds again to select the frame: of physical memory it would make, and keep, wrong
-        # frames.
+        # To select a frame, GDB unwinds the stack; from physical memory it would get wrong frames,
+        # and keep them.
         stub = self._need_stub()
         stub.use_mode(_VIRTUAL)
         number = message["thread"]
@@ -495,50 +547,53 @@ class Lender:
                 frame.select()
 
     def _do_watch(self, message: Fields) -> Tuple[Fields, bytes]:
-        if not self._may_run:
+        request = self._request
+        if request is None or not request.may_run:
             error = "GDB lets the machine run for kcov-show catch only"
             return {"error": error, "hint": "continue"}, b""
         self._restore()
         spans = [tuple(span) for span in message["spans"]]
         self._watch = Watch(spans, message["seconds"], self._judge)
-        deliver = self._deliver
-        if deliver is not None:
-            problem = self._watch.start(lambda found: self._go_on(message["n"], found, deliver))
-            if problem is None:
-                raise _RunsInBackgroundError
-            self._watch = None
-            return problem, b""
-        try:
-            return self._watch.run(), b""
-        finally:
-            self._watch = None
+        deliver = request.deliver
+        if deliver is None:
+            try:
+                return self._watch.run(), b""
+            finally:
+                self._watch = None
 
-    def _go_on(self, number: int, found: Fields, deliver: Deliver) -> None:
-        """Go on with the request that let the machine run in the background.
+        def go_on(found: Fields) -> None:
+            self._go_on(request, deliver, dict(found, re=message["n"]))
 
-        :param number: of the process's request to let it run.
+        problem = self._watch.start(go_on)
+        if problem is None:
+            raise _RunsInBackgroundError
+        self._watch = None
+        return problem, b""
+
+    def _go_on(self, request: _Request, deliver: Deliver, answer: Fields) -> None:
+        """Finish a request after the machine ran in the background.
+
+        :param answer: tells the child how the run ended.
         """
         self._watch = None
         child = self._child
         assert child is not None
         try:
-            child.send(dict(found, re=number))
-            deliver(self._finish("run", child, self._request))
+            child.send(answer)
+            deliver(self._finish(child, request))
         except LostError:
-            self._settle("run", _FAILED)
+            self._settle(request, _FAILED)
             write("err", "%s\n" % self._lose())
         except gdb.GdbError as error:
             write("err", "%s\n" % error)
 
     def _do_symbol(self, message: Fields) -> Tuple[Fields, bytes]:
-        """Return the name of GDB's symbol at an address; GDB has these at hand, and reads no debug
-        info.
-        """
+        """Return the name of GDB's symbol at an address: GDB finds it without debug info."""
         text = gdb.execute("info symbol %#x" % message["address"], to_string=True)
         return {"name": text.split()[0] if " in section " in text else None}, b""
 
     def _do_address(self, message: Fields) -> Tuple[Fields, bytes]:
-        """Return the address of one of GDB's static symbols, None where it has none."""
+        """Return the address of one of GDB's static symbols, None if GDB does not know it."""
         try:
             symbol = gdb.lookup_static_symbol(message["name"])
             address = None if symbol is None else symbol.value().address
@@ -547,47 +602,27 @@ class Lender:
         return {"address": None if address is None else int(address) & (1 << 64) - 1}, b""
 
     def _judge(self) -> bool:
-        """Return whether the process wants the write that stopped the machine."""
+        """Return whether the child wants the write that stopped the machine.
+
+        :raises KeyboardInterrupt: after C-c, once the child has given its verdict.
+        """
         child, stub, thread = self._child, self._need_stub(), gdb.selected_thread()
         assert child is not None
         self._count += 1
-        count = self._count
-        cpu = None if thread is None else stub.number_of(thread)
-        child.send({"op": "judge", "n": count, "cpu": cpu})
-        interrupt = None
-        interrupted = 0.0
-        try:
-            while True:
-                try:
-                    message, _ = child.receive()
-                    if message["op"] != "verdict":
-                        self._serve(child, message, interrupt is not None)
-                    elif message["n"] == count:
-                        break
-                    else:
-                        child.release()
-                except KeyboardInterrupt as error:
-                    # The process gives its verdict first.
-                    if interrupt is None:
-                        interrupt, interrupted = error, time.monotonic()
-                    elif time.monotonic() - interrupted > _PATIENCE:
-                        self._end()
-                        raise LostError from None
-        finally:
-            self._restore()
-        if interrupt is not None:
-            raise interrupt
-        return bool(message["wanted"])
+        request = _Request("judge", self._count)
+        cpu = None if thread is None else stub.find_cpu(thread)
+        child.send({"op": request.op, "n": request.number, "cpu": cpu})
+        return bool(self._await(child, request, "verdict")["wanted"])
 
 
 def _find_source_folders() -> List[str]:
-    """Return the folders of ``directory``, without those that only GDB's own look-up knows."""
+    """Return the folders of GDB's ``directory``, without ``$cdir`` and ``$cwd``."""
     folders = str(gdb.parameter("directories") or "").split(":")
     return [folder for folder in folders if os.path.isabs(folder)]
 
 
 def _find_substitutions() -> List[Tuple[str, str]]:
-    """Return the rules of ``set substitute-path``, which GDB has no other call for."""
+    """Return the rules of ``set substitute-path``; GDB has no call for them but ``show``."""
     text = gdb.execute("show substitute-path", to_string=True)
     starts = ("  `", "  '")
     found = []
@@ -611,9 +646,7 @@ def _find_frame() -> Optional[gdb.Frame]:
 
 
 def _read_registers(names: List[str]) -> List[Optional[int]]:
-    """Return registers of the selected thread's innermost frame, None for those that GDB does not
-    know.
-    """
+    """Return registers of the selected thread's innermost frame, None for an unknown one."""
     found: List[Optional[int]] = []
     frame = gdb.newest_frame()
     for name in names:
@@ -627,17 +660,18 @@ def _read_registers(names: List[str]) -> List[Optional[int]]:
 
 def _find_core(inferior: Any) -> Optional[str]:
     """Return the path of the core that GDB reads."""
-    # Python can ask GDB 18 and later; of older ones, "info files" has the name.
+    # Only GDB 18 and later tells Python; before, "info files" has the name.
     name: Optional[str] = getattr(getattr(inferior, "corefile", None), "filename", None)
-    if name is None:
-        text = gdb.execute("info files", to_string=True)
-        match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
-        if match is not None:
-            return match[1]
-        # In other languages than English the line is found by its end. The program's line comes
-        # first.
-        for line in text.split("\n"):
-            named = re.match(r"\s+[`'«\"](.*)['»\"],", line)
-            if named is not None and re.search(r"\belf\d\d-", line[named.end() :]):
-                name = named[1]
+    if name is not None:
+        return name
+    text = gdb.execute("info files", to_string=True)
+    match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
+    if match is not None:
+        return match[1]
+    # GDB may speak another language than English. A line that names a file ends with the file's
+    # type, and the line of the core comes after the program's.
+    for line in text.split("\n"):
+        named = re.match(r"\s+[`'«\"](.*)['»\"],", line)
+        if named is not None and re.search(r"\belf\d\d-", line[named.end() :]):
+            name = named[1]
     return name

@@ -39,8 +39,8 @@ def to_host(text: str, *, narrow: bool = False) -> str:
 def write(op: str, text: str) -> None:
     """Write an answer (``out``) through GDB's pager, log and redirection, or a remark (``err``).
 
-    GDB redirects its own standard error with its standard output, into the pipe of ``| kcov-show
-    tasks --json | jq .`` as well: remarks go to that of the process.
+    Remarks go to standard error by way of Python: GDB's own would put them into the pipe of
+    ``| kcov-show tasks --json | jq .``.
 
     :raises KeyboardInterrupt: when the user answered q to GDB's pager.
     """
@@ -82,8 +82,8 @@ def is_interactive() -> bool:
 
 
 def is_batch() -> bool:
-    """Return whether GDB runs commands from its command line and ends (``-batch``), which no
-    parameter tells.
+    """Return whether GDB runs commands from its command line and ends (``-batch``); GDB has no
+    parameter that tells.
     """
     try:
         with open("/proc/self/cmdline", "rb") as file:

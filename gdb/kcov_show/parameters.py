@@ -18,8 +18,8 @@ class _Prefix(gdb.Command):
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Show all parameters, or list those that can be set, as GDB does for its own; before GDB
-        17 a prefix does nothing.
+        """Show all parameters, or list those that can be set, as GDB does for its own prefixes.
+        Before GDB 17, a prefix that Python defines does nothing by itself.
         """
         if argument:
             raise gdb.GdbError(
@@ -52,7 +52,7 @@ class _Choice(gdb.Parameter):
 class _Offset(gdb.Parameter):
     """auto: determined each time.
 
-    A number: the offset as for `symbol-file -o`, where the stub does not tell it.
+    A number: the offset as for `symbol-file -o`, if it cannot be determined.
     """
 
     set_doc = "Set the KASLR offset of the kernel image."

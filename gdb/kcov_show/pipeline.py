@@ -30,11 +30,11 @@ class Pipeline:
 
     def __init__(self, line: str, *, is_interactive: bool) -> None:
         self.is_interactive = is_interactive
-        # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
+        # Not every sh has pipefail; without it, the last program's status is the pipeline's.
         shell = ["sh", "-c"]
         if shutil.which("bash"):
             shell = ["bash", "--posix", "-o", "pipefail", "-c"]
-        # Open while the programs run.
+        # The file stays open while the programs run.
         self._output = None if is_interactive else tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*shell, line], stdin=subprocess.PIPE, stdout=self._output, preexec_fn=_end_with_parent
@@ -52,11 +52,9 @@ class Pipeline:
 
     def finish(self) -> Tuple[int, str]:
         """Wait until the programs have ended; return their exit status, negative for a signal, and
-        their output.
+        their output, which is empty if they write to the terminal.
 
-        Programs on the terminal write there, and return none.
-
-        :raises KeyboardInterrupt: after C-c, except to programs on the terminal, which get it
+        :raises KeyboardInterrupt: after C-c, unless the programs have the terminal: they get C-c
             themselves.
         """
         self._close_input()
@@ -74,9 +72,7 @@ class Pipeline:
             return status, file.read().decode("utf-8", "backslashreplace")
 
     def end(self) -> None:
-        """End the programs, whatever they do; those on the terminal may have to put it in order
-        first.
-        """
+        """End the programs; first they get some time, as a pager has to restore the terminal."""
         self._close_input()
         for stop in (self._process.terminate, self._process.kill):
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -16,13 +16,13 @@ _COLLECTION = "kcov"
 
 
 class _Printer:
-    """Prints a structure.
+    """Print a structure.
 
     :param value: the structure.
     """
 
     needs: Tuple[str, ...] = ()
-    """Members by which it differs from another program's structure of the same name."""
+    """Members that tell the kernel's structure from another program's of the same name."""
 
     def __init__(self, lender: Lender, value: gdb.Value) -> None:
         self._lender = lender
@@ -32,19 +32,16 @@ class _Printer:
         ]
 
     def _mode(self, name: str) -> str:
-        """Return the name of a mode word, an object's or a task's with its flags."""
+        """Return the name of the mode in a member, of an object, or of a task with its flags."""
         known: Dict[str, int] = {}
         with contextlib.suppress(gdb.error):
-            known = {
-                str(field.name): int(field.enumval)
-                for field in gdb.lookup_type("enum kcov_mode").fields()
-            }
+            for field in gdb.lookup_type("enum kcov_mode").fields():
+                known[str(field.name)] = int(field.enumval)
         return self._name("mode", name, known)
 
     def _name(self, kind: str, name: str, known: Optional[Dict[str, int]] = None) -> str:
-        text: str = self._lender.ask("name", kind=kind, value=int(self._value[name]), known=known)[
-            "name"
-        ]
+        value = int(self._value[name])
+        text: str = self._lender.ask("name", kind=kind, value=value, known=known)["name"]
         return text
 
 
@@ -67,7 +64,7 @@ class KcovPrinter(_Printer):
                 yield name, _number(self._value[name])
             elif name == "mode":
                 yield name, self._mode(name)
-            # Long with debugging options; print /r shows it.
+            # The lock is long in a kernel with debugging options; print /r shows it.
             elif name != "lock":
                 yield name, self._value[name]
 
@@ -79,15 +76,16 @@ class RemotePrinter(_Printer):
 
     def to_string(self) -> str:
         """Return the handle and its object."""
-        return "%s -> %s" % (
-            self._name("handle", "handle"),
-            self._value["kcov"].format_string(symbols=False),
-        )
+        kcov = self._value["kcov"].format_string(symbols=False)
+        return "%s -> %s" % (self._name("handle", "handle"), kcov)
 
     def children(self) -> Iterator[Tuple[str, object]]:
         """Yield the members."""
         for name in self._names:
-            yield name, self._name("handle", name) if name == "handle" else self._value[name]
+            if name == "handle":
+                yield name, self._name("handle", name)
+            else:
+                yield name, self._value[name]
 
 
 class TaskPrinter(_Printer):
@@ -102,13 +100,10 @@ class TaskPrinter(_Printer):
     def children(self) -> Iterator[Tuple[str, object]]:
         """Yield the members of KCOV."""
         for name in self._names:
-            if name.startswith("kcov"):
-                yield (
-                    name,
-                    self._mode(name)
-                    if name in ("kcov_mode", "kcov_saved_mode")
-                    else self._value[name],
-                )
+            if name in ("kcov_mode", "kcov_saved_mode"):
+                yield name, self._mode(name)
+            elif name.startswith("kcov"):
+                yield name, self._value[name]
 
 
 def _number(value: gdb.Value) -> int:
@@ -138,5 +133,5 @@ def _make_collection(lender: Lender) -> Any:
 
 
 def define(lender: Lender) -> None:
-    """Register the printers, for whatever symbol file has these structures."""
+    """Register the printers, for every symbol file that has these structures."""
     gdb.printing.register_pretty_printer(None, _make_collection(lender), replace=True)

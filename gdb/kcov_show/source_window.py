@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Scrolling of the TUI's source window to the line of an instruction.
+"""Scroll the TUI's source window to the line of an instruction.
 
-GDB offers no call for it. ``list`` moves the window, but only at the next prompt. Scrolling moves
-it at once, but relative to a position that GDB does not tell, and in the file that was listed last.
+GDB has no call for this. ``list`` moves the window only at the next prompt. The commands ``+`` and
+``-`` scroll at once, but from a position that GDB does not tell, and in the file that was listed
+last.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class SourceWindow:
         self._moved = float("-inf")
 
     def show(self, address: int, height: int) -> None:
-        """Show the line of an instruction in the middle of the window; do nothing without a line or
-        the window.
+        """Show the line of an instruction in the middle of the window; do nothing if the
+        instruction has no line, or the layout has no such window.
 
-        :param address: as GDB's symbols have it.
-        :param height: lines of the window.
+        :param address: in GDB's symbols.
+        :param height: of the window, in lines.
         """
         with contextlib.suppress(gdb.error):
             place = _outside_of_headers(address)
@@ -50,8 +51,8 @@ class SourceWindow:
     def _scroll(self, top: int) -> None:
         now = time.monotonic()
         if now - self._moved > _KEY_REPEATS:
-            # To the first line from any line. Up to GDB 15 a step beyond it is ignored, so take
-            # ever smaller steps.
+            # Scroll to the first line from wherever the window is. Up to GDB 15, a step beyond the
+            # first line does nothing, so take ever smaller steps.
             for bit in range(_HIGHEST_BIT, -1, -1):
                 gdb.execute("- %d src" % (1 << bit), to_string=True)
             self._top = 1
@@ -59,7 +60,8 @@ class SourceWindow:
         if step:
             gdb.execute("%s %d src" % ("+" if step > 0 else "-", abs(step)), to_string=True)
         else:
-            # The window may show another file; a scroll of 0 lines means a page.
+            # The window may show another file, so scroll and return. A step of 0 lines would be a
+            # page.
             gdb.execute("+ 1 src", to_string=True)
             gdb.execute("- 1 src", to_string=True)
         self._top = top
@@ -67,18 +69,18 @@ class SourceWindow:
 
 
 def _list(address: int, above: int) -> None:
-    """Make the file and line current: list the lines above it last, with the output discarded."""
+    """Make a file and line current for scrolling, by ``list`` with its output discarded."""
     gdb.execute("with listsize %d -- list *%#x" % (max(2, 2 * above), address), to_string=True)
     if above:
         gdb.execute("with listsize 1 -- list -", to_string=True)
 
 
 def _outside_of_headers(address: int) -> Optional[int]:
-    """Return the address itself, or for one in a header's inline function the nearest one in the
-    file that calls it.
+    """Return the address itself; if it is in an inline function of a header, the nearest address in
+    the file that calls the function.
 
-    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c,
-    all thousand for rcupdate.h, which takes it half a minute and a gigabyte.
+    To show a line of a file, GDB reads every compilation unit with code of that file. This is one
+    unit for kernel/pid.c, and a thousand for rcupdate.h, which take half a minute and a gigabyte.
     """
     line = gdb.find_pc_line(address)
     if line.symtab is None or not line.symtab.filename.endswith(".h"):
@@ -90,7 +92,7 @@ def _outside_of_headers(address: int) -> Optional[int]:
         return address
     table = block.function.symtab.linetable()
     inside = {entry.pc for entry in table if block.start <= entry.pc < block.end}
-    # An address before is more likely on the call's line than one after it.
+    # Addresses before the call come first, because more of them are on the call's line.
     for pc in sorted(inside, key=lambda pc: (pc > address, abs(pc - address))):
         found = gdb.find_pc_line(pc).symtab
         if found is not None and found.filename == block.function.symtab.filename:

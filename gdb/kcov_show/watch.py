@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Hardware watchpoints: GDB lets the machine run until a write that is wanted."""
+"""Let the machine run until a write that the child wants, by GDB's hardware watchpoints."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ Span = Tuple[int, ...]
 
 
 class Watch:
-    """One run of the machine under watchpoints.
+    """One run of the machine with watchpoints.
 
-    :param spans: address and size of each.
-    :param seconds: after which the machine is stopped without a write; None: never.
-    :param judge: returns whether a write is wanted, while the machine is stopped.
+    The methods return how the run ended, as the child gets it: ``end``, ``gone`` or ``error``.
+
+    :param spans: address and size of each watchpoint.
+    :param seconds: time after which the machine is stopped without a write; None for no limit.
+    :param judge: called while the machine is stopped; returns whether the write is wanted.
     """
 
     def __init__(
@@ -46,23 +48,22 @@ class Watch:
             if problem is not None:
                 return problem
             if self._seconds is not None:
-                # Before the timer starts, so that its C-c is not taken for the user's.
+                # Set before the timer starts: a C-c from then on is the timer's, not the user's.
                 self._deadline = time.monotonic() + self._seconds
                 stack.enter_context(_interrupting(self._seconds))
             try:
                 gdb.execute("continue", to_string=True)
             except gdb.error as error:
-                return {"gone": True} if _is_gone() else {"error": " ".join(str(error).split())}
+                return _not_running(error)
             except KeyboardInterrupt:
                 self._end = self._interrupted()
         return self._result()
 
     def start(self, finish: Callable[[Dict[str, Any]], None]) -> Optional[Dict[str, Any]]:
-        """Let the machine run in the background, for a user of MI, whose next commands GDB reads
-        meanwhile.
+        """Let the machine run in the background: GDB reads the next commands of MI meanwhile.
 
         :param finish: called by GDB's event loop with how the run ended.
-        :return: None, or why the machine does not run.
+        :return: None while the machine runs, or why it does not run.
         """
         stack = contextlib.ExitStack()
         problem = self._set_watchpoints(stack)
@@ -75,7 +76,7 @@ class Watch:
                 finish(self._result())
 
         def note(_event: object) -> None:
-            # Not inside the event: GDB uses the watchpoint that hit.
+            # Not now: during the event, GDB still uses the watchpoint that was hit.
             gdb.post_event(end)
 
         if problem is None:
@@ -98,15 +99,15 @@ class Watch:
                 gdb.execute("continue &")
             except gdb.error as error:
                 self._is_running = False
-                problem = {"gone": True} if _is_gone() else {"error": " ".join(str(error).split())}
+                problem = _not_running(error)
         if problem is not None:
             stack.close()
         return problem
 
     def _set_watchpoints(self, stack: contextlib.ExitStack) -> Optional[Dict[str, Any]]:
-        """Set the watchpoints; return why that is impossible, or None.
+        """Set the watchpoints; return the problem if that is impossible.
 
-        :param stack: removes them when it is closed.
+        :param stack: removes the watchpoints when it is closed.
         """
         for address, size in self._spans:
             watch = _Breakpoint("*(%s *) %#x" % (_TYPES[size], address), self)
@@ -124,7 +125,9 @@ class Watch:
         return {"gone": True} if _is_gone() else {"end": self._end}
 
     def is_over(self) -> bool:
-        """Have a write judged; return whether the machine stays stopped."""
+        """Return whether the machine stays stopped after a write: the write is wanted, or the run
+        is over.
+        """
         try:
             if self._judge():
                 self._end = "write"
@@ -135,7 +138,7 @@ class Watch:
         except KeyboardInterrupt:
             self._end = self._interrupted()
         except (LostError, gdb.error) as error:
-            # GDB would print a traceback.
+            # Raised again by _result(): here, GDB would print a traceback.
             self._error = error
         return True
 
@@ -153,7 +156,7 @@ class Watch:
 
 
 class _Breakpoint(gdb.Breakpoint):
-    """A watchpoint, not listed among the user's."""
+    """A watchpoint that GDB does not list among the user's."""
 
     def __init__(self, expression: str, watch: Watch) -> None:
         self._watch = watch
@@ -175,12 +178,19 @@ def _is_gone() -> bool:
     return gdb.selected_inferior().connection is None or gdb.selected_thread() is None
 
 
+def _not_running(error: gdb.error) -> Dict[str, Any]:
+    """Return why GDB could not let the machine run."""
+    if _is_gone():
+        return {"gone": True}
+    return {"error": " ".join(str(error).split())}
+
+
 @contextlib.contextmanager
 def _interrupting(seconds: float) -> Iterator[None]:
-    """Send C-c to GDB after a time, unless a block ends before.
+    """Send C-c to GDB after a time, unless the block ends before.
 
-    By another process: while the machine runs, GDB lets other threads of Python run only now and
-    then.
+    Another process sends it: while the machine runs, GDB lets Python's other threads run only now
+    and then.
     """
     script = "sleep %.3f && kill -INT %d" % (seconds, os.getpid())
     timer = subprocess.Popen(

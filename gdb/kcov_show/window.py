@@ -21,7 +21,7 @@ _NOTHING = ["kcov-window WHAT shows a buffer here;", "see help kcov-show buffer 
 
 
 class WindowContents:
-    """The contents of the window, which outlive GDB's windows: they come and go with layouts."""
+    """The contents of the window: GDB makes another window for each layout."""
 
     def __init__(self, lender: Lender) -> None:
         self._lender = lender
@@ -51,7 +51,9 @@ class WindowContents:
         self.drawn = dict(self.drawn, selected=0, top=0)
 
     def _draw(self, selected: int, *, reads: bool = False) -> None:
-        height, width, shift = (24, 80, 0) if self.window is None else self.window.size
+        height, width, shift = 24, 80, 0
+        if self.window is not None:
+            height, width, shift = self.window.size
         place = {
             "selected": selected,
             "top": self.drawn["top"],
@@ -66,7 +68,7 @@ class WindowContents:
             self.drawn = dict(self.drawn, title=NAME, count=0, lines=lines, address=None)
 
     def redraw(self) -> None:
-        """Draw for another size or place of the window."""
+        """Draw again after the window changed its size or was scrolled."""
         if self.drawn["count"]:
             self._draw(self.drawn["selected"])
 
@@ -79,8 +81,8 @@ class WindowContents:
             return
         self.window.render(draws=False)
         if self._is_shown:
-            # Not inside a call of the TUI, and after the prompt, which shows where the target
-            # stopped.
+            # Not now: GDB is inside the TUI, and before the prompt it moves the source window to
+            # where the target stopped.
             self._is_shown = False
             gdb.post_event(self._show_source)
 
@@ -104,18 +106,18 @@ class BufferWindow:
 
     @property
     def size(self) -> Any:
-        """Height, width, and the columns that the user scrolled to the right; 0 lines after ``tui
-        disable``.
+        """Height, width, and the columns that the user scrolled to the right; the height is 0 after
+        ``tui disable``.
         """
         if not self._window.is_valid():
             return 0, 0, 0
-        # A line as wide as the window would be followed by an empty one.
+        # One column stays free: GDB writes an empty line after one that fills the window.
         return self._window.height, self._window.width - 1, self._shift
 
     def render(self, *, draws: bool = True) -> None:
-        """Draw everything.
+        """Write the lines into the window.
 
-        :param draws: whether lines may be of another size of the window.
+        :param draws: whether to draw the lines again, because the window's size may have changed.
         """
         height, width, _ = self.size
         if height <= 0 or width <= 0:
@@ -213,7 +215,7 @@ class _WindowCommand(gdb.Command):
             contents.begin(words[0])
         if contents.window is None:
             with contextlib.suppress(gdb.error):
-                # The layout exists, perhaps in a shape of the user's.
+                # An error says that the layout exists, perhaps with other windows of the user's.
                 gdb.execute("tui new-layout %s %s" % (NAME, _LAYOUT))
             try:
                 gdb.execute("layout " + NAME)

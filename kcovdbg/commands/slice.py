@@ -50,9 +50,9 @@ _COLUMNS: Final = (
 )
 
 
-# More than the longest call has.
-_CALL: Final = 8
-# For the state commands.
+# Bytes read before a return address. No call instruction is longer.
+_CALL_ROOM: Final = 8
+# What the commands on KCOV's state read.
 _PARTS: Final = (
     Part.TASKS
     | Part.ALL_TASKS
@@ -83,12 +83,13 @@ def _buffer_names(state: State) -> Iterator[str]:
         yield saved.buffer
 
 
-class _Found(NamedTuple):
-    """What was read."""
+class _Contents(NamedTuple):
+    """The contents of a slice."""
 
     buffers: int
+    """Number of buffers."""
     stacks: Sequence[str]
-    """Ids and names of the tasks whose kernel stacks were read."""
+    """Ids and names of the tasks with kernel stacks."""
     remarks: Sequence[str]
 
 
@@ -97,17 +98,17 @@ def read_everything(
     layout: Layout,
     proof: PointProof | None,
     sites: Sequence[RemoteSite],
-) -> _Found:
-    """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV
-    state and of current ones.
+) -> _Contents:
+    """Read everything that commands read: the state, every buffer, the kernel's log, and the stacks
+    of tasks with KCOV state, of current tasks, and of the crashed one.
 
-    :param sites: of the kernel, whose calls are read.
+    :param sites: sites whose calls are read.
     """
     from kcovdbg.target.drgn.page_recorder import record_stack
 
     reader = StateReader(target, layout, None if proof is None else lambda: proof)
     state = reader.read(_PARTS)
-    # tasks, trace and view read these.
+    # For tasks, trace and view.
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
     buffers = 0
     for name in _buffer_names(state):
@@ -115,33 +116,35 @@ def read_everything(
         with contextlib.suppress(KcovdbgError):
             read_buffer(target, layout, reader, name)
             buffers += 1
+    # For check: after a violation it reads back links, locks and the stacks of all tasks.
     with contextlib.suppress(KcovdbgError):
-        # If something is wrong, it reads back links, locks and the stacks of all tasks.
         check(reader, advice=True)
+    # For sites.
     for site in sites:
         with contextlib.suppress(KcovdbgError):
-            target.read(site.address - _CALL, _CALL)
+            target.read(site.address - _CALL_ROOM, _CALL_ROOM)
+    # For why.
     with contextlib.suppress(KcovdbgError):
-        # why reads these.
         reader.read(Part.CARRIERS)
-    wanted = {task.fields.address: task.fields for task in state.tasks}
-    for address in state.current.values():
-        if address in state.task_by_address:
-            wanted.setdefault(address, state.task_by_address[address])
-    # info, last and log read these.
+    # For info, last and log.
     read_kernel_log(target)
     crashed = find_crashed_task(read_crash_evidence(target, reader, LOG_RECORDS))
+
+    with_stack = {task.fields.address: task.fields for task in state.tasks}
+    for address in state.current.values():
+        if address in state.task_by_address:
+            with_stack.setdefault(address, state.task_by_address[address])
     for task in (crashed.task, crashed.reporter):
         if task is not None:
-            wanted.setdefault(task.fields.address, task.fields)
-    for address in wanted:
+            with_stack.setdefault(task.fields.address, task.fields)
+    for address in with_stack:
         record_stack(target, address)
-    stacks = [f"{fields.pid} {fields.comm}" for fields in wanted.values()]
-    return _Found(buffers, stacks, tuple(state.notes))
+    stacks = [f"{fields.pid} {fields.comm}" for fields in with_stack.values()]
+    return _Contents(buffers, stacks, tuple(state.notes))
 
 
 def _find_module_sites(context: Context) -> Sequence[RemoteSite]:
-    """Return the sites in modules: `sites` searches memory for their calls."""
+    """Return the sites in modules, whose calls ``sites`` finds in memory."""
     with contextlib.suppress(KcovdbgError):
         found = context.kernel.code.find_remote_sites()
         return [site for site in found.sites if site.module is not None]
@@ -155,7 +158,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.drgn.target import DrgnTarget
 
     target = context.target
-    # Files of the target are known now that it is open.
+    # The open target tells which files it consists of.
     refuse_input(args.output, context.input_files)
     if not isinstance(target, DrgnTarget):
         raise CapabilityError(
@@ -164,10 +167,10 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.drgn.page_recorder import record
     from kcovdbg.target.slice_file import write_slice, write_stream
 
-    # Each look reads types once; the slice must hold what a fresh look reads.
     proof = context.kernel.code.proof
     sites = _find_module_sites(context)
-    recording, found = record(
+    # Detect the layout again, so that the slice has what that reads.
+    recording, contents = record(
         target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)
     )
     if stream is not None:
@@ -179,7 +182,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
             recording.content(),
             check=partial(refuse_input, args.output, context.input_files),
         )
-    remarks = list(dict.fromkeys(found.remarks))
+    remarks = list(dict.fromkeys(contents.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
     if target.build_id is not None:
@@ -192,8 +195,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         "bytes": size,
         "pages": len(recording.pages),
         "consistent": recording.is_consistent,
-        "buffers": found.buffers,
-        "stacks": found.stacks,
+        "buffers": contents.buffers,
+        "stacks": contents.stacks,
     }
     return Table(_COLUMNS, [row], remarks=remarks, is_record=True)
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.column import UNKNOWN_TASK, UNREAD, Column, Meaning, RowType
 
-NO_DEBUG_INFO: Final = "the debug info does not say"
-NO_TARGET: Final = "it is unknown"
+_NO_DEBUG_INFO: Final = "the debug info does not say"
+_UNKNOWN: Final = "it is unknown"
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
     "address": Meaning(
@@ -17,7 +17,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "the record holds no address",
     ),
     "bucket": Meaning("index of the handle's bucket in `kcov_remote_map`"),
-    "build_id": Meaning("build ID of the kernel, in hexadecimal digits", NO_TARGET),
+    "build_id": Meaning("build ID of the kernel, in hexadecimal digits", _UNKNOWN),
     "bytes": Meaning("size", unit="bytes"),
     "capacity": Meaning(
         "number of records that fit the buffer",
@@ -31,16 +31,16 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "depth": Meaning("levels of calls above it, 0 for the outermost", unit="levels"),
     "distinct": Meaning("number of different PCs", unit="points"),
     "errors": Meaning("what is missing of this row or uncertain about it, one sentence each"),
-    "file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
-    "frames[].function": Meaning("name of the function, as in the debug info", NO_DEBUG_INFO),
-    "frames[].file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
-    "frames[].line": Meaning("line in the file", NO_DEBUG_INFO),
-    "frames[].column": Meaning("column in the line", NO_DEBUG_INFO),
+    "file": Meaning("source file, relative to the build root", _NO_DEBUG_INFO),
+    "frames[].function": Meaning("name of the function, as in the debug info", _NO_DEBUG_INFO),
+    "frames[].file": Meaning("source file, relative to the build root", _NO_DEBUG_INFO),
+    "frames[].line": Meaning("line in the file", _NO_DEBUG_INFO),
+    "frames[].column": Meaning("column in the line", _NO_DEBUG_INFO),
     "full": Meaning(
         "whether the buffer is full, so that later records were dropped",
         "there is no buffer, or it could not be read",
     ),
-    "function": Meaning("name of the function", NO_DEBUG_INFO),
+    "function": Meaning("name of the function", _NO_DEBUG_INFO),
     "generation": Meaning(
         "generation of KCOV, as in docs/generations.md",
         "the kernel has no KCOV, or one that is unknown",
@@ -48,20 +48,18 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "handle": Meaning("handle, the whole word", UNREAD),
     "index": Meaning("index of the record in its buffer, from 0"),
     "instance": Meaning("instance in the handle, such as the number of a USB bus", UNREAD),
-    "kaslr_offset": Meaning(
-        "offset that KASLR added to the kernel's addresses", NO_TARGET, "bytes"
-    ),
+    "kaslr_offset": Meaning("offset that KASLR added to the kernel's addresses", _UNKNOWN, "bytes"),
     "kcov": Meaning("address of the `struct kcov`", UNREAD),
     "kcov_handle": Meaning("`task_struct.kcov_handle`", UNREAD),
     "kcov_softirq": Meaning("`task_struct.kcov_softirq`", UNREAD),
-    "line": Meaning("line in the file", NO_DEBUG_INFO),
-    "machine": Meaning("architecture, as `uname -m` prints it", NO_TARGET),
+    "line": Meaning("line in the file", _NO_DEBUG_INFO),
+    "machine": Meaning("architecture, as `uname -m` prints it", _UNKNOWN),
     "mode": Meaning("mode, without prefix, such as `TRACE_PC`", UNREAD),
     "pc": Meaning("PC as recorded: a return address without the KASLR offset"),
     "pid": Meaning("thread id of the task", UNKNOWN_TASK),
     "points": Meaning("number of different PCs", unit="points"),
     "records": Meaning("number of records", unit="records"),
-    "release": Meaning("kernel release, as `uname -r` prints it", NO_TARGET),
+    "release": Meaning("kernel release, as `uname -r` prints it", _UNKNOWN),
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
     "role": Meaning(
@@ -95,12 +93,14 @@ class JsonKey(NamedTuple):
 
     name: str
     path: str
-    """With the keys above it, as in ``references[].kind``."""
+    """The name with the keys above it, as in ``references[].kind``."""
     meaning: Meaning
     schema: Mapping[str, object]
     """The schema of values that are not null."""
     members: tuple[JsonKey, ...]
-    """The keys of the objects in its array; of an object, those that it may have."""
+    """The keys of the objects in the value, if it is an array; if it is an object, the keys that it
+    may have.
+    """
 
 
 _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
@@ -119,8 +119,9 @@ def _keys_of_columns(
 ) -> tuple[JsonKey, ...]:
     keys: list[JsonKey] = []
     for column in columns:
+        if column.text_only:
+            continue
         path, schema = prefix + column.key, column.kind.schema
-        own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
         members: tuple[JsonKey, ...] = ()
         if column.items is not None:
             schema = {"type": "array"}
@@ -128,40 +129,54 @@ def _keys_of_columns(
         elif column.members is not None:
             schema = {"type": "object"}
             known = _keys_of_columns(column.members, meanings, f"{path}.")
-            # A member that is unknown is left out instead of being null.
+            # An unknown member is left out, not null.
             members = tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known)
-        if not column.text_only:
-            meaning = meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
-            keys.append(JsonKey(column.key, path, meaning, schema, members))
+        meaning = _find_meaning(column, path, meanings)
+        keys.append(JsonKey(column.key, path, meaning, schema, members))
     return tuple(keys)
+
+
+def _find_meaning(column: Column, path: str, meanings: Mapping[str, Meaning]) -> Meaning:
+    """Return the meaning of a key: that of the row type, of the column, or of all commands."""
+    if path in meanings:
+        return meanings[path]
+    if column.meaning:
+        return Meaning(column.meaning, column.null, column.unit)
+    return MEANINGS.get(path) or MEANINGS[column.key]
 
 
 def schema_of(
     name: str, row_types: Sequence[RowType], *, partial: bool = False
 ) -> dict[str, object]:
-    """Return the JSON Schema of the array that a command writes; further keys are accepted, because
-    later versions add some.
+    """Return the JSON Schema of the array that a command writes.
 
-    :param partial: accept rows without some of the keys.
+    Rows may have more keys, because later versions add some.
+
+    :param partial: whether rows may also lack keys.
     """
-    rows = [_object_schema(keys_of(row_type)) for row_type in row_types]
-    for row, row_type in zip(rows, row_types, strict=True):
+    rows: list[dict[str, object]] = []
+    for row_type in row_types:
+        row = _object_schema(keys_of(row_type))
         if row_type.when:
             row["description"] = row_type.when
+        rows.append(row)
     rows += [_unread_schema(keys_of(row_type)) for row_type in row_types if row_type.unread]
     if partial:
         for row in rows:
             del row["required"]
+    items = rows[0]
+    if len(rows) > 1:
+        items = {"anyOf": rows}
     return {
         "$schema": DIALECT,
         "title": f"kcovdbg {name} --json",
         "type": "array",
-        "items": rows[0] if len(rows) == 1 else {"anyOf": rows},
+        "items": items,
     }
 
 
 def _unread_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
-    """Return the schema of the row in place of those that could not be read."""
+    """Return the schema of the row that a command writes in place of unreadable ones."""
     errors = {
         **_ERRORS_SCHEMA,
         "minItems": 1,

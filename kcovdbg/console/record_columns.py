@@ -29,7 +29,7 @@ FRAME_COLUMNS: Final = (
 def frames_column(read: str | Callable[[Any], Any] = "location.frames") -> Column:
     """Return the column ``frames`` of JSON.
 
-    :param read: from a row to its frames; by default to the frames of its location.
+    :param read: where a row has its frames; by default its location has them.
     """
     return Column(
         "frames",
@@ -55,7 +55,7 @@ def where_column(
 ) -> Column:
     """Return the column of the text view with file and line.
 
-    :param text: from a row to file and line; by default those of its innermost frame.
+    :param text: returns a row's file and line; by default those of its innermost frame.
     """
     return Column("where", PATH, text=text, text_only=True, elastic=elastic, priority=priority)
 
@@ -82,8 +82,9 @@ def make_record_columns(
 ) -> tuple[Column, ...]:
     """Return the columns of a table of records.
 
-    :param has_offset: whether addresses differ from PCs.
-    :param has_calls: whether kinds of records differ.
+    :param is_comparison: whether records are comparisons.
+    :param has_offset: whether addresses differ from PCs, by the KASLR offset.
+    :param has_calls: whether records are entries and exits of functions.
     :param has_values: whether records are arguments and returned values.
     """
     columns = [
@@ -188,23 +189,26 @@ def _operand_column(name: str, meaning: str, big_endian: bool) -> Column:
 
 
 def _of_comparison(name: str) -> Callable[[LocatedRecord], Any]:
-    return lambda row: row.record.comparison and getattr(row.record.comparison, name)
+    """Return the reader of a comparison's member, None for another record."""
+    return lambda row: getattr(row.record.comparison, name, None)
 
 
 def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
-    return lambda row: row.record.values and getattr(row.record.values, name)
+    """Return the reader of a member of a record with values, None for another record."""
+    return lambda row: getattr(row.record.values, name, None)
 
 
 def _value_size(row: LocatedRecord) -> int | None:
-    found = row.record.values or row.record.comparison
-    return None if found is None else found.size
+    return getattr(row.record.values or row.record.comparison, "size", None)
 
 
 def _value_words(row: LocatedRecord) -> tuple[int | None, ...]:
-    found = row.record
-    if found.values is not None:
-        return found.values.values
-    return () if found.comparison is None else (found.comparison.arg1, found.comparison.arg2)
+    values, comparison = row.record.values, row.record.comparison
+    if values is not None:
+        return values.values
+    if comparison is not None:
+        return comparison.arg1, comparison.arg2
+    return ()
 
 
 RECORD_ROWS: Final = (
@@ -222,9 +226,7 @@ RECORD_ROWS: Final = (
 
 
 def approximate_errors(row: Any) -> tuple[str, ...]:
-    """Return what is wrong with the location of a row that is only approximate, for the key
-    ``errors``.
-    """
+    """Return the remark on an approximate location, for the key ``errors``."""
     location: Location | None = row.location
     if location is None or not location.approximate or not location.remark:
         return ()
@@ -242,4 +244,6 @@ def record_errors(row: LocatedRecord) -> tuple[str, ...]:
         problem = row.location.remark
     elif not row.location.frames:
         problem = "no kernel to look the address up in"
-    return () if problem is None else (problem,)
+    if problem is None:
+        return ()
+    return (problem,)

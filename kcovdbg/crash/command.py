@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``last``: show what tasks executed last, beside their stacks."""
+"""``last``: show the last records of tasks beside their kernel stacks, and what the kernel reported
+about a crash.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,11 @@ from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
+# Default for -n.
 _LINES: Final = 30
 _LOG_LINES: Final = 10
-# Runs of one function are found in so many records before the end.
-_RECORDS: Final = 1 << 16
+# Only so many records before the end are grouped into lines.
+_MAX_GROUPED: Final = 1 << 16
 _NO_COMPARISON: Final = "the record is not a comparison"
 
 
@@ -79,7 +82,7 @@ class _LastSteps(NamedTuple):
     stack: Sequence[StackFrame]
     parts: Sequence[_BufferPart]
     remarks: Sequence[tuple[str, str]]
-    """Styles and texts."""
+    """The style and text of each remark."""
 
     @property
     def label(self) -> str:
@@ -87,7 +90,7 @@ class _LastSteps(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A record, in JSON."""
+    """A record: a row of JSON."""
 
     last: _LastSteps
     part: _BufferPart
@@ -99,14 +102,14 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A line of text: records of one function."""
+    """Consecutive records of one function: a line of the text view."""
 
     index: int
     records: int
     function: str
     where: str | None
     stack: str | None
-    """The stack frames whose functions have their last records here."""
+    """The stack frames that these records belong to."""
 
 
 _PIECE_COLUMNS: Final = (
@@ -116,6 +119,12 @@ _PIECE_COLUMNS: Final = (
     Column("where", PATH, elastic=16, priority=1),
     Column("stack", SYMBOL, elastic=12),
 )
+
+
+def _find_frame(step: _Step) -> int | None:
+    """Return the number of the innermost stack frame that a record belongs to."""
+    frames = step.part.ending.stack_frames.get(step.record.number, ())
+    return frames[0] if frames else None
 
 
 _COLUMNS: Final = (
@@ -132,11 +141,7 @@ _COLUMNS: Final = (
         for column in make_record_columns(is_comparison=True, has_offset=True, has_calls=True)
         if column.key not in ("type", "where")
     ),
-    Column(
-        "stack",
-        NUMBER,
-        value=lambda step: next(iter(step.part.ending.meets.get(step.record.number, ())), None),
-    ),
+    Column("stack", NUMBER, value=_find_frame),
     Column("full", BOOL, value="part.buffer.full"),
 )
 
@@ -155,8 +160,8 @@ def _choose(
         return list(filter(_has_state, context.state(Part.TASKS).tasks)), []
     if crashed.task is not None:
         return [crashed.task], []
-    # Stacks that are unavailable are reported with each task.
     remarks = []
+    # Without stacks at all, there is a remark with each task.
     if crashed.error and context.target.stacks is not None:
         remarks.append(f"crashed task unknown: {crashed.error}")
     state = context.state(Part.ALL_TASKS | Part.CURRENT)
@@ -215,8 +220,8 @@ def _explain_nothing(task: Task) -> str:
 
 
 def _buffer_names(task: Task) -> list[str]:
-    """Return the names of the buffers with a task's last steps; the saved state's buffer comes
-    before a softirq section's area.
+    """Return the names of the buffers with a task's last records. If a softirq section interrupted
+    the task, the task's own buffer comes first, then the section's area.
     """
     names: list[str] = []
     if task.saved is not None and task.saved.area:
@@ -235,7 +240,7 @@ def _part_remarks(part: _BufferPart, label: str) -> Iterator[tuple[str, str]]:
             yield "remark", f"{buffer.name}: {remark}"
     if buffer.full and part.ending.end >= buffer.count:
         yield "warning", f"{buffer.name}: the buffer is FULL: later records of {label} are lost"
-    # A count that is clamped to no room, or of memory that may be no buffer, says nothing.
+    # With a remark, the count may be wrong: then 0 does not mean an empty buffer.
     if not buffer.count and not buffer.remarks:
         yield (
             "remark",
@@ -254,6 +259,9 @@ def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Ite
 def _pieces(
     part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int
 ) -> Iterator[_Piece]:
+    """Yield the last lines of a buffer, and all lines with a record that belongs to a stack frame:
+    they are part of the path, however long ago.
+    """
     end = part.ending.end
 
     def group(pc: int) -> object:
@@ -261,23 +269,23 @@ def _pieces(
             return pc
         return names.symbol(pc)
 
-    runs = list(find_runs(part.pcs, group, max(0, end - _RECORDS), end))
+    runs = list(find_runs(part.pcs, group, max(0, end - _MAX_GROUPED), end))
     for position, run in enumerate(runs):
         indexes = range(run.first, run.first + run.length)
-        numbers: list[int] = []
+        frames: list[str] = []
         for index in indexes:
-            numbers += part.ending.meets.get(index, ())
-        # However long ago, the last pass through each function of the stack is part of the path.
-        if position < len(runs) - limit and not numbers:
+            numbers = part.ending.stack_frames.get(index, ())
+            frames += [f"#{number} {last.stack[number].function or '?'}" for number in numbers]
+        if position < len(runs) - limit and not frames:
             continue
         pcs = list(filter(None, part.pcs[run.first : indexes.stop]))
         function, where = NO_ADDRESS, None
         if pcs:
-            pc = pcs[-1]
-            function = f"{pc:#x}"
-            if names[pc].frames:
-                function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
-        frames = [f"#{number} {last.stack[number].function or '?'}" for number in numbers]
+            location = names[pcs[-1]]
+            function = f"{pcs[-1]:#x}"
+            if location.frames:
+                function = function_text(location)
+                where = place_text(location.frames[0]) or None
         yield _Piece(run.first, run.length, function, where, " ".join(frames) or None)
 
 
@@ -338,7 +346,7 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
         return
     met: set[int] = set()
     for part in last.parts:
-        met.update(*part.ending.meets.values())
+        met.update(*part.ending.stack_frames.values())
     yield (("key", "  stack"),)
     for number, frame in enumerate(last.stack):
         mark, style = ("=", "symbol") if number in met else (" ", "")
@@ -355,9 +363,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
-    limit = _LINES
-    if args.n is not None:
-        limit = args.n
+    limit = _LINES if args.n is None else args.n
     texts: list[str] = []
     for last in found:
         texts += [text for _, text in last.remarks]
@@ -372,10 +378,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         state = context.state(Part.TASKS | Part.CURRENT)
         if state.extent(Part.TASKS) is Extent.NONE or not args.all:
             context.status = 2
-        absent = "could not read any CPU's current task"
         if args.all:
-            absent = state.say_absent("no task with KCOV state", Part.TASKS)
-        said.append(absent)
+            said.append(state.say_absent("no task with KCOV state", Part.TASKS))
+        else:
+            said.append("could not read any CPU's current task")
     yield Lines(_crash_lines(crashed, context.width))
     yield Lines(_lines(context, found, limit), data=data, remarks=said)
     yield Lines(end_lines(crashed.log[-_LOG_LINES:], context.width))

@@ -28,9 +28,9 @@ class CrashPoint:
     """The function in which the crash began."""
     is_covered: bool = True
     """Whether that function has records of its own."""
-    meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """The stack frames that a record belongs to, by its index: it is the last record of their
-    function. Frame 0 is the innermost.
+    stack_frames: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Index of a record -> numbers of the stack frames that it belongs to: it is the last record
+    of their function. Frame 0 is the innermost.
     """
 
 
@@ -69,11 +69,12 @@ def find_crash_point(
     for pc in set(pcs) - {0}:
         known[pc] = plain_function(symbol(pc))
     names = [known[pc] for pc in pcs]
-    # A dump by kdump of an oops has the registers of the fault: crash_kexec() passes them on.
-    has_handling = is_crashed and CrashRole.CRASH in roles_of(known.values())
-    fault = find_fault(stack, is_clean=is_stuck or has_handling)
+    # After an oops, kdump saves the registers of the fault, so that the stack has no crash handling
+    # (crash_kexec() passes the registers on); the records have.
+    is_recorded = is_crashed and CrashRole.CRASH in roles_of(known.values())
+    fault = find_fault(stack, is_clean=is_stuck or is_recorded)
     if fault is None:
-        return CrashPoint(len(names), meets=_meet(names, stack, len(names)))
+        return CrashPoint(len(names), stack_frames=_find_frames(names, stack))
     # Records of inlined functions carry the name of the function into which they were compiled.
     while fault < len(stack) - 1 and stack[fault].is_inline:
         fault += 1
@@ -82,7 +83,7 @@ def find_crash_point(
         end, covered = len(names), name in names
     else:
         end, covered = _cut(names, stack, fault)
-    return CrashPoint(end, name, covered, _meet(names, stack, end))
+    return CrashPoint(end, name, covered, _find_frames(names[:end], stack))
 
 
 def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple[int, bool]:
@@ -100,10 +101,10 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
         wanted = plain_function(stack[number].function)
         indices = [index for index, name in enumerate(names) if name == wanted]
         if not indices:
-            # Not instrumented: try its caller.
+            # The function is not instrumented: try its caller.
             continue
-        # Crash handling may call the function again: prefer its last record that is directly
-        # followed by crash handling.
+        # Crash handling may call the function again: prefer the function's last record that has
+        # crash handling directly after it.
         adjacent = [index for index in indices if is_handled_at(index + 1)]
         if number == fault:
             return (adjacent or indices)[-1] + 1, True
@@ -112,12 +113,11 @@ def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple
     return len(names), False
 
 
-def _meet(
-    names: Sequence[str], stack: Sequence[StackFrame], end: int
-) -> dict[int, tuple[int, ...]]:
-    wanted: dict[str, list[int]] = {}
+def _find_frames(names: Sequence[str], stack: Sequence[StackFrame]) -> dict[int, tuple[int, ...]]:
+    """Return the stack frames by the index of their function's last record."""
+    numbers: dict[str, list[int]] = {}
     for number, frame in enumerate(stack):
         if frame.function and not frame.is_inline:
-            wanted.setdefault(plain_function(frame.function), []).append(number)
-    last = {name: index for index, name in enumerate(names[:end]) if name in wanted}
-    return {index: tuple(wanted[name]) for name, index in last.items()}
+            numbers.setdefault(plain_function(frame.function), []).append(number)
+    last = {name: index for index, name in enumerate(names) if name in numbers}
+    return {index: tuple(numbers[name]) for name, index in last.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``export``: the table of formats, and the parts of a trace that they need, each read once."""
+"""``export``: the command, its formats, and what each format needs of a trace."""
 
 from __future__ import annotations
 
@@ -53,19 +53,18 @@ from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.source_coverage import SourceCoverage
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.target.target import Target
 
-# The section that syzkaller reads: pkg/cover/backend/elf.go.
+# syzkaller reads the points of this section alone: pkg/cover/backend/elf.go.
 _TEXT: Final = ".text"
-# Functions whose points are written together.
-_LOOKED_UP: Final = 4096
+# Points are looked up for so many functions at a time.
+_FUNCTIONS_AT_A_TIME: Final = 4096
+# Lines are written so many at a time.
+_LINES_AT_A_TIME: Final = 1024
 
 
 class ExportSource:
-    """The trace that ``export`` writes; each part of it is read when a format needs it.
-
-    :param context: of the command.
-    :param args: its arguments.
-    """
+    """The trace that ``export`` writes; each part of it is read once, when a format needs it."""
 
     def __init__(self, context: Context, args: Namespace) -> None:
         self.context = context
@@ -75,9 +74,14 @@ class ExportSource:
         self.names = context.names
         (self.filter,) = make_filters(args, self.names)
 
+    @property
+    def target(self) -> Target | None:
+        """The kernel's memory, if a kernel is given."""
+        return self.context.kernel.memory.optional_target
+
     @cached_property
     def buffer(self) -> Buffer:
-        """The buffer."""
+        """The buffer; refused if the format cannot be made of it."""
         buffer = find_buffer(self.context.inputs, self.what)
         codec = buffer.encoding.codec
         if not codec.has_addresses:
@@ -98,12 +102,12 @@ class ExportSource:
 
     @cached_property
     def all_counts(self) -> PcCounts:
-        """How often each PC was recorded, filtered out or not: a line has more points than one."""
+        """How often each PC was recorded, in ascending order of PCs, whatever the filter."""
         return count_pcs(self.buffer)
 
     @cached_property
     def counts(self) -> PcCounts:
-        """How often each PC that passes the filter was recorded, ascending."""
+        """How often each PC that passes the filter was recorded."""
         counts = self.all_counts
         if self.filter.passes_all:
             return counts
@@ -112,12 +116,11 @@ class ExportSource:
 
     @cached_property
     def call_length(self) -> int:
-        """How many bytes before a PC its call begins; without a kernel that of this machine.
+        """The length of the call before a recorded PC, in bytes; without a kernel, on this machine.
 
         :raises KcovdbgError: when it is unknown.
         """
-        target = self.context.kernel.memory.optional_target
-        machine = platform.machine() if target is None else target.machine
+        machine = platform.machine() if self.target is None else self.target.machine
         try:
             return CALL_LENGTHS[machine]
         except KeyError:
@@ -133,8 +136,8 @@ class ExportSource:
 
     @cached_property
     def functions(self) -> list[FunctionPoints]:
-        """The functions in the image's ``.text`` that have points, ascending, as syzkaller lists
-        them.
+        """The functions in the image's ``.text`` that have points, ascending: syzkaller lists
+        these.
 
         :raises CapabilityError: when the points are unknown.
         """
@@ -154,60 +157,78 @@ class ExportSource:
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
         found: dict[int, ModulePoint] = {}
-        for pc in self.counts.outside(_text_spans(self.context)):
-            place = self.find_point(pc)
-            if place.module is not None:
-                found[pc] = place
+        for pc in self.counts.outside(self.text_spans):
+            point = self.find_point(pc)
+            if point.module is not None:
+                found[pc] = point
         return found
 
     @cached_property
-    def find_point(self) -> Callable[[int], ModulePoint]:
-        """Returns the place of a recorded PC in the kernel image or a module; without a kernel,
-        none.
-        """
-        target, length = self.context.kernel.memory.optional_target, self.call_length
-        if target is None:
-            return lambda pc: ModulePoint(pc - length & WORD_MASK, None, None)
-        kaslr_offset, lines = target.kaslr_offset, target.lines
-        image_start: int | None = None
-        # Disassemblers load the image at _text; on arm64 _stext comes later.
+    def text_spans(self) -> Sequence[tuple[int, int]]:
+        """Where the image's sections of code start and end; none if that is unknown."""
+        table = self.context.kernel.names.table
+        if table is None:
+            return ()
+        return tuple((text.start, text.end) for text in table.text_ranges())
+
+    @cached_property
+    def image_start(self) -> int | None:
+        """Where a disassembler loads the image; None without a kernel, or without symbols."""
+        if self.target is None:
+            return None
+        # On arm64 _stext comes after _text.
         for name in ("_text", "_stext"):
-            # With neither symbol, offsets are left out, and the command says so.
             with contextlib.suppress(KcovdbgError):
-                image_start = pc_of(target.symbol(name).address, kaslr_offset)
-                break
-        text = _text_spans(self.context)
+                return pc_of(self.target.symbol(name).address, self.target.kaslr_offset)
+        return None
 
-        def find_point(pc: int) -> ModulePoint:
-            call = pc - length & WORD_MASK
-            is_in_image = any(start <= call < end for start, end in text)
-            if not is_in_image and lines is not None:
-                address = address_of(call, kaslr_offset)
-                found = lines.code_at(address)
-                if found is not None:
-                    name, start = found
-                    return ModulePoint(call, name, address - start & WORD_MASK)
-            if image_start is None or not (is_in_image or (not text and call >= image_start)):
-                return ModulePoint(call, None, None)
+    def find_point(self, pc: int) -> ModulePoint:
+        """Return where a recorded PC is in the kernel image or a module."""
+        call = pc - self.call_length & WORD_MASK
+        is_in_image = any(start <= call < end for start, end in self.text_spans)
+        target = self.target
+        if not is_in_image and target is not None and target.lines is not None:
+            address = address_of(call, target.kaslr_offset)
+            found = target.lines.code_at(address)
+            if found is not None:
+                name, start = found
+                return ModulePoint(call, name, address - start & WORD_MASK)
+        image_start = self.image_start
+        if image_start is None:
+            return ModulePoint(call, None, None)
+        # Without a table, everything after the start is taken for the image.
+        if is_in_image or (not self.text_spans and call >= image_start):
             return ModulePoint(call, None, call - image_start & WORD_MASK)
+        return ModulePoint(call, None, None)
 
-        return find_point
+    def find_code_ends(self) -> dict[str | None, int]:
+        """Return where the code of the image, under None, and of each loaded module ends, without
+        the KASLR offset.
+        """
+        target = self.target
+        ends: dict[str | None, int] = {None: 0}
+        for _, end in self.text_spans:
+            ends[None] = max(ends[None], end)
+        if target is not None and target.lines is not None:
+            for name, _, end in target.lines.code_ranges():
+                ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
+        return ends
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
-        """Yield the points of functions that pass the filter, some at a time, then those that were
-        recorded in modules.
+        """Yield the points of functions, then the points that were recorded in modules; only those
+        that pass the filter.
         """
         table, points = find_point_table(self.context).columns, self.points
         length, groups = self.call_length, iter(functions)
-        while some := list(islice(groups, _LOOKED_UP)):
+        while some := list(islice(groups, _FUNCTIONS_AT_A_TIME)):
             pcs, chains = array("Q"), array("Q")
             symbols: list[str] = []
             for group in some:
-                of_group, of_chains = points.select(group)
-                pcs.extend(of_group)
-                chains.extend(of_chains)
+                group_pcs, group_chains = points.select(group)
+                pcs.extend(group_pcs)
+                chains.extend(group_chains)
                 name = demangle(group.function.alias or group.function.name)
-                symbols += [name] * (len(pcs) - len(symbols))
+                symbols += [name] * len(group_pcs)
             if not self.filter.passes_all:
                 wanted = self.filter.select(self.names.columns(pcs))
                 pcs, chains = (
@@ -222,40 +243,41 @@ class ExportSource:
                 table.frames,
                 symbols,
             )
-        others = self.names.columns(array("Q", self.modules))
-        calls = [point.call for point in self.modules.values()]
+        in_modules = self.names.columns(array("Q", self.modules))
         yield PointColumns(
-            calls,
-            self.all_counts.records_of(others.pcs),
-            others.chains,
-            others.frames,
-            [None] * len(others),
+            [point.call for point in self.modules.values()],
+            self.all_counts.records_of(in_modules.pcs),
+            in_modules.chains,
+            in_modules.frames,
+            [None] * len(in_modules),
         )
 
     def seen(self, counts: PcCounts) -> bytearray:
-        """Return of each row of the table whether its PC was counted: 0 or 1."""
+        """Return a 1 for each row of the table whose PC was counted, and a 0 for each other."""
         return find_chains(counts.pcs, find_point_table(self.context).columns).seen
 
     def unlisted(self) -> tuple[str, ...]:
-        """Return how many of the recorded PCs syzkaller leaves out, and how many are no points."""
+        """Return remarks on the recorded PCs that syzkaller leaves out, and on those that are no
+        points.
+        """
         table = find_point_table(self.context)
-        recorded = bytearray(self.points.only(self.seen(self.counts)))
-        points = recorded.count(1)
+        left_out = bytearray(self.points.only(self.seen(self.counts)))
+        point_count = left_out.count(1)
         for group in self.functions:
-            recorded[group.first : group.end] = bytes(group.end - group.first)
-        left_out = Counter(self._name_place(table, row) for row in compress(count(), recorded))
+            left_out[group.first : group.end] = bytes(group.end - group.first)
+        places = Counter(self._name_place(table, row) for row in compress(count(), left_out))
         total = len(self.counts)
         remarks = [
             f"{found} of {total} PCs are {place}, which syzkaller leaves out"
-            for place, found in left_out.items()
+            for place, found in places.items()
         ]
-        rest = total - points - len(self.modules)
-        if rest:
-            remarks.append(f"{rest} of {total} PCs are no coverage points, as after tail calls")
+        others = total - point_count - len(self.modules)
+        if others:
+            remarks.append(f"{others} of {total} PCs are no coverage points, as after tail calls")
         return tuple(remarks)
 
     def _name_place(self, table: LocationTable, row: int) -> str:
-        """Return where a point is that is in no function of ``.text``."""
+        """Return in words where a point is that is in no function of ``.text``."""
         call = table.columns.base + table.columns.offset[row] - self.call_length
         for text in table.text_ranges():
             if text.start <= call < text.end and text.name != _TEXT:
@@ -298,10 +320,10 @@ def _funccover(source: ExportSource) -> _Export:
 
 
 def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, ...]]:
-    """Return the recorded points with offsets from where a disassembler loads their file, and how
-    many are outside of any.
+    """Return the recorded points with offsets in their files, as disassemblers load these, and
+    a remark on points in no known file.
     """
-    if source.context.kernel.memory.optional_target is None:
+    if source.target is None:
         problem = source.context.kernel.names.problem
         raise CapabilityError(
             f"{source.format} needs a kernel: {problem}", hint="export hex needs none"
@@ -324,48 +346,26 @@ def _modoff(source: ExportSource) -> _Export:
     return modoff_lines(points), remarks
 
 
-def _text_spans(context: Context) -> Sequence[tuple[int, int]]:
-    """Return where the code of the image starts and ends, none where that is unknown."""
-    table = context.kernel.names.table
-    if table is None:
-        return ()
-    return tuple((text.start, text.end) for text in table.text_ranges())
-
-
-def find_code_ends(context: Context) -> dict[str | None, int]:
-    """Return where the code of the image, under None, and of each loaded module ends, without the
-    KASLR offset.
-    """
-    target = context.kernel.memory.optional_target
-    ends: dict[str | None, int] = {None: 0}
-    for _, end in _text_spans(context):
-        ends[None] = max(ends[None], end)
-    if target is not None and target.lines is not None:
-        for name, _, end in target.lines.code_ranges():
-            ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
-    return ends
-
-
 def _drcov(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
-    return drcov_lines(points, source.call_length, find_code_ends(source.context).get), remarks
+    return drcov_lines(points, source.call_length, source.find_code_ends().get), remarks
 
 
 def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tuple[str, ...]]:
-    """Return the coverage of all files, or of those that the filter wants, and what is missing of
-    it.
+    """Return the coverage of all files, or of those that pass the filter, and remarks on what is
+    missing.
     """
     tree = source.context.kernel.sources.tree
     wanted = None if source.filter.passes_all else source.filter.wants_frame
     records = read_trace_records(source.context.inputs, source.buffer)
     found = find_image_coverage(source.context, records, wanted)
-    absent = sum(not tree.has_text(file.path) for file in found.files)
+    without_text = sum(not tree.has_text(file.path) for file in found.files)
     remarks = found.remarks
-    if absent:
+    if without_text:
         hint = "name a source tree with --source-dir"
         if source.format == "lcov":
             hint += ", or use genhtml --ignore-errors source"
-        remarks = (*remarks, f"the text of {absent} files is missing; {hint}")
+        remarks = (*remarks, f"the text of {without_text} files is missing; {hint}")
     return found.files, remarks
 
 
@@ -402,9 +402,9 @@ class _Exporter(NamedTuple):
     purpose: str
     export: Callable[[ExportSource], _Export]
     has_names: bool = True
-    """Whether it would be empty, or useless, without names."""
+    """Whether the format has names of functions or files, without which it would be useless."""
     takes_addresses: bool = False
-    """Whether it can be made of executed addresses, which are no points."""
+    """Whether the format can be made of executed addresses, which are no points."""
 
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
@@ -464,19 +464,15 @@ def _run(context: Context, args: Namespace) -> Renderable:
     return Table(_COLUMNS, (row,), remarks=remarks)
 
 
-# Lines that are written together.
-_WRITTEN: Final = 1024
-
-
 def _join_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield some lines at a time as text."""
     left = iter(lines)
-    while part := list(islice(left, _WRITTEN)):
+    while part := list(islice(left, _LINES_AT_A_TIME)):
         yield "\n".join((*part, ""))
 
 
 def _stdout_parts(context: Context, lines: Iterable[str], remarks: Iterable[str]) -> Iterator[str]:
-    """Yield the text for standard output; remarks go to standard error."""
+    """Yield the text for standard output, and at the end write the remarks to standard error."""
     yield from _join_lines(lines)
     write_remarks(context.terminal, remarks)
 

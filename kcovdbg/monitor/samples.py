@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Hold samples of a running kernel, and read and write recordings of them as JSON Lines.
+"""Samples of a running kernel, and recordings of samples as JSON Lines.
 
-A sample has the rows of ``tasks`` and ``objects`` at one moment.
+A sample is one look at the kernel: the rows of ``tasks`` and ``objects`` at one moment.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TaskSample:
 
     @property
     def object(self) -> int | None:
-        """The address of the object that is collected for, or that the task owns."""
+        """The address of the object that the task collects for, or else of the one that it owns."""
         if self.kcov or not self.kcov_remote:
             return self.kcov
         return self.kcov_remote
@@ -79,19 +79,19 @@ class TaskSample:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether it records coverage."""
+        """Whether the task records coverage."""
         return self.kcov_mode is not None and is_tracing(self.kcov_mode)
 
     @property
     def fill(self) -> float | None:
-        """How full its buffer is, 0 to 1."""
+        """How full the task's buffer is, from 0 to 1; None if unknown."""
         if self.count is None or not self.capacity:
             return None
         return min(self.count / self.capacity, 1.0)
 
     @property
     def held(self) -> int:
-        """The buffer's count, which user space can write, as far as the buffer can hold it."""
+        """The buffer's count, limited to its capacity: user space can write any count."""
         count = self.count or 0
         if self.capacity is not None:
             count = min(count, self.capacity)
@@ -115,7 +115,7 @@ class ObjectSample(NamedTuple):
 
 
 class RecordShare(NamedTuple):
-    """An estimate of the records that went into one function since the look before."""
+    """Estimated number of records of one function since the look before."""
 
     function: str | None
     """The innermost function, which may be inlined; None if unknown."""
@@ -152,7 +152,7 @@ OBJECT_SAMPLE_COLUMNS: Final = tuple(
     column for column in OBJECT_COLUMNS if column.key in ObjectSample._fields
 )
 
-# Bytes that show whether a recording is compressed, or in UTF-16.
+# Number of bytes that show whether a recording is compressed or in UTF-16.
 _START_SIZE: Final = 64
 _ITEMS: Final = {"tasks": TaskSample, "objects": ObjectSample, "shares": RecordShare}
 SAMPLE_COLUMNS: Final = (
@@ -223,17 +223,17 @@ _TYPES: Final[Mapping[object, Any]] = {
 }
 
 
-def _address(text: str) -> int:
+def _parse_address(text: str) -> int:
     value = parse_number(text, 16)
     if value is None:
-        raise ValueError(f"{text!r:.60} is no address")
+        raise ValueError(f"{text!r:.60} is not an address")
     return value
 
 
 def _decode(value: Any, column: Column) -> Any:
-    """Return a value of a recording.
+    """Return the member of a sample that a value in a recording stands for.
 
-    :raises ValueError: when the column cannot have it.
+    :raises ValueError: when the column cannot have the value.
     """
     if value is None and (column.null is not None or not column.meaning):
         return None
@@ -244,13 +244,15 @@ def _decode(value: Any, column: Column) -> Any:
             for row in value
         )
     if column.kind is ADDRESS:
-        return _address(value)
+        return _parse_address(value)
     if column.kind is ADDRESSES:
-        return tuple(map(_address, value))
+        return tuple(map(_parse_address, value))
     if column.kind is LIST:
         return tuple(map(str, value))
-    if not isinstance(value, _TYPES[column.kind.schema["type"]]) or (
-        isinstance(value, bool) and column.kind is not BOOL
+    # A bool is an int in Python, but not in JSON.
+    is_bool = isinstance(value, bool)
+    if is_bool != (column.kind is BOOL) or not isinstance(
+        value, _TYPES[column.kind.schema["type"]]
     ):
         raise ValueError(f"{column.key} is {value!r}")
     if column.kind is SECONDS:
@@ -262,20 +264,20 @@ def _decode(value: Any, column: Column) -> Any:
 def open_recording(path: str, inputs: Inputs = tuple) -> Iterator[Callable[[Sample], None]]:
     """Open a recording; yield the function that adds a sample to it.
 
-    The file gets its name when the block ends, also by C-c or by a signal that ends the process.
+    The file gets its name when the block ends, even if C-c or a signal ends it.
 
     :param inputs: returns the files that must not be overwritten.
     :raises KcovdbgError: when it cannot be written.
     """
+    # What ended the block; raised again when the file has its name.
     end: BaseException | None = None
     with open_text(path, inputs) as stream:
         try:
             yield lambda sample: stream.writelines(json_lines(Table(SAMPLE_COLUMNS, [sample])))
         except BaseException as error:
             if isinstance(error, OSError) and error.filename is None:
-                # An error of the recording's own file, which is then useless.
+                # The recording could not be written: it gets no name.
                 raise
-            # Raised again once the recording is complete.
             end = error
     if end is not None:
         raise end
@@ -311,7 +313,7 @@ def read_samples(path: str) -> Iterator[Sample]:
 
 
 def _open_plain(path: str) -> BinaryIO:
-    """Open a recording, which may be compressed or in UTF-16."""
+    """Open a recording, and unpack it if it is compressed or in UTF-16."""
     stream = open_input(expand_user(path))
     start = stream.read(_START_SIZE)
     stream.seek(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of each line that a change adds: what ``patch`` answers."""
+"""Find the state of each line that a change adds, for ``patch``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODE_SUFFIXES: Final = (".c", ASSEMBLY, ".rs")
 _HEADER_SUFFIX: Final = ".h"
 # A line of assembly without instructions.
 _COMMENT: Final = re.compile(r"\s*($|[*#]|/[*/])")
-# Reasons why no state is known.
+# Reasons for an unknown state beside those of LineState.
 _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"
@@ -34,12 +34,12 @@ REASONS: Final[Mapping[str, str]] = {
     "undecided": "no record names its code, and none follows from the others",
     "moved": "the compiler moved or merged its code",
     "edges": "not all branches of its function are known, or the records contradict them",
-    "outside": "functions without coverage points have code of it as well",
+    "outside": "functions without coverage points also have code of the line",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
-    _IN_MODULE: "a module may have its code, whose file is not named (-s MODULE.ko)",
+    _IN_MODULE: "its code may be in a module that was not named (-s MODULE.ko)",
     _NO_PATH: "the tree has no such path",
-    _ORDER: "several patches change the file: without its source, where lines are is unknown",
+    _ORDER: "several patches change the file, and without its source the lines cannot be placed",
     _ASSEMBLY: "it is assembly outside of functions, which may have code",
 }
 """Why the state of a line is unknown, in words."""
@@ -67,7 +67,7 @@ _DECIDED: Final = {LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED}
 
 
 class PatchLine(NamedTuple):
-    """A line that a change adds, and what is known of it."""
+    """A line that a change adds, and its state."""
 
     file: str
     """Its path in the change."""
@@ -108,12 +108,12 @@ def count_states(rows: Iterable[PatchLine]) -> Counter[ChangeState]:
 
 
 class BuiltFiles:
-    """Finds the files of a kernel by paths relative to the root of its source tree.
+    """Find files of a kernel in its debug info, by paths relative to the root of the source tree.
 
-    Debug info names them relative to the build directory, which may be another one, or by absolute
-    paths.
+    Debug info has absolute paths, or paths relative to the build directory, which may be outside of
+    the source tree.
 
-    :param names: as in debug info.
+    :param names: names of files in debug info.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -123,8 +123,8 @@ class BuiltFiles:
         self._roots = self._find_roots()
 
     def _find_roots(self) -> Sequence[str]:
-        """Return the directories that more than half of the files are in, if these are outside of
-        the build directory.
+        """Return the directories outside of the build directory that have more than half of the
+        files, the outermost first.
         """
         counts: Counter[str] = Counter()
         for name in self._names:
@@ -139,12 +139,11 @@ class BuiltFiles:
 
     def find(self, file: str) -> Sequence[str]:
         """Return the names in debug info that a file has, none where it has no code."""
-        # The root of the tree is one of these directories, or the only one that has most files is
-        # below it.
+        # The root of the tree is the build directory, or one of the directories with most files.
         for root in ("", *self._roots):
-            place = posixpath.normpath(posixpath.join(root, file))
-            if place in self._names:
-                return self._names[place]
+            path = posixpath.normpath(posixpath.join(root, file))
+            if path in self._names:
+                return self._names[path]
         return ()
 
 
@@ -157,8 +156,8 @@ class PlacedChange(NamedTuple):
     source: SourceText
     """What the kernel was built from."""
     places: Mapping[int, int]
-    """Number of an added line in the change -> number in the source; the same number where the
-    source is not at hand and no other patch changes the file.
+    """Number of an added line in the change -> its number in the source; the same number if the
+    source is missing and no other patch changes the file.
     """
 
 
@@ -212,18 +211,19 @@ def judge_change(
         is_always_built = rule is not None and rule.option is None
         if is_always_built or not change.file.endswith(_CODE_SUFFIXES):
             return _judge_alike(change, ChangeState.NO_CODE)
-        return _judge_alike(
-            change, ChangeState.NOT_BUILT, option=None if rule is None else rule.option
-        )
-    own: dict[int, JoinedLine] = {}
+        option = None if rule is None else rule.option
+        return _judge_alike(change, ChangeState.NOT_BUILT, option=option)
+    file_states: dict[int, JoinedLine] = {}
     for name in placed.names:
-        for number, found in states.get(name, {}).items():
-            own[number] = _merge(own[number], found) if number in own else found
+        for number, state in states.get(name, {}).items():
+            if number in file_states:
+                state = _merge(file_states[number], state)
+            file_states[number] = state
     has_text = bool(placed.source.lines)
-    if has_text and not fits_text(own, placed.source.lines):
+    if has_text and not fits_text(file_states, placed.source.lines):
         return _judge_alike(change, ChangeState.UNKNOWN, _OTHER_FILE)
     rows = [
-        _judge_line(change.file, line, placed.places.get(line.number), own)
+        _judge_line(change.file, line, placed.places.get(line.number), file_states)
         for line in change.added_lines
     ]
     if not has_text:
@@ -232,7 +232,9 @@ def judge_change(
 
 
 def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
-    """Return whether code may be of a text: no line with code is empty, or behind the end."""
+    """Return whether code can be compiled from a text: no line with code is empty, or beyond the
+    end.
+    """
     for number in numbers:
         if number > len(lines) or (number > 0 and not lines[number - 1].strip()):
             return False
@@ -240,8 +242,8 @@ def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
 
 
 def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
-    """Return the state of a line whose file has two names, such as a header that two compilers
-    named differently.
+    """Return the state of a line whose file has two names in debug info, as a header has that two
+    compilers named differently.
     """
     states = {one.state, other.state}
     if len(states) == 1:
@@ -260,6 +262,7 @@ def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
 def _judge_alike(
     change: FileChange, state: ChangeState, reason: str | None = None, option: str | None = None
 ) -> PatchFile:
+    """Return all lines that a change adds with one state."""
     rows = [
         PatchLine(change.file, line.number, state, line.text, reason, option)
         for line in change.added_lines
@@ -268,18 +271,18 @@ def _judge_alike(
 
 
 def _judge_line(
-    file: str, line: TargetLine, built: int | None, own: Mapping[int, JoinedLine]
+    file: str, line: TargetLine, built: int | None, states: Mapping[int, JoinedLine]
 ) -> PatchLine:
     row = PatchLine(file, line.number, ChangeState.NO_CODE, line.text, built_line=built)
     if built is None:
         return row._replace(state=ChangeState.UNKNOWN, reason=_OTHER_TEXT)
-    found = own.get(built)
+    found = states.get(built)
     if found is None and file.endswith(ASSEMBLY) and not _COMMENT.match(line.text):
-        # Code whose symbol is of no function, such as that of SYM_CODE_START().
+        # The symbol of such code, for instance after SYM_CODE_START(), is no function's.
         return row._replace(state=ChangeState.UNKNOWN, reason=_ASSEMBLY)
     if found is None:
         return row
     row = row._replace(hits=found.hits, traces=found.traces)
-    if not found.state.is_unknown:
-        return row._replace(state=_STATES[found.state])
-    return row._replace(state=ChangeState.UNKNOWN, reason=found.state.name.lower())
+    if found.state.is_unknown:
+        return row._replace(state=ChangeState.UNKNOWN, reason=found.state.name.lower())
+    return row._replace(state=_STATES[found.state])

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The records of one trace, or of two side by side, as data of which the page's script draws a
-screenful at a time. Each coverage point is put into words once.
+"""Write the records of one trace, or of two side by side, into a page.
+
+The page has a number for each record and the text of each distinct record once, as JSON. Its script
+draws a screenful at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from kcovdbg.symbols.table_rows import INVERTED, gather
 _MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""
 _IN_CHUNK: Final = 1 << 14
-"""How many points a chunk has; so many are in the page as they are."""
+"""Number of points in a chunk; fewer are in the page as text."""
 _ARROW: Final = " ← "
 
 
@@ -65,9 +67,9 @@ class CountedTrace(NamedTuple):
 def records_markup(
     traces: Sequence[CountedTrace], comparison: BuildComparison | None
 ) -> Iterator[str]:
-    """Yield one trace, or two beside each other.
+    """Yield the markup of one trace, or of two beside each other.
 
-    :param comparison: of two.
+    :param comparison: comparison of two traces.
     """
     titles: list[str] = []
     notes: list[str] = []
@@ -99,11 +101,11 @@ def _number_records(
 ) -> tuple[list[array[int]], Iterator[PointChunk]]:
     """Return the number of each record's point, and the points in chunks."""
     kernels = set()
-    is_plain = True
+    are_pcs = True
     for buffer, _, kernel in traces:
         kernels.add((kernel, buffer.kaslr_offset))
-        is_plain = is_plain and buffer.encoding.codec == record.PC and not buffer.gaps
-    if is_plain and len(kernels) == 1:
+        are_pcs = are_pcs and buffer.encoding.codec == record.PC and not buffer.gaps
+    if are_pcs and len(kernels) == 1:
         return _number_pcs(traces)
     points: dict[Point, int] = {}
     numbered = []
@@ -111,7 +113,8 @@ def _number_records(
         names = kernel.names.locations
         names.prefetch(records.counts)
         words, width, missing = buffer.words, buffer.encoding.record_words, buffer.missing
-        known: dict[object, int] = {}
+        # The bytes of a record -> the number of its point; None for an unreadable record.
+        known: dict[bytes | None, int] = {}
         numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))
         for index in range(len(numbers)):
             key = None
@@ -125,24 +128,24 @@ def _number_records(
                 known[key] = points.setdefault(point, len(points))
             numbers[index] = known[key]
         numbered.append(numbers)
-    return numbered, word_chunks(points)
+    return numbered, text_chunks(points)
 
 
 def _number_pcs(
     traces: Sequence[CountedTrace],
 ) -> tuple[list[array[int]], Iterator[PointChunk]]:
-    """Do what :func:`_number_records` does for records that are PCs and no more: these need not be
-    decoded one by one.
+    """Return the same as :func:`_number_records`, for traces that have only PCs: these are counted
+    in columns, without decoding each record.
     """
     sequences = [pc_sequence(trace.buffer)[:_MAX_RECORDS] for trace in traces]
     numbering = make_numbering(sequences[0])
     distinct = numbering.number(*sequences)
     names, buffer = traces[0].kernel.names.locations, traces[0].buffer
     if len(distinct) > _IN_CHUNK:
-        chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
+        chunks = column_chunks(names, buffer, distinct, _IN_CHUNK)
     else:
         names.prefetch(distinct)
-        chunks = word_chunks(_make_points(names, buffer, distinct, range(len(distinct))))
+        chunks = text_chunks(_make_points(names, buffer, distinct, range(len(distinct))))
     return list(map(numbering.ids, sequences)), chunks
 
 
@@ -153,41 +156,41 @@ def _make_points(
         yield make_point(names, buffer, record.decode_record(words, index, buffer.encoding))
 
 
-def word_chunks(points: Iterable[Point]) -> Iterator[PointChunk]:
-    """Yield points in words as chunks."""
+def text_chunks(points: Iterable[Point]) -> Iterator[PointChunk]:
+    """Yield points in chunks, all as text."""
     left = iter(points)
     while part := list(islice(left, _IN_CHUNK)):
-        yield PointChunk(words=dict(enumerate(part)))
+        yield PointChunk(texts=dict(enumerate(part)))
 
 
-def plain_chunks(
-    names: LocationCache, buffer: Buffer, words: array[int], size: int
+def column_chunks(
+    names: LocationCache, buffer: Buffer, pcs: array[int], size: int
 ) -> Iterator[PointChunk]:
-    """Yield the points of distinct PCs, made in columns: a kernel has a million of them.
+    """Yield the points of PCs in chunks of columns: a kernel has a million points.
 
-    :param names: of the PCs.
-    :param buffer: any that has them.
-    :param words: distinct address words, ascending. Type code Q.
-    :param size: of the chunks, of which the last may be smaller.
+    :param buffer: a buffer with the PCs.
+    :param pcs: distinct words of the buffer, ascending, which may begin with 0 for no address. Type
+        code Q.
+    :param size: number of points in a chunk; the last may have fewer.
     """
-    columns = names.columns(words)
+    columns = names.columns(pcs)
     frames = columns.frames
     has_frames = columns.located
-    if words and not words[0]:
-        # A word without an address is no PC, even if something is there.
+    if pcs and not pcs[0]:
+        # A record without an address has no location, even if something is at address 0.
         has_frames = bytes(1) + has_frames[1:]
-    names.prefetch(compress(words, has_frames.translate(INVERTED)))
+    names.prefetch(compress(pcs, has_frames.translate(INVERTED)))
     numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
-    for start in range(0, len(words), size):
+    for start in range(0, len(pcs), size):
         span = slice(start, start + size)
-        part, chains = words[span], columns.chains[span]
-        is_located, tails = has_frames[span], columns.approximate[span]
+        part, chains = pcs[span], columns.chains[span]
+        is_located, is_approximate = has_frames[span], columns.approximate[span]
         unlocated = list(compress(count(), is_located.translate(INVERTED)))
-        in_words = dict(zip(unlocated, _make_points(names, buffer, part, unlocated), strict=True))
-        if in_words:
+        texts = dict(zip(unlocated, _make_points(names, buffer, part, unlocated), strict=True))
+        if texts:
             part = array("Q", compress(part, is_located))
             chains = array("Q", compress(chains, is_located))
-            tails = bytes(compress(tails, is_located))
+            is_approximate = bytes(compress(is_approximate, is_located))
         lengths, numbers = flatten_chains(frames, chains)
         distinct = low_halves(numbering.number(numbers))
         functions = gather(distinct, frames.function, 0)
@@ -196,14 +199,14 @@ def plain_chunks(
         yield PointChunk(
             part,
             buffer.kaslr_offset,
-            list(compress(count(), tails)),
+            list(compress(count(), is_approximate)),
             lengths,
             numbering.ids(numbers),
             [frames.strings[string] or "" for string in strings],
             naming.ids(functions),
             naming.ids(files),
             gather(distinct, frames.line, 0),
-            in_words,
+            texts,
         )
 
 
@@ -231,7 +234,7 @@ def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Po
 
 
 class Point(NamedTuple):
-    """A record in words; records with the same words share it."""
+    """A record as text; records with the same text share it."""
 
     function: str
     place: str = ""
@@ -242,18 +245,18 @@ class Point(NamedTuple):
 
 
 class PointChunk(NamedTuple):
-    """Consecutive points as columns, which the page's script puts into words as :func:`make_point`:
-    a kernel has a million.
+    """Consecutive points: as columns, of which the page's script makes the text that
+    :func:`make_point` would make, or as text.
     """
 
     pcs: Sequence[int] = ()
-    """The points without words, ascending."""
+    """The PCs of the points in columns, ascending."""
     offset: int = 0
     """The KASLR offset."""
-    tails: Sequence[int] = ()
+    approximate: Sequence[int] = ()
     """Indexes of the PCs whose location is approximate."""
     lengths: Sequence[int] = ()
-    """How many frames each PC has."""
+    """The number of frames of each PC."""
     frames: Sequence[int] = ()
     """The numbers of the frames of all PCs, innermost first."""
     strings: Sequence[str] = ()
@@ -264,21 +267,29 @@ class PointChunk(NamedTuple):
     """The file of each frame, in the same way."""
     lines: Sequence[int] = ()
     """The line of each frame, 0 for an unknown one."""
-    words: Mapping[int, Point] = {}
-    """Points in words, by their index in the chunk."""
+    texts: Mapping[int, Point] = {}
+    """The points as text, by their index in the chunk."""
 
     def text(self) -> str:
         """Return the JSON that the page's script reads."""
         base = self.pcs[0] if self.pcs else 0
         steps = array("Q", map(sub, self.pcs, chain((base,), self.pcs)))
-        numbers = self.tails, self.lengths, self.frames, self.functions, self.files, self.lines
+        columns = (
+            steps,
+            self.approximate,
+            self.lengths,
+            self.frames,
+            self.functions,
+            self.files,
+            self.lines,
+        )
         return packed_text(
             {
                 "base": f"{base:#x}",
                 "offset": f"{self.offset:#x}",
                 "strings": escape_all(self.strings),
-                "numbers": list(map(packed_numbers, (steps, *numbers))),
-                "words": {index: _shown(point) for index, point in self.words.items()},
+                "numbers": list(map(packed_numbers, columns)),
+                "words": {index: _shown(point) for index, point in self.texts.items()},
             }
         )
 
@@ -310,11 +321,11 @@ def trace_markup(
     records: Sequence[array[int]],
     parts: Sequence[AlignedPart],
 ) -> Iterator[str]:
-    """Yield the panes and the data of the script that fills them.
+    """Yield the panes, and the data for the script that fills them.
 
-    :param names: of the traces: one or two.
-    :param records: of each trace: the number of each record's point. Type code I.
-    :param parts: of two traces.
+    :param names: the names of one or two traces.
+    :param records: for each trace, the number of each record's point. Type code I.
+    :param parts: the alignment of two traces.
     """
     pair = len(names) > 1
     yield '<div class="viewer" id="viewer"><div class="tools">'
@@ -347,9 +358,9 @@ def trace_markup(
     }
     chunks = iter(points)
     first = list(islice(chunks, 2))
-    # A single chunk has all points in words.
+    # A single chunk has all points as text.
     if len(first) < 2:
-        content["points"] = [_shown(point) for chunk in first for point in chunk.words.values()]
+        content["points"] = [_shown(point) for chunk in first for point in chunk.texts.values()]
     else:
         yield from chunk_lines("points", (chunk.text() for chunk in chain(first, chunks)))
         content |= {

@@ -13,7 +13,7 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.records.alignment import AlignedPart
 from kcovdbg.report import command as report_command
-from kcovdbg.report.trace import Point, trace_markup, word_chunks
+from kcovdbg.report.trace import Point, text_chunks, trace_markup
 from tests.support.browser import CONTRAST
 from tests.support.state import Streams, make_workspace, set_options
 from tests.support.traces import names, pc, write_trace
@@ -155,7 +155,7 @@ def test_panes_show_whole_places_on_a_small_screen(page, reports):
 
 def write_page(folder, points, records, parts):
     """Write a page of traces alone."""
-    markup = trace_markup(["a", "b"][: len(records)], word_chunks(points), records, parts)
+    markup = trace_markup(["a", "b"][: len(records)], text_chunks(points), records, parts)
     path = folder / "long.html"
     path.write_text("\n".join(page_lines("long", "", [PageSection("records", "Records", markup)])))
     return path

@@ -70,13 +70,13 @@ def test_fault(frames, fault):
 
 def test_no_crash():
     ending = end_of("a b c", "schedule b")
-    assert (ending.end, ending.fault, ending.meets) == (3, None, {1: (1,)})
+    assert (ending.end, ending.fault, ending.stack_frames) == (3, None, {1: (1,)})
 
 
 def test_what_panic_executes_is_left_out():
     ending = end_of("write sysrq crash panic printk printk panic", "delay panic crash sysrq write")
     assert (ending.end, ending.fault, ending.is_covered) == (3, "crash", True)
-    assert ending.meets == {2: (2,), 1: (3,), 0: (4,)}
+    assert ending.stack_frames == {2: (2,), 1: (3,), 0: (4,)}
 
 
 def test_registers_of_the_fault():
@@ -86,7 +86,7 @@ def test_registers_of_the_fault():
     )
     ending = end_of(records, "inner outer write", is_crashed=True)
     assert (ending.end, ending.fault, ending.is_covered) == (3, "inner", True)
-    assert ending.meets == {2: (0,), 1: (1,), 0: (2,)}
+    assert ending.stack_frames == {2: (0,), 1: (1,), 0: (2,)}
     # The stack of another task, and of one that did not crash.
     assert end_of(records, "inner outer write").fault is None
     assert end_of("write outer inner", "inner outer write", is_crashed=True).fault is None
@@ -110,8 +110,8 @@ def test_nothing_of_the_stack_is_covered():
 def test_inlined_fault_and_clones():
     ending = end_of("write outer.isra.0 panic print", "panic (inner) outer.isra.0 write.cold")
     assert (ending.end, ending.fault) == (2, "outer")
-    assert ending.meets[1] == (2,)
-    assert ending.meets[0] == (3,)
+    assert ending.stack_frames[1] == (2,)
+    assert ending.stack_frames[0] == (3,)
 
 
 def test_records_without_address():

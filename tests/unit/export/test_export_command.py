@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcovdbg.console.runner import find_command, make_context, run_line
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
-from kcovdbg.export.command import EXPORTERS, find_code_ends
+from kcovdbg.export.command import EXPORTERS, ExportSource
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.records.pc_options import ReadingOptions
 from kcovdbg.records.trace_reader import read_trace
@@ -181,10 +181,11 @@ def test_code_ends_where_that_of_the_traces_build_does(workspace):
     """The command's kernel is that of the traces it names; the workspace's may be another."""
     command, args = find_command(workspace, ["export", "drcov", "41"])
     context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
+    source = ExportSource(context, args)
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000, "")])
     context.inputs.kernel = Kernel(workspace.inputs.kernel.options)
     context.kernel.names.awaited_table = AwaitedTable(table)
-    assert find_code_ends(context) == {None: BASE + 0x1000}
+    assert source.find_code_ends() == {None: BASE + 0x1000}
 
 
 def test_funccover(trace, ask, points):

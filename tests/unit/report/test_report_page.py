@@ -38,7 +38,7 @@ from kcovdbg.report.listing import (
     legend_markup,
     listing_markup,
 )
-from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, word_chunks
+from kcovdbg.report.trace import Point, column_chunks, make_point, text_chunks, trace_markup
 from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
@@ -128,7 +128,7 @@ def test_names_are_text(first, second, third):
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup(Report((finding,), 1, (), (third,))),
         *trace_markup(
-            [first], word_chunks([Point(first, second, (third,))]), [array("I", [0])], ()
+            [first], text_chunks([Point(first, second, (third,))]), [array("I", [0])], ()
         ),
         *notes_markup([first]),
     ]
@@ -393,7 +393,7 @@ def test_many_points_are_packed(monkeypatch):
         Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ")
         for number in range(9000)
     ]
-    markup = "\n".join(trace_markup(["a"], word_chunks(points), [array("I", range(9000))], ()))
+    markup = "\n".join(trace_markup(["a"], text_chunks(points), [array("I", range(9000))], ()))
     data = json.loads(re.search('id="trace">([^<]*)<', markup)[1])
     assert "points" not in data
     read = [
@@ -409,9 +409,9 @@ def test_many_points_are_packed(monkeypatch):
 def read_chunk(chunk):
     """Yield its points as the page's script makes them."""
     frames, located = iter(chunk.frames), enumerate(zip(chunk.pcs, chunk.lengths, strict=True))
-    for index in range(len(chunk.pcs) + len(chunk.words)):
-        if index in chunk.words:
-            yield chunk.words[index]
+    for index in range(len(chunk.pcs) + len(chunk.texts)):
+        if index in chunk.texts:
+            yield chunk.texts[index]
             continue
         at, (pc, length) = next(located)
         numbers = [next(frames) for _ in range(length)]
@@ -429,7 +429,10 @@ def read_chunk(chunk):
         )
         texts = tuple(f"{name} {place}" for name, place in zip(functions, places, strict=True))
         yield Point(
-            f"{function} (approximate)" if at in chunk.tails else function, places[0], texts, head
+            f"{function} (approximate)" if at in chunk.approximate else function,
+            places[0],
+            texts,
+            head,
         )
 
 
@@ -463,7 +466,9 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
             make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
             for index in range(buffer.count)
         ]
-        chunks = [list(read_chunk(chunk)) for chunk in plain_chunks(known, buffer, buffer.words, 7)]
+        chunks = [
+            list(read_chunk(chunk)) for chunk in column_chunks(known, buffer, buffer.words, 7)
+        ]
         assert [point for chunk in chunks for point in chunk] == expected
         assert all(len(chunk) == 7 for chunk in chunks[:-1])
 
